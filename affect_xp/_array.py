@@ -1,0 +1,162 @@
+"""The one door to the array libraries: namespaces, devices, precision, and every crossing to the host.
+
+The rest of the package is written to the array API standard and never names a library. What the
+standard does not say stands here: how wide to accumulate, how large a block of rows should be, and
+how a result is brought to NumPy. Nothing crosses to the host except through `to_host`.
+"""
+
+import functools
+import logging
+import warnings
+from collections.abc import Iterator
+
+import array_api_compat
+import numpy as np
+from array_api_compat import is_array_api_obj
+
+from affect_xp._typing import Array, Namespace
+from affect_xp.exceptions import InputTypeError, PrecisionWarning
+
+__all__ = [
+    "array_namespace",
+    "as_array",
+    "device_of",
+    "from_host",
+    "gather",
+    "is_array",
+    "is_lazy",
+    "one_hot",
+    "row_blocks",
+    "to_host",
+    "wide_dtype",
+]
+
+log = logging.getLogger("affect_xp")
+
+# A block of rows should stay in a CPU's cache; a device wants few launches instead.
+HOST_BLOCK_BYTES = 4 * 2**20
+DEVICE_BLOCK_BYTES = 128 * 2**20
+
+
+def is_array(x: object) -> bool:
+    """Tell whether x is an array of some library (a list or a number is not)."""
+    return is_array_api_obj(x)
+
+
+def array_namespace(*arrays: Array) -> Namespace:
+    """Return the library the arrays share, as a namespace of the array API standard."""
+    try:
+        return array_api_compat.array_namespace(*arrays)
+    except TypeError as error:
+        kinds = ", ".join(sorted({f"{type(a).__module__}.{type(a).__name__}" for a in arrays}))
+        raise InputTypeError(
+            f"arrays of different libraries, or no arrays, were given together: {kinds}; "
+            "convert them to one library first, for instance with its asarray"
+        ) from error
+
+
+def as_array(values: object) -> Array:
+    """Return arrays as they are, and lists or numbers as a NumPy array."""
+    return values if is_array(values) else np.asarray(values)
+
+
+def device_of(x: Array) -> object:
+    """Return the device on which x lives."""
+    return array_api_compat.device(x)
+
+
+def is_lazy(x: Array) -> bool:
+    """Tell whether x is only a plan of a computation (dask, JAX): no writing into it, no loops over it."""
+    return array_api_compat.is_dask_array(x) or array_api_compat.is_jax_array(x)
+
+
+def on_host(x: Array) -> bool:
+    """Tell whether x lives in the memory of the CPU."""
+    return str(device_of(x)).lower().startswith("cpu")
+
+
+def wide_dtype(x: Array) -> object:
+    """Return the dtype in which sums over x are accumulated: float64 wherever the device has it."""
+    return _wide_dtype(array_namespace(x), device_of(x))
+
+
+@functools.lru_cache(maxsize=64)
+def _wide_dtype(xp: Namespace, device: object) -> object:
+    if "float64" in xp.__array_namespace_info__().dtypes(device=device, kind="real floating"):
+        return xp.float64
+    warnings.warn(
+        f"device {device} has no float64: sums are accumulated in float32 and lose digits; "
+        "use another device where that matters",
+        PrecisionWarning,
+        stacklevel=2,
+    )
+    return xp.float32
+
+
+def row_blocks(x: Array, n_rows: int | None = None) -> Iterator[slice]:
+    """Yield slices of rows such that one block of them, in wide precision, is small.
+
+    Small means a few megabytes on the host (it stays in cache) and a hundred on a device (few
+    launches). A lazy array is one block: its library cuts it by itself.
+    """
+    n_rows = x.shape[0] if n_rows is None else n_rows
+    budget = HOST_BLOCK_BYTES if on_host(x) else DEVICE_BLOCK_BYTES
+    width = n_rows if is_lazy(x) else budget // (8 * max(1, x.shape[1]))
+    width = max(1, width)
+    for start in range(0, n_rows, width):
+        yield slice(start, min(start + width, n_rows))
+
+
+def one_hot(labels: Array, k: int, dtype: object) -> Array:
+    """Return the membership Z, labels along its first axes and clusters along the last; -1 gives zeros."""
+    xp = array_namespace(labels)
+    clusters = xp.arange(k, dtype=labels.dtype, device=device_of(labels))
+    return xp.astype(xp.expand_dims(labels, axis=-1) == clusters, dtype)
+
+
+def gather(x: Array, index: Array, fill: float | int) -> Array:
+    """Return x[index] along the first axis, and `fill` where index is -1."""
+    xp = array_namespace(x)
+    rows = xp.take(x, _not_negative(index), axis=0)
+    known = xp.reshape(index >= 0, (-1,) + (1,) * (x.ndim - 1))
+    return xp.where(known, rows, xp.asarray(fill, dtype=x.dtype, device=device_of(x)))
+
+
+def _not_negative(index: Array) -> Array:
+    xp = array_namespace(index)
+    return xp.where(index >= 0, index, xp.zeros_like(index))
+
+
+def from_host(values: object, like: Array, dtype: object | None = None) -> Array:
+    """Copy host values to the library and device of `like`."""
+    xp = array_namespace(like)
+    return xp.asarray(np.array(values), dtype=dtype, device=device_of(like))
+
+
+def to_host(*arrays: Array, reason: str) -> tuple[np.ndarray, ...]:
+    """Bring arrays to NumPy in one transfer; `reason` goes to the log at level DEBUG.
+
+    On a device this waits for all the work queued before it. Several arrays are packed into one
+    array of wide floats, so integers come back exact up to 2^53.
+    """
+    log.debug("device to host: %s", reason)
+    if len(arrays) == 1:
+        return (_to_numpy(arrays[0]),)
+    xp = array_namespace(*arrays)
+    wide = wide_dtype(arrays[0])
+    flat = _to_numpy(xp.concat([xp.reshape(xp.astype(a, wide), (-1,)) for a in arrays]))
+    ends = np.cumsum([int(np.prod(a.shape)) for a in arrays])
+    parts = np.split(flat, ends[:-1])
+    return tuple(part.reshape(a.shape) for part, a in zip(parts, arrays, strict=True))
+
+
+def _to_numpy(x: Array) -> np.ndarray:
+    if array_api_compat.is_numpy_array(x):
+        return np.asarray(x)
+    if array_api_compat.is_dask_array(x):
+        return _to_numpy(x.compute())
+    if array_api_compat.is_torch_array(x):
+        return x.detach().cpu().numpy()
+    if array_api_compat.is_cupy_array(x):
+        return x.get()
+    return np.from_dlpack(x, device="cpu", copy=True)

@@ -1,0 +1,45 @@
+"""Checks of arguments, in one voice: the argument, its value, the remedy."""
+
+import numbers
+from collections.abc import Iterable
+
+import numpy as np
+
+from affect_xp.exceptions import InputError, InputTypeError
+
+
+def check_int(name: str, value: object, minimum: int) -> int:
+    """Return `value` as an int of at least `minimum`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise InputTypeError(f"{name} must be an integer, got {value!r}")
+    if value < minimum:
+        raise InputError(f"{name} must be at least {minimum}, got {value}")
+    return int(value)
+
+
+def check_choice(name: str, value: object, choices: Iterable[str]) -> str:
+    """Return `value` if it is one of the strings `choices`."""
+    choices = tuple(choices)
+    if not isinstance(value, str) or value not in choices:
+        listed = ", ".join(repr(choice) for choice in choices)
+        raise InputError(f"{name} must be one of {listed}, got {value!r}")
+    return value
+
+
+def check_fraction(name: str, value: object) -> float:
+    """Return `value` as a float between 0 and 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise InputTypeError(f"{name} must be a number between 0 and 1, got {value!r}")
+    if not 0 <= value <= 1:
+        raise InputError(f"{name} must lie between 0 and 1, got {value}")
+    return float(value)
+
+
+def check_n_clusters(value: object, n_objects: int, name: str = "n_clusters") -> int:
+    """Return `value` as a number of clusters that `n_objects` objects can form."""
+    k = check_int(name, value, 1)
+    if k > n_objects:
+        raise InputError(
+            f"{name}={k} is more than the {n_objects} objects to cluster; ask for at most {n_objects}"
+        )
+    return k
