@@ -1,0 +1,119 @@
+"""A partition of objects into clusters: labels c, membership Z, sizes m."""
+
+import dataclasses
+import functools
+
+import numpy as np
+
+from affect_xp import _array
+from affect_xp._array import array_namespace
+from affect_xp._typing import Array
+from affect_xp._validation import check_int
+from affect_xp.exceptions import InputError, InputTypeError
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Partition:
+    """Labels of n objects in clusters 0 ... k-1; an object with the label -1 belongs to none.
+
+    Attributes
+    ----------
+    labels : (n,) int array
+    k : int
+        The number of clusters, of which some may be empty.
+    """
+
+    labels: Array
+    k: int
+
+    @property
+    def n(self) -> int:
+        """The number of objects."""
+        return self.labels.shape[0]
+
+    @functools.cached_property
+    def membership(self) -> Array:
+        """The one-hot membership Z, (n, k), in wide floats."""
+        return _array.one_hot(self.labels, self.k, _array.wide_dtype(self.labels))
+
+    @functools.cached_property
+    def sizes(self) -> Array:
+        """The number of objects of each cluster, m = Zᵀ1, (k,), in wide floats."""
+        return array_namespace(self.labels).sum(self.membership, axis=0)
+
+    @functools.cached_property
+    def pair_counts(self) -> Array:
+        """The number N of pairs i ≠ j in each block: m_c m_d, and m(m − 1) within a cluster, (k, k)."""
+        m = self.sizes
+        xp = array_namespace(m)
+        eye = xp.eye(self.k, dtype=m.dtype, device=_array.device_of(m))
+        return m[:, None] * (m[None, :] - eye)
+
+    @functools.cached_property
+    def rows(self) -> Array:
+        """Labels that can be used as indices: 0 in place of -1."""
+        xp = array_namespace(self.labels)
+        return xp.where(self.labels >= 0, self.labels, xp.zeros_like(self.labels))
+
+    def take(self, index: Array | None) -> "Partition":
+        """Return the partition of the objects at `index`, -1 standing for an object without a label."""
+        return self if index is None else Partition(_array.gather(self.labels, index, fill=-1), self.k)
+
+    def only(self, known: Array | None) -> "Partition":
+        """Return the same partition with the objects at which `known` is negative left unlabelled."""
+        if known is None:
+            return self
+        xp = array_namespace(self.labels)
+        return Partition(xp.where(known >= 0, self.labels, -xp.ones_like(self.labels)), self.k)
+
+    def by_object(self, values: Array) -> Array:
+        """Return for each object the entry of its cluster in `values` (k, ...); any entry if unlabelled."""
+        return array_namespace(values).take(values, self.rows, axis=0)
+
+
+def as_partition(
+    labels: Array | Partition, n: int, like: Array, n_clusters: int | None = None, name: str = "labels"
+) -> Partition:
+    """Return labels as a checked `Partition` on the device of `like`.
+
+    The largest label is read to the host, unless `labels` is a Partition already.
+    """
+    known = isinstance(labels, Partition)
+    partition = labels if known else _partition_of(labels, like, n_clusters, name)
+    if partition.n != n:
+        raise InputError(
+            f"{name} has length {partition.n}, but there are {n} objects; give one label for each"
+        )
+    return partition
+
+
+def _partition_of(labels: Array, like: Array, n_clusters: int | None, name: str) -> Partition:
+    if not _array.is_array(labels):
+        labels = np.asarray(labels)
+    if isinstance(labels, np.ndarray) and not isinstance(like, np.ndarray):
+        if labels.dtype.kind in "iu":
+            labels = labels.astype(np.int64)
+        labels = _array.from_host(labels, like)
+    xp = array_namespace(labels, like)
+    if labels.ndim != 1:
+        raise InputError(f"{name} must be one-dimensional, got shape {tuple(labels.shape)}")
+    if not xp.isdtype(labels.dtype, "integral"):
+        raise InputTypeError(f"{name} must be integers, got dtype {labels.dtype}; use astype(int)")
+    labels = xp.astype(labels, xp.int64)
+    if labels.shape[0] == 0:
+        raise InputError(f"{name} is empty; there must be at least one object")
+    low, high = _array.to_host(xp.stack([xp.min(labels), xp.max(labels)]), reason=f"range of {name}")[0]
+    if low < -1:
+        raise InputError(f"{name} must be 0 or more, or -1 for objects without a cluster, got {low}")
+    k = max(1, int(high) + 1) if n_clusters is None else check_int("n_clusters", n_clusters, 1)
+    if high >= k:
+        raise InputError(f"{name} holds {high}, but n_clusters={k} allows 0 to {k - 1} only")
+    return Partition(labels, k)
+
+
+def relabel(partition: Partition, names: np.ndarray) -> Array:
+    """Return the labels with cluster c renamed names[c]; -1 stays."""
+    labels = partition.labels
+    xp = array_namespace(labels)
+    renamed = partition.by_object(_array.from_host(names, labels, dtype=xp.int64))
+    return xp.where(labels >= 0, renamed, labels)

@@ -1,0 +1,191 @@
+"""Proximities held in a two-dimensional array of any library."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import final
+
+from affect_xp import _array
+from affect_xp._array import array_namespace, device_of, gather, row_blocks, wide_dtype
+from affect_xp._typing import Array
+from affect_xp.objects import Alignment
+from affect_xp.partition import Partition
+from affect_xp.proximity._base import Proximity
+
+
+@final
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Dense(Proximity):
+    """A proximity matrix held as an n×n array; trusted to be symmetric and finite.
+
+    `as_proximity` makes one from an array after checking it. W is read in blocks of rows and, being
+    symmetric, only to the right of the diagonal where that is enough: no n×n temporary is made.
+
+    Parameters
+    ----------
+    array : (n, n) array of float32 or float64
+        Kept as it is, not copied.
+
+    Examples
+    --------
+    >>> import numpy as np, affect_xp as ax
+    >>> w = ax.Dense(np.eye(3))
+    >>> w.matmul(np.ones((3, 1))).ravel()
+    array([1., 1., 1.])
+    """
+
+    array: Array
+
+    @property
+    def n(self) -> int:
+        """The number of objects."""
+        return self.array.shape[0]
+
+    @property
+    def like(self) -> Array:
+        """The array itself."""
+        return self.array
+
+    def diagonal(self) -> Array:
+        """Return wᵢᵢ, (n,), in wide floats."""
+        xp = array_namespace(self.array)
+        return xp.astype(xp.linalg.diagonal(self.array), wide_dtype(self.array))
+
+    def matmul(self, v: Array, rows: Array | None = None) -> Array:
+        """Return W·V, (n, r); with `rows`, W[:, rows]·v."""
+        if rows is not None:
+            return self._matmul_rows(v, rows)
+        w = self.array
+        xp = array_namespace(w, v)
+        if w.dtype == v.dtype or _array.is_lazy(w):
+            return w @ v
+        # A product of mixed precision would copy W whole: widen a block at a time.
+        return xp.concat([xp.astype(w[block, :], v.dtype) @ v for block in row_blocks(w)])
+
+    def _matmul_rows(self, v: Array, rows: Array) -> Array:
+        # W[:, rows]·v = W[rows, :]ᵀ·v by symmetry, and whole rows are quick to fetch.
+        w = self.array
+        xp = array_namespace(w, v)
+        product = xp.zeros((self.n, v.shape[1]), dtype=v.dtype, device=device_of(w))
+        for block in row_blocks(w, rows.shape[0]):
+            fetched = xp.astype(xp.take(w, rows[block], axis=0), v.dtype, copy=False)
+            product = product + fetched.T @ v[block, :]
+        return product
+
+    def block_moments(self, partition: Partition) -> tuple[Array, Array]:
+        """Return the mean of each block and the sum of squares about it, both (k, k), in one pass.
+
+        Sums are taken about a guess g of each block's mean (from one row of W for each cluster), so
+        that no digits are lost where the mean is large and the spread is small:
+
+            μ = g + Σ(w − g)/N,   Σ(w − μ)² = Σ(w − g)² − N(μ − g)²
+        """
+        xp = array_namespace(self.array)
+        z = partition.membership
+        guess = self._guess_means(partition)
+        s = q = xp.zeros_like(guess)
+        for rows, columns, x in self._residual_blocks(partition, guess):
+            z_rows, z_columns = z[rows, :].T, z[columns, :]
+            s_block = z_rows @ (x @ z_columns)
+            q_block = z_rows @ ((x * x) @ z_columns)
+            if columns != rows:  # the mirror image below the diagonal
+                s_block, q_block = s_block + s_block.T, q_block + q_block.T
+            s, q = s + s_block, q + q_block
+        count = partition.pair_counts
+        shift = s / xp.where(count > 0, count, xp.ones_like(count))
+        squares = q - count * shift * shift
+        return guess + shift, xp.where(squares > 0, squares, xp.zeros_like(squares))
+
+    def _guess_means(self, partition: Partition) -> Array:
+        """Return the mean of one row of each cluster over each cluster, (k, k), made symmetric."""
+        xp = array_namespace(self.array)
+        z, m = partition.membership, partition.sizes
+        members = xp.argmax(z, axis=0)  # (k,), the first object of each cluster
+        # The diagonal is a block of its own and may be far larger: leave it out.
+        rows = xp.astype(xp.take(self.array, members, axis=0), z.dtype, copy=False)
+        own = (
+            members[:, None] == xp.arange(self.n, dtype=members.dtype, device=device_of(self.array))[None, :]
+        )
+        sums = xp.where(own, xp.zeros_like(rows), rows) @ z
+        counts = m[None, :] - _eye(sums)
+        means = sums / xp.where(counts > 0, counts, xp.ones_like(counts))
+        return (means + means.T) / 2
+
+    def square_distance(self, partition: Partition, means: Array) -> Array:
+        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² in one pass."""
+        xp = array_namespace(self.array)
+        member = xp.sum(partition.membership, axis=1)  # 1 for objects in a cluster, 0 for others
+        total = xp.zeros((), dtype=member.dtype, device=device_of(member))
+        for rows, columns, x in self._residual_blocks(partition, means):
+            part = member[rows] @ ((x * x) @ member[columns])
+            total = total + (part if columns == rows else 2 * part)
+        return total
+
+    def _residual_blocks(self, partition: Partition, means: Array) -> Iterator[tuple[slice, slice, Array]]:
+        """Yield (rows, columns, wᵢⱼ − μ_{cᵢcⱼ}) over the diagonal and what is right of it.
+
+        The blocks on the diagonal have rows == columns and zeros in place of wᵢᵢ − μ.
+        """
+        w = self.array
+        xp = array_namespace(w)
+        by_column = means @ partition.membership.T  # μ_{c cⱼ}, (k, n)
+        for rows in row_blocks(w):
+            cluster = partition.rows[rows]
+            x = w[rows, rows] - xp.take(by_column[:, rows], cluster, axis=0)
+            yield rows, rows, xp.where(_eye(x) > 0, xp.zeros_like(x), x)
+            columns = slice(rows.stop, self.n)
+            if columns.start < columns.stop:
+                yield rows, columns, w[rows, columns] - xp.take(by_column[:, columns], cluster, axis=0)
+
+    def take(self, index: Array) -> "Dense":
+        """Return the proximities among the objects at `index`."""
+        w = self.array
+        xp = array_namespace(w)
+        blocks = row_blocks(w, index.shape[0])
+        return Dense(xp.concat([xp.take(xp.take(w, index[b], axis=0), index, axis=1) for b in blocks]))
+
+    def copy(self) -> "Dense":
+        """Return the same proximities in an array of their own."""
+        return Dense(_assemble(self.array, row_blocks(self.array), lambda rows: self.array[rows, :]))
+
+    def blend(
+        self, past: "Dense", alpha: Array | float, alignment: Alignment, *, overwrite: bool = False
+    ) -> "Dense":
+        """Return α·past + (1 − α)·W where both objects were there before, and W elsewhere."""
+        w = self.array
+        xp = array_namespace(w, past.array)
+        # In the storage's own precision, so that nothing is widened.
+        a = xp.astype(alpha, w.dtype) if _array.is_array(alpha) else alpha
+        if not alignment.unchanged:
+            return Dense(
+                _assemble(w, row_blocks(w), lambda rows: self._blend_changed(past, a, alignment, rows))
+            )
+        out = past.array if overwrite and past.array.dtype == w.dtype else None
+        return Dense(
+            _assemble(w, row_blocks(w), lambda rows: a * past.array[rows, :] + (1 - a) * w[rows, :], out)
+        )
+
+    def _blend_changed(self, past: "Dense", a: Array | float, alignment: Alignment, rows: slice) -> Array:
+        """Return some rows of the blend when objects have come, gone or changed places."""
+        xp = array_namespace(self.array)
+        source, w = alignment.source, self.array[rows, :]
+        assert source is not None
+        before = gather(gather(past.array, source[rows], 0).T, source, 0).T
+        common = (source[rows] >= 0)[:, None] & (source >= 0)[None, :]
+        return xp.where(common, a * before + (1 - a) * w, w)
+
+
+def _eye(x: Array) -> Array:
+    """Return an identity of the shape, dtype and device of x."""
+    return array_namespace(x).eye(x.shape[0], x.shape[1], dtype=x.dtype, device=device_of(x))
+
+
+def _assemble(
+    w: Array, blocks: Iterator[slice], rows_of: Callable[[slice], Array], out: Array | None = None
+) -> Array:
+    """Fill an array like w (or `out`) block of rows by block of rows; no other n×n array is made."""
+    if _array.is_lazy(w):
+        return rows_of(slice(0, w.shape[0]))
+    out = array_namespace(w).empty_like(w) if out is None else out
+    for rows in blocks:
+        out[rows, :] = rows_of(rows)
+    return out

@@ -1,0 +1,123 @@
+"""One fixture, `xp`: every array library the suite can find, chosen with AFFECT_XP_BACKENDS.
+
+`AFFECT_XP_BACKENDS=numpy,strict` runs these alone; the default is all of numpy, strict, torch, dask and
+cupy that are installed and usable. "strict" is array-api-strict on a device that is not the CPU, with
+boolean indexing and data-dependent shapes forbidden: it stands for a GPU.
+"""
+
+import contextlib
+import dataclasses
+import importlib
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+
+KNOWN = ("numpy", "strict", "torch", "dask", "cupy")
+
+
+@dataclasses.dataclass(frozen=True)
+class Backend:
+    """An array library as the tests use it."""
+
+    name: str
+    xp: Any
+    device: Any = None
+
+    def array(self, values, dtype=None):
+        """Copy host values to the library and device."""
+        values = np.array(values, dtype=dtype)
+        chunks = {"chunks": tuple(max(1, s // 2) for s in values.shape)} if self.name == "dask" else {}
+        if self.name == "dask":
+            import dask.array
+
+            return dask.array.from_array(values, **chunks)
+        return self.xp.asarray(values, device=self.device)
+
+    def numpy(self, x) -> np.ndarray:
+        """Bring a result to the host."""
+        if self.name == "strict":
+            return np.from_dlpack(x, device="cpu", copy=True)
+        if self.name == "cupy":
+            return x.get()
+        return np.asarray(x)
+
+    def owns(self, x) -> bool:
+        """Tell whether x is an array of this library on this device."""
+        from array_api_compat import array_namespace, device
+
+        return array_namespace(x) is array_namespace(self.array([0.0])) and (
+            self.device is None or device(x) == self.device
+        )
+
+
+def _backend(name: str) -> Backend | None:
+    """Return a backend if its library is here and works."""
+    try:
+        if name == "strict":
+            strict = importlib.import_module("array_api_strict")
+            return Backend(name, strict, strict.Device("device1"))
+        if name == "dask":
+            return Backend(name, importlib.import_module("array_api_compat.dask.array"))
+        xp = importlib.import_module(f"array_api_compat.{name}")
+        xp.asarray([0.0]) + 1  # CuPy can be imported without a driver
+        return Backend(name, xp, xp.asarray([0.0]).device if name == "cupy" else None)
+    except Exception:
+        return None
+
+
+def _wanted() -> list[Backend]:
+    chosen = [name for name in os.environ.get("AFFECT_XP_BACKENDS", "").split(",") if name]
+    unknown = set(chosen) - set(KNOWN)
+    if unknown:
+        raise pytest.UsageError(f"AFFECT_XP_BACKENDS names {sorted(unknown)}; known are {KNOWN}")
+    found = {name: _backend(name) for name in chosen or KNOWN}
+    missing = [name for name in chosen if found[name] is None]
+    if missing:
+        raise pytest.UsageError(f"AFFECT_XP_BACKENDS asks for {missing}, which cannot be used here")
+    return [backend for backend in found.values() if backend is not None]
+
+
+BACKENDS = _wanted()
+
+
+def pytest_generate_tests(metafunc):
+    """Run tests that ask for `xp` on every backend, and those that ask for `eager_xp` on all but dask."""
+    for fixture in ("xp", "eager_xp"):
+        if fixture in metafunc.fixturenames:
+            fitting = [b for b in BACKENDS if fixture == "xp" or b.name != "dask"]
+            metafunc.parametrize(fixture, fitting, ids=lambda b: b.name, indirect=True)
+
+
+@contextlib.contextmanager
+def _strictness(backend: Backend):
+    if backend.name != "strict":
+        yield
+        return
+    with backend.xp.ArrayAPIStrictFlags(boolean_indexing=False, data_dependent_shapes=False):
+        yield
+
+
+@pytest.fixture
+def xp(request):
+    """An array library; lazy ones included."""
+    with _strictness(request.param):
+        yield request.param
+
+
+@pytest.fixture
+def eager_xp(request):
+    """An array library that computes at once."""
+    with _strictness(request.param):
+        yield request.param
+
+
+@pytest.fixture(params=[False, True], ids=["one block", "many blocks"])
+def small_blocks(request, monkeypatch):
+    """Both with matrices in one block, and cut into blocks of a few rows."""
+    if request.param:
+        monkeypatch.setattr("affect_xp._array.HOST_BLOCK_BYTES", 600)
+        monkeypatch.setattr("affect_xp._array.DEVICE_BLOCK_BYTES", 600)
+        monkeypatch.setattr("affect_xp.proximity._check.HOST_TILE", 4)
+        monkeypatch.setattr("affect_xp.proximity._check.DEVICE_TILE", 4)

@@ -1,0 +1,139 @@
+"""Slow, obvious twins of the fast paths: entry by entry, straight from the definitions. NumPy only."""
+
+import itertools
+
+import numpy as np
+
+
+def blocks(labels):
+    """Yield (c, d, list of index pairs) for each block, the diagonals of clusters as (c, None, pairs)."""
+    clusters = sorted({int(c) for c in labels if c >= 0})
+    members = {c: [i for i, x in enumerate(labels) if x == c] for c in clusters}
+    for c in clusters:
+        yield c, None, [(i, i) for i in members[c]]
+        for d in clusters:
+            yield c, d, [(i, j) for i in members[c] for j in members[d] if i != j]
+
+
+def mean_and_variance(values, each_stands_twice=False):
+    """Return the sample mean and the unbiased variance; 0 where there is nothing to average."""
+    if len(values) == 0:
+        return 0.0, 0.0
+    mean = sum(values) / len(values)
+    freedom = len(values) - (2 if each_stands_twice else 1)
+    return mean, sum((v - mean) ** 2 for v in values) / freedom if freedom > 0 else 0.0
+
+
+def block_moments(w, labels, k):
+    """Return means, variances, diagonal means and variances by block."""
+    means, variances = np.zeros((k, k)), np.zeros((k, k))
+    diagonal_means, diagonal_variances = np.zeros(k), np.zeros(k)
+    for c, d, pairs in blocks(labels):
+        mean, variance = mean_and_variance([w[i, j] for i, j in pairs], each_stands_twice=c == d)
+        if d is None:
+            diagonal_means[c], diagonal_variances[c] = mean, variance
+        else:
+            means[c, d], variances[c, d] = mean, variance
+    return means, variances, diagonal_means, diagonal_variances
+
+
+def forgetting_factor(w, past, labels):
+    """Return the estimated forgetting factor."""
+    noise = drift = 0
+    for c, d, pairs in blocks(labels):
+        mean, variance = mean_and_variance([w[i, j] for i, j in pairs], each_stands_twice=c == d)
+        noise += variance * len(pairs)
+        drift += sum((past[i, j] - mean) ** 2 for i, j in pairs)
+    return noise / (noise + drift) if noise + drift > 0 else 0.0
+
+
+def inertia(w, labels):
+    """Return the sum of squared distances to the centroids, from dot products."""
+    total = 0.0
+    for c in set(labels.tolist()) - {-1}:
+        own = np.flatnonzero(labels == c)
+        total += np.trace(w[np.ix_(own, own)]) - w[np.ix_(own, own)].sum() / len(own)
+    return total
+
+
+def distances(w, labels, k):
+    """Return the squared distance of each object to each centroid; infinite to an empty cluster."""
+    out = np.full((len(w), k), np.inf)
+    for i, c in itertools.product(range(len(w)), range(k)):
+        own = np.flatnonzero(labels == c)
+        if len(own):
+            out[i, c] = w[i, i] - 2 * w[i, own].mean() + w[np.ix_(own, own)].mean()
+    return out
+
+
+def repair(labels, distance, k):
+    """Give each empty cluster the object farthest from its centroid; the nearest of each cluster stays."""
+    labels = labels.copy()
+    own = distance[np.arange(len(labels)), labels]
+    stay = {min(np.flatnonzero(labels == c), key=lambda i: own[i]) for c in set(labels.tolist())}
+    farthest = sorted((i for i in range(len(labels)) if i not in stay), key=lambda i: -own[i])
+    for c, i in zip([c for c in range(k) if not np.any(labels == c)], farthest, strict=False):
+        labels[i] = c
+    return labels
+
+
+def kmeans(w, labels, k, max_iter=300):
+    """Run Lloyd's iteration from labels, with -1 for objects that join in the first assignment."""
+    labels = np.asarray(labels)
+    for _ in range(max_iter):
+        distance = distances(w, labels, k)
+        assigned = repair(np.argmin(distance, axis=1), distance, k)
+        if np.array_equal(assigned, labels):
+            break
+        labels = assigned
+    return labels
+
+
+def blend(w, past, alpha, ids, past_ids):
+    """Return the convex combination where both objects were there before, and w elsewhere."""
+    out = w.copy()
+    for (i, a), (j, b) in itertools.product(enumerate(ids), repeat=2):
+        if a in past_ids and b in past_ids:
+            out[i, j] = alpha * past[past_ids.index(a), past_ids.index(b)] + (1 - alpha) * w[i, j]
+    return out
+
+
+def affect(steps, ids, k, start, n_iter=3, alpha=None, init="previous"):
+    """Run AFFECT k-means with the conventions of the authors' toolbox; return labels, α by iteration and Ψ̂.
+
+    `start` are the labels with which the very first k-means starts. Every iteration of a step starts
+    k-means from the labels of the step before; new objects are unlabelled there.
+    """
+    labels, psi, past_ids, results = kmeans(steps[0], start, k), steps[0], list(ids[0]), []
+    results.append((labels, [], psi))
+    for w, now in zip(steps[1:], ids[1:], strict=True):
+        now = list(now)
+        begin = np.array([labels[past_ids.index(i)] if i in past_ids else -1 for i in now])
+        here = [p for p, i in enumerate(now) if i in past_ids]
+        there = [past_ids.index(now[p]) for p in here]
+        current = begin if init == "previous" else kmeans(w, begin, k)
+        alphas = []
+        for _ in range(n_iter):
+            estimate = forgetting_factor(w[np.ix_(here, here)], psi[np.ix_(there, there)], current[here])
+            alphas.append(estimate if alpha is None else alpha)
+            blended = blend(w, psi, alphas[-1], now, past_ids)
+            current = kmeans(blended, begin, k)
+        labels, psi, past_ids = current, blended, now
+        results.append((labels, alphas, psi))
+    return results
+
+
+def best_matching(table):
+    """Return the largest number of common objects over all one-to-one matchings."""
+    table = np.asarray(table)
+    if table.shape[0] > table.shape[1]:
+        table = table.T
+    choices = itertools.permutations(range(table.shape[1]), table.shape[0])
+    return max(sum(table[i, j] for i, j in enumerate(choice)) for choice in choices)
+
+
+def rand_index(a, b):
+    """Return the share of pairs on which two labellings agree."""
+    pairs = list(itertools.combinations(range(len(a)), 2))
+    agree = sum((a[i] == a[j]) == (b[i] == b[j]) for i, j in pairs)
+    return agree / len(pairs) if pairs else 1.0
