@@ -1,0 +1,164 @@
+"""The forgetting factor α: estimated from the data, or given by an oracle that knows the truth."""
+
+from affect_xp._array import array_namespace, device_of, row_blocks, wide_dtype
+from affect_xp._typing import Array
+from affect_xp.exceptions import InputError
+from affect_xp.moments import moments_of
+from affect_xp.partition import Partition, as_partition
+from affect_xp.proximity import Proximity, as_proximity
+
+
+def forgetting_factor(
+    W: Array | Proximity, past: Array | Proximity, labels: Array | Partition, n_clusters: int | None = None
+) -> Array:
+    """Return the estimated forgetting factor: the weight of the past in the best blend.
+
+        α = Σᵢⱼ var(nᵢⱼ) / Σᵢⱼ { (ψᵢⱼ − E wᵢⱼ)² + var(nᵢⱼ) }
+
+    minimises the expected squared error of α·past + (1 − α)·W. The expectation E wᵢⱼ and the noise
+    var(nᵢⱼ) are not known; the sample mean and variance of the block in which (i, j) falls stand in
+    for them. Where there is neither noise nor drift, any blend is the same and α is 0.
+
+    Parameters
+    ----------
+    W, past : (n, n) arrays or Proximities
+        Proximities observed now, and the smoothed ones of the step before, of the same objects.
+    labels : (n,) int array or Partition
+        The clusters that make the blocks; objects with -1 take no part.
+    n_clusters : int, optional
+        k, where it is more than the largest label says.
+
+    Returns
+    -------
+    0-d array, between 0 and 1, in the library and on the device of W
+
+    References
+    ----------
+    Xu, Kliger & Hero, "Adaptive Evolutionary Clustering", Data Min. Knowl. Disc. 28 (2014), section 3.
+
+    Examples
+    --------
+    >>> import numpy as np, affect_xp as ax
+    >>> rng = np.random.default_rng(0)
+    >>> truth = np.kron(np.eye(2), np.ones((20, 20)))
+    >>> noise = rng.normal(size=(2, 40, 40))
+    >>> past, W = truth + 0.1 * (noise + noise.swapaxes(1, 2))
+    >>> alpha = ax.forgetting_factor(W, past, [0] * 20 + [1] * 20)
+    >>> round(float(alpha), 2)  # each is as good as the other: about one half
+    0.52
+    """
+    W, past = as_proximity(W), as_proximity(past, "past")
+    if W.n != past.n:
+        raise InputError(
+            f"past has {past.n} objects, but W has {W.n}; pass the same objects in the same order"
+        )
+    array_namespace(W.like, past.like)
+    partition = as_partition(labels, W.n, W.like, n_clusters)
+    return estimate(W, past, partition, partition)
+
+
+def estimate(W: Proximity, past: Proximity, partition: Partition, past_partition: Partition) -> Array:
+    """Return the estimated α; the partition is given in the order of W's objects and of the past's."""
+    moments = moments_of(W, partition)
+    noise = moments.total_variance()
+    psi_ii = past.diagonal()
+    xp = array_namespace(psi_ii)
+    # Σ(ψ − μ)²: off the diagonal, then on it
+    deviation = (psi_ii - past_partition.by_object(moments.diagonal_means)) * xp.sum(
+        past_partition.membership, axis=1
+    )
+    drift = past.square_distance(past_partition, moments.means) + deviation @ deviation
+    return _share(noise, drift)
+
+
+def _share(noise: Array, drift: Array) -> Array:
+    """Return noise / (noise + drift), and 0 where both are 0."""
+    xp = array_namespace(noise)
+    both = noise + drift
+    return xp.where(both > 0, noise / xp.where(both > 0, both, xp.ones_like(both)), xp.zeros_like(both))
+
+
+def oracle_forgetting_factor(psi: Array, noise_variance: Array, past: Array) -> Array:
+    """Return the forgetting factor of an oracle that knows the true proximities and the noise.
+
+        α* = Σᵢⱼ var(nᵢⱼ) / Σᵢⱼ { (ψ̂ᵢⱼ − ψᵢⱼ)² + var(nᵢⱼ) }
+
+    Parameters
+    ----------
+    psi : (n, n) array
+        The true proximities Ψᵗ.
+    noise_variance : (n, n) array
+        The variance of each entry of the noise.
+    past : (n, n) array or Dense
+        The smoothed proximities Ψ̂ᵗ⁻¹.
+
+    Examples
+    --------
+    >>> import numpy as np, affect_xp as ax
+    >>> float(ax.oracle_forgetting_factor(np.zeros((2, 2)), np.full((2, 2), 3.0), np.ones((2, 2))))
+    0.75
+    """
+    past = getattr(past, "array", past)
+    if not psi.shape == noise_variance.shape == past.shape:
+        raise InputError(
+            f"psi, noise_variance and past must be of one shape, got {tuple(psi.shape)}, "
+            f"{tuple(noise_variance.shape)} and {tuple(past.shape)}"
+        )
+    xp = array_namespace(psi, noise_variance, past)
+    wide = wide_dtype(psi)
+    noise = drift = xp.zeros((), dtype=wide, device=device_of(psi))
+    for rows in row_blocks(psi):
+        noise = noise + xp.sum(noise_variance[rows, :], dtype=wide)
+        drift = drift + xp.sum(xp.astype(past[rows, :] - psi[rows, :], wide) ** 2)
+    return _share(noise, drift)
+
+
+def gaussian_mixture_proximity(means: Array, covariances: Array, labels: Array) -> tuple[Array, Array]:
+    """Return the expectation and the variance of the dot products of samples of a Gaussian mixture.
+
+    For xᵢ ~ N(μ_c, Σ_c) and xⱼ ~ N(μ_d, Σ_d), i ≠ j:
+
+        E xᵢ·xⱼ = μ_c·μ_d,            var xᵢ·xⱼ = tr(Σ_c Σ_d) + μ_dᵀ Σ_c μ_d + μ_cᵀ Σ_d μ_c
+        E xᵢ·xᵢ = tr Σ_c + ‖μ_c‖²,    var xᵢ·xᵢ = 2 tr(Σ_c²) + 4 μ_cᵀ Σ_c μ_c
+
+    Parameters
+    ----------
+    means : (k, p) array
+    covariances : (k, p, p) array
+    labels : (n,) int array
+        The component of each sample.
+
+    Returns
+    -------
+    psi, noise_variance : (n, n) arrays
+        As `oracle_forgetting_factor` takes them.
+
+    Examples
+    --------
+    >>> import numpy as np, affect_xp as ax
+    >>> one = np.ones((1, 1, 1))
+    >>> psi, variance = ax.gaussian_mixture_proximity(2 * one[0], one, np.array([0, 0]))
+    >>> psi
+    array([[5., 4.],
+           [4., 5.]])
+    >>> variance
+    array([[18.,  9.],
+           [ 9., 18.]])
+    """
+    xp = array_namespace(means, covariances, labels)
+    k, n = means.shape[0], labels.shape[0]
+    flat = xp.reshape(covariances, (k, -1))
+    spread = xp.sum(means[None, :, None, :] * covariances[:, None, :, :], axis=-1)  # Σ_c μ_d, (k, k, p)
+    spread = xp.sum(spread * means[None, :, :], axis=-1)  # μ_dᵀ Σ_c μ_d
+    trace = flat @ flat.T  # tr(Σ_c Σ_d)
+    expectation, variance = means @ means.T, trace + spread + spread.T
+    own_spread, own_trace = xp.linalg.diagonal(spread), xp.linalg.diagonal(trace)
+    own_expectation = xp.linalg.trace(covariances) + xp.linalg.diagonal(expectation)
+    own_variance = 2 * own_trace + 4 * own_spread
+    same = xp.eye(n, dtype=xp.bool, device=device_of(means))
+
+    def spread_out(between: Array, on_diagonal: Array) -> Array:
+        entries = xp.take(xp.take(between, labels, axis=0), labels, axis=1)
+        return xp.where(same, xp.take(on_diagonal, labels)[:, None], entries)
+
+    return spread_out(expectation, own_expectation), spread_out(variance, own_variance)
