@@ -1,0 +1,345 @@
+"""k-means from proximities alone: batched Lloyd iterations on products W·Z.
+
+With W = XXᵀ, or a blend of such matrices, the squared distance of object i to the centroid of
+cluster c needs no features:
+
+    ‖xᵢ − m_c‖² = wᵢᵢ − 2 (WZ)ᵢc / m_c + (ZᵀWZ)cc / m_c²
+
+W may be any symmetric matrix. If it is not positive semi-definite (a blend with new objects need not
+be), these "distances" can be negative and Lloyd's iteration need not descend; then the best labels seen
+are returned. Adding a multiple of the identity to W would make it definite and change the sum of squares
+of every partition by the same number, so the best partition is still well defined.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from affect_xp import _array
+from affect_xp._array import array_namespace, device_of, one_hot, wide_dtype
+from affect_xp._random import as_generator
+from affect_xp._typing import Array, Seed
+from affect_xp._validation import check_choice, check_int, check_n_clusters
+from affect_xp.partition import Partition, as_partition
+from affect_xp.proximity import Proximity, as_proximity
+
+# Fetching the columns of the objects that moved pays while they are fewer than this share of all.
+UPDATE_SHARE = 0.25
+# Iterations without a smaller sum of squares after which an indefinite W is taken to go in circles.
+PATIENCE = 10
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class KMeansResult:
+    """What k-means found.
+
+    Attributes
+    ----------
+    labels : (n,) int array
+        Clusters 0 ... k-1, none of them empty.
+    inertia : float
+        The sum of squared distances to the centroids.
+    n_iter : int
+        Lloyd iterations of the start that won; one in which a cluster of any start ran empty counts twice.
+    converged : bool
+        Whether the labels are a fixed point. If not, raise `max_iter`; if W is not positive
+        semi-definite there may be none, and these are the best labels seen.
+    moved : bool
+        Whether any label differs from the start.
+    """
+
+    labels: Array
+    inertia: float
+    n_iter: int
+    converged: bool
+    moved: bool
+
+
+def kmeans(
+    W: Array | Proximity,
+    n_clusters: int,
+    *,
+    init: str | Array | Partition = "random",
+    n_init: int = 1,
+    max_iter: int = 300,
+    rng: Seed = None,
+) -> KMeansResult:
+    """Cluster objects into k groups of small squared distance to their centroids, from dot products W.
+
+    All starts run as one batch: a pass over W serves them all, and each stops when it has converged.
+    Between iterations only the columns of objects that moved are read. A cluster that runs empty is
+    given the object farthest from its centroid, taken from a cluster that keeps another one. Ties go
+    to the cluster with the lowest number. On a device the host waits once for each Lloyd iteration.
+
+    Parameters
+    ----------
+    W : (n, n) array or Proximity
+        Similarities: dot products of the features.
+    n_clusters : int
+    init : "random", "k-means++", or (n,) int array
+        Start from a random partition into equal parts, from centroids drawn far apart, or from
+        labels. Objects labelled -1 join the nearest cluster in the first iteration.
+    n_init : int
+        The number of starts; the one with the smallest sum of squares wins. With labels as `init`, the
+        first start is from the labels and the others are random.
+    max_iter : int
+    rng : None, int or numpy.random.Generator
+
+    Examples
+    --------
+    >>> import numpy as np, affect_xp as ax
+    >>> X = np.array([[0.0, 1.0], [0.0, 2.0], [9.0, 1.0], [9.0, 2.0]])
+    >>> result = ax.kmeans(X @ X.T, 2, init=[0, -1, 1, -1])
+    >>> result.labels, result.inertia, result.converged
+    (array([0, 0, 1, 1]), 1.0, True)
+    """
+    W = as_proximity(W)
+    k = check_n_clusters(n_clusters, W.n)
+    n_init, max_iter = check_int("n_init", n_init, 1), check_int("max_iter", max_iter, 1)
+    if isinstance(init, str):
+        check_choice("init", init, STARTS)
+        return lloyd(W, STARTS[init](W, k, n_init, as_generator(rng)), k, max_iter)
+    start = _fewer(as_partition(init, W.n, W.like, name="init"), k)
+    if n_init == 1:
+        return lloyd(W, start.labels[:, None], k, max_iter, start.membership)
+    others = random_partitions(W, k, n_init - 1, as_generator(rng))
+    return lloyd(W, array_namespace(others).concat([start.labels[:, None], others], axis=1), k, max_iter)
+
+
+def random_partitions(W: Proximity, k: int, n_init: int, rng: np.random.Generator) -> Array:
+    """Return labels of random partitions into parts of equal size, (n, n_init)."""
+    balanced = np.tile(np.arange(W.n) % k, (n_init, 1))
+    return _array.from_host(rng.permuted(balanced, axis=1).T, W.like)
+
+
+def spread_partitions(W: Proximity, k: int, n_init: int, rng: np.random.Generator) -> Array:
+    """Return labels of the nearest of k objects drawn far apart (k-means++), (n, n_init).
+
+    Each further object is drawn with a probability proportional to its squared distance to the
+    nearest one drawn before.
+    """
+    like, w_ii = W.like, W.diagonal()
+    xp, wide = array_namespace(like), wide_dtype(like)
+    draws = _array.from_host(rng.random((k, n_init)), like, dtype=wide)
+    unit = xp.eye(n_init, dtype=wide, device=device_of(like))
+    weight = xp.ones((W.n, n_init), dtype=wide, device=device_of(like))
+    nearest = xp.full_like(weight, xp.inf)  # squared distance to the nearest object drawn
+    labels = xp.zeros((W.n, n_init), dtype=xp.int64, device=device_of(like))
+    for c in range(k):
+        chosen = _draw(weight, draws[c, :])  # (n_init,)
+        columns = W.matmul(unit, rows=chosen)  # wᵢⱼ of the objects drawn, (n, n_init)
+        distance = w_ii[:, None] - 2 * columns + xp.take(w_ii, chosen)[None, :]
+        distance = xp.where(distance > 0, distance, xp.zeros_like(distance))
+        closer = distance < nearest
+        labels = xp.where(closer, xp.full_like(labels, c), labels)
+        weight = nearest = xp.where(closer, distance, nearest)
+    return labels
+
+
+def _draw(weight: Array, draws: Array) -> Array:
+    """Return for each column of `weight` a row, drawn with these weights by a number between 0 and 1."""
+    xp = array_namespace(weight)
+    ladder = xp.cumulative_sum(weight, axis=0)
+    below = xp.sum(xp.astype(ladder <= draws[None, :] * ladder[-1:, :], xp.int64), axis=0)
+    last = xp.full_like(below, weight.shape[0] - 1)
+    return xp.where(below < last, below, last)
+
+
+def _fewer(partition: Partition, k: int) -> Partition:
+    """Return a partition into at most k clusters: the largest stay, objects of the others are unlabelled."""
+    if partition.k == k:
+        return partition
+    if partition.k < k:
+        return Partition(partition.labels, k)
+    xp = array_namespace(partition.labels)
+    rank = xp.argsort(xp.argsort(partition.sizes, descending=True, stable=True), stable=True)
+    stays = rank < k  # (partition.k,)
+    number = xp.cumulative_sum(xp.astype(stays, xp.int64)) - 1
+    number = xp.where(stays, number, -xp.ones_like(number))
+    labels = partition.by_object(number)
+    return Partition(xp.where(partition.labels >= 0, labels, partition.labels), k)
+
+
+STARTS: dict[str, Callable[[Proximity, int, int, np.random.Generator], Array]] = {
+    "random": random_partitions,
+    "k-means++": spread_partitions,
+}
+
+
+@dataclasses.dataclass
+class _Run:
+    """One start, as the host follows it."""
+
+    labels: Array = None  # the best so far
+    inertia: float = np.inf  # their sum of squares
+    n_iter: int = 0
+    stalled: int = 0  # iterations since the sum of squares last fell
+    converged: bool = False
+    moved: bool = False
+
+    def record(self, labels: Array, inertia: float) -> None:
+        """Keep labels if they are the best so far."""
+        if inertia < self.inertia or self.labels is None:
+            self.labels, self.inertia, self.stalled = labels, float(inertia), 0
+        else:
+            self.stalled += 1
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether another iteration may help."""
+        return not self.converged and self.stalled <= PATIENCE
+
+
+def lloyd(W: Proximity, labels: Array, k: int, max_iter: int, z: Array | None = None) -> KMeansResult:
+    """Run Lloyd's iteration from each column of labels (n, R) and return the best result.
+
+    `z` is the membership (n, R·k) of the start, where the caller has it.
+    """
+    runs = [_Run() for _ in range(labels.shape[1])]
+    batch, active = _Batch.start(W, labels, k, z), runs
+    for iteration in range(max_iter):
+        assignment = batch.assign()
+        for r, run in enumerate(active):
+            run.n_iter += assignment.n_reads
+            run.converged = bool(assignment.n_moved[r] == 0)
+            run.moved = run.moved or not run.converged
+            # A start may leave objects unlabelled: its sum of squares is that of fewer objects.
+            if iteration > 0 or run.converged:
+                run.record(batch.labels[:, r], assignment.inertia[r])
+        if not any(run.goes_on for run in active):
+            break
+        keep = [r for r, run in enumerate(active) if run.goes_on]
+        batch, active = batch.move(W, assignment, keep), [active[r] for r in keep]
+    else:
+        for r, (run, inertia) in enumerate(zip(active, batch.read_inertia(), strict=True)):
+            run.record(batch.labels[:, r], inertia)
+    best = min(runs, key=lambda run: run.inertia)
+    return KMeansResult(best.labels, best.inertia, best.n_iter, best.converged, best.moved)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Assignment:
+    """Each object in the cluster of its nearest centroid, and what the host needs to know of it."""
+
+    labels: Array  # (n, R)
+    n_moved: np.ndarray  # (R,), how many labels have changed
+    n_rows: int  # how many objects have moved in any run
+    n_reads: int  # how often the host waited
+    inertia: np.ndarray  # (R,), of the labels before
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Batch:
+    """R runs of Lloyd's iteration side by side: labels and the products W·[Z₁ ... Z_R]."""
+
+    labels: Array  # (n, R)
+    product: Array  # WZ, (n, R, k)
+    w_ii: Array  # (n,)
+
+    @staticmethod
+    def start(W: Proximity, labels: Array, k: int, z: Array | None) -> "_Batch":
+        """Multiply W with the memberships of the starts."""
+        n, n_runs = labels.shape
+        xp = array_namespace(labels)
+        z = xp.reshape(one_hot(labels, k, wide_dtype(W.like)), (n, n_runs * k)) if z is None else z
+        return _Batch(labels, xp.reshape(W.matmul(z), (n, n_runs, k)), W.diagonal())
+
+    def assign(self) -> _Assignment:
+        """Find the nearest centroid of each object; one read of the host, two when a cluster ran empty."""
+        xp = array_namespace(self.labels)
+        m, own = self._sizes_and_sums()
+        some = m > 0
+        m_safe = xp.where(some, m, xp.ones_like(m))
+        centre = xp.where(some, own / (m_safe * m_safe), xp.full_like(m, xp.inf))
+        distance = centre[None, :, :] - 2 * self.product / m_safe[None, :, :]  # less wᵢᵢ, (n, R, k)
+        labels = xp.argmin(distance, axis=2)
+        inertia = self._inertia(m_safe, own)
+        n_empty = xp.sum(xp.astype(_counts(labels, m) == 0, xp.int64))
+        n_moved, n_rows, empty, inertia = _array.to_host(
+            *self._moves(labels), n_empty, inertia, reason="has k-means converged?"
+        )
+        if empty > 0:
+            labels = self._repair(labels, distance)
+            n_moved, n_rows = _array.to_host(
+                *self._moves(labels), reason="has k-means converged after a repair?"
+            )
+        return _Assignment(labels, n_moved, int(n_rows), 2 if empty > 0 else 1, inertia)
+
+    def _sizes_and_sums(self) -> tuple[Array, Array]:
+        """Return m and the diagonal of ZᵀWZ, (R, k)."""
+        xp = array_namespace(self.labels)
+        z = one_hot(self.labels, self.product.shape[2], self.product.dtype)
+        return xp.sum(z, axis=0), xp.sum(z * self.product, axis=0)
+
+    def _inertia(self, m_safe: Array, own: Array) -> Array:
+        """Return Σ wᵢᵢ − Σ_c (ZᵀWZ)cc / m_c of each run, (R,)."""
+        xp = array_namespace(self.labels)
+        in_cluster = xp.astype(self.labels >= 0, self.w_ii.dtype)
+        return self.w_ii @ in_cluster - xp.sum(own / m_safe, axis=1)
+
+    def read_inertia(self) -> np.ndarray:
+        """Return the sum of squares of each run on the host, (R,)."""
+        xp = array_namespace(self.labels)
+        m, own = self._sizes_and_sums()
+        inertia = self._inertia(xp.where(m > 0, m, xp.ones_like(m)), own)
+        return _array.to_host(inertia, reason="sum of squares of k-means")[0]
+
+    def _moves(self, labels: Array) -> tuple[Array, Array]:
+        """Return how many objects move in each run, (R,), and how many in any."""
+        xp = array_namespace(labels)
+        moved = labels != self.labels
+        n_moved = xp.sum(xp.astype(moved, xp.int64), axis=0)
+        return n_moved, xp.sum(xp.astype(xp.any(moved, axis=1), xp.int64))
+
+    def _repair(self, labels: Array, distance: Array) -> Array:
+        """Give each empty cluster the object farthest from its centroid.
+
+        The nearest object of each cluster stays, so that filling one does not empty another.
+        """
+        xp = array_namespace(labels)
+        n, _, k = distance.shape
+        z = one_hot(labels, k, distance.dtype)
+        far = xp.full_like(distance, xp.inf)
+        own = xp.min(xp.where(z > 0, distance, far), axis=2) + self.w_ii[:, None]  # (n, R)
+        nearest = xp.argmin(xp.where(z > 0, own[:, :, None], far), axis=0)  # (R, k)
+        empty = xp.sum(z, axis=0) == 0
+        objects = xp.arange(n, dtype=nearest.dtype, device=device_of(labels))
+        stays = xp.any((objects[:, None, None] == nearest[None, :, :]) & ~empty[None, :, :], axis=2)
+        order = xp.argsort(xp.where(stays, -far[:, :, 0], own), axis=0, descending=True, stable=True)
+        rank = xp.argsort(order, axis=0, stable=True)  # (n, R); 0 is the farthest
+        n_empty = xp.sum(xp.astype(empty, rank.dtype), axis=1)
+        gaps = xp.argsort(xp.astype(~empty, rank.dtype), axis=1, stable=True)  # the empty clusters first
+        place = xp.where(rank < k, rank, xp.zeros_like(rank))
+        filled = xp.take_along_axis(gaps, place.T, axis=1).T
+        return xp.where(rank < n_empty[None, :], xp.astype(filled, labels.dtype), labels)
+
+    def move(self, W: Proximity, assignment: _Assignment, keep: list[int]) -> "_Batch":
+        """Return the batch of the runs `keep` with the new labels; multiply only what has changed."""
+        old, new, product = self.labels, assignment.labels, self.product
+        n, _, k = product.shape
+        xp = array_namespace(old)
+        if len(keep) < old.shape[1]:
+            runs = _array.from_host(keep, old)
+            old, new, product = (xp.take(a, runs, axis=1) for a in (old, new, product))
+        if assignment.n_rows > UPDATE_SHARE * n:
+            return _Batch(new, _product(W, one_hot(new, k, product.dtype)), self.w_ii)
+        moved = xp.astype(xp.any(assignment.labels != self.labels, axis=1), xp.int8)
+        rows = xp.argsort(moved, descending=True, stable=True)[: assignment.n_rows]
+        change = one_hot(xp.take(new, rows, axis=0), k, product.dtype) - one_hot(
+            xp.take(old, rows, axis=0), k, product.dtype
+        )
+        return _Batch(new, product + _product(W, change, rows), self.w_ii)
+
+
+def _product(W: Proximity, z: Array, rows: Array | None = None) -> Array:
+    """Return W·Z for memberships of several runs, (n, R, k)."""
+    xp = array_namespace(z)
+    _, n_runs, k = z.shape
+    return xp.reshape(W.matmul(xp.reshape(z, (-1, n_runs * k)), rows), (W.n, n_runs, k))
+
+
+def _counts(labels: Array, like: Array) -> Array:
+    """Return the number of objects of each cluster in each run, (R, k)."""
+    xp = array_namespace(labels)
+    return xp.sum(one_hot(labels, like.shape[1], like.dtype), axis=0)
