@@ -1,0 +1,40 @@
+"""Adaptive evolutionary clustering (AFFECT) on NumPy, CuPy and other array libraries.
+
+Clusters objects that are observed again and again, following real change and ignoring noise. Start
+with `Affect` and `KMeans`.
+"""
+
+from affect_xp import datasets, exceptions, plots
+from affect_xp.clusterers import KMeans
+from affect_xp.estimators import Affect, Static
+from affect_xp.forgetting import forgetting_factor, gaussian_mixture_proximity, oracle_forgetting_factor
+from affect_xp.kmeans import KMeansResult, kmeans
+from affect_xp.matching import match_labels
+from affect_xp.metrics import adjusted_rand_index, rand_index, tracking_error
+from affect_xp.moments import BlockMoments, block_moments
+from affect_xp.proximity import Dense, Proximity, as_proximity
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Affect",
+    "BlockMoments",
+    "Dense",
+    "KMeans",
+    "KMeansResult",
+    "Proximity",
+    "Static",
+    "adjusted_rand_index",
+    "as_proximity",
+    "block_moments",
+    "datasets",
+    "exceptions",
+    "forgetting_factor",
+    "gaussian_mixture_proximity",
+    "kmeans",
+    "match_labels",
+    "oracle_forgetting_factor",
+    "plots",
+    "rand_index",
+    "tracking_error",
+]

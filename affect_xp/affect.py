@@ -1,0 +1,271 @@
+"""One AFFECT step as a function of the state before it and of what is observed.
+
+    Ψ̂⁰ = W⁰,   Ψ̂ᵗ = αᵗ Ψ̂ᵗ⁻¹ + (1 − αᵗ) Wᵗ
+
+with αᵗ estimated from the data by the clusters, and the clusters found on Ψ̂ᵗ, in turn, a few times.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from affect_xp import _array
+from affect_xp._array import array_namespace
+from affect_xp._typing import Array
+from affect_xp._validation import check_fraction
+from affect_xp.clusterers import Clusterer, Clustering
+from affect_xp.exceptions import InputError
+from affect_xp.forgetting import estimate
+from affect_xp.matching import match_clusters
+from affect_xp.objects import UNCHANGED, Alignment, Ids, align
+from affect_xp.partition import Partition, relabel
+from affect_xp.proximity import Blend, Proximity
+
+Alpha = (
+    str | float | Sequence[float] | np.ndarray | Callable[[Proximity, Proximity, Array, int], Array | float]
+)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class State:
+    """What a step leaves for the next.
+
+    Attributes
+    ----------
+    smoothed : Proximity or None
+        Ψ̂ᵗ; None for a method that keeps no past.
+    partition : Partition
+        The clusters, numbered from 0.
+    names : (k,) int array
+        The lasting id of each cluster.
+    fresh : int
+        The first cluster id that was never given.
+    ids : sequence of hashables
+        The objects.
+    t : int
+        The number of the step, from 0.
+    memory : (n, r) array or None
+        What the clusterer left to start from the next time.
+    """
+
+    smoothed: Proximity | None
+    partition: Partition
+    names: np.ndarray
+    fresh: int
+    ids: Ids
+    t: int
+    memory: Array | None = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Step:
+    """What a step found. Ψ̂ᵗ is not formed before `smoothed()` is called.
+
+    Attributes
+    ----------
+    state : State
+        The state after the step, but for Ψ̂ᵗ.
+    labels : (n,) int array
+        The lasting id of the cluster of each object.
+    alphas : tuple of float
+        α by iteration; (0.0,) where there is no past.
+    n_iter : int
+        Iterations of the clusterer, all told.
+    observed : Proximity
+        Wᵗ.
+    blend : Blend or None
+        Ψ̂ᵗ as a blend of Wᵗ and Ψ̂ᵗ⁻¹; None where there is no past.
+    """
+
+    state: State
+    labels: Array
+    alphas: tuple[float, ...]
+    n_iter: int
+    observed: Proximity
+    blend: Blend | None = None
+
+    def smoothed(self, *, overwrite: bool = False) -> Proximity:
+        """Return Ψ̂ᵗ in storage of its own, or in that of Ψ̂ᵗ⁻¹ with `overwrite`."""
+        formed = self.observed if self.blend is None else self.blend.formed(overwrite=overwrite)
+        # Not the observed array itself: the caller may fill it again for the next step.
+        return formed.copy() if formed is self.observed else formed
+
+
+def static_step(
+    state: State | None,
+    W: Proximity,
+    ids: Ids,
+    clusterer: Clusterer,
+    *,
+    warm_start: bool = True,
+    seed: int = 0,
+) -> Step:
+    """Cluster what is observed, without the past but for the start and the names of the clusters."""
+    past = _Past.of(state, ids, W)
+    found = past.cluster(clusterer, W, seed) if warm_start else past.forgotten().cluster(clusterer, W, seed)
+    return _named(state, found, past.start, ids, [0.0], found.n_iter, W, None)
+
+
+def step(
+    state: State | None,
+    W: Proximity,
+    ids: Ids,
+    clusterer: Clusterer,
+    *,
+    alpha: Alpha = "estimate",
+    n_iter: int = 3,
+    init: str = "previous",
+    seed: int = 0,
+) -> Step:
+    """Return what one AFFECT step finds, leaving its arguments as they are.
+
+    On a device the host waits once for each iteration of the clusterer, once for each comparison of
+    labels that may end the loop early (at most n_iter − 2), and once for α and the matching.
+    """
+    past = _Past.of(state, ids, W)
+    if past.start is None or past.smoothed is None:
+        return static_step(state, W, ids, clusterer, seed=seed)
+    partition, n_runs = past.start, 0
+    blend = Blend(W, past.smoothed, 0.0, past.alignment)
+    by_labels = callable(alpha) or isinstance(alpha, str)
+    n_iter = n_iter if by_labels else 1
+    if init == "static" and by_labels:
+        found = past.cluster(clusterer, blend, seed)
+        partition, n_runs = found.partition, found.n_iter
+    alphas: list[Array | float] = []
+    for i in range(n_iter):
+        alphas.append(_alpha(alpha, W, past.smoothed, partition, past.alignment, past.t))
+        blend = blend.at(alphas[-1])
+        found = past.cluster(clusterer, blend, seed)
+        n_runs += found.n_iter
+        if i + 1 == n_iter or _settled(found, partition, past.start, i):
+            break
+        partition, past = found.partition, past.with_memory(found.memory)
+    return _named(state, found, past.start, ids, alphas, n_runs, W, blend)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Past:
+    """What the objects of this step bring along from the step before."""
+
+    t: int  # the number of this step
+    alignment: Alignment = UNCHANGED
+    start: Partition | None = None  # the clusters they were in; None if none of them was there
+    smoothed: Proximity | None = None  # Ψ̂ᵗ⁻¹
+    memory: Array | None = None
+
+    @staticmethod
+    def of(state: State | None, ids: Ids, W: Proximity) -> "_Past":
+        """Find the objects of this step in the state left by the one before."""
+        if state is None:
+            return _Past(0)
+        alignment, memory = align(ids, state.ids, W.like), state.memory
+        if alignment.n_common == 0:
+            return _Past(state.t + 1)
+        if memory is not None and alignment.source is not None:
+            memory = _array.gather(memory, alignment.source, fill=0)
+        start = state.partition.take(alignment.source)
+        return _Past(state.t + 1, alignment, start, state.smoothed, memory)
+
+    def with_memory(self, memory: Array | None) -> "_Past":
+        """Return the same with a fresher memory."""
+        return dataclasses.replace(self, memory=memory)
+
+    def forgotten(self) -> "_Past":
+        """Return the same without anything to start from."""
+        return _Past(self.t)
+
+    def cluster(self, clusterer: Clusterer, proximity: Proximity, seed: int) -> Clustering:
+        """Cluster from here; every call of a step draws the same random numbers."""
+        return clusterer.cluster(
+            proximity, t=self.t, start=self.start, memory=self.memory, rng=[seed, self.t]
+        )
+
+
+def _alpha(
+    alpha: Alpha, W: Proximity, past: Proximity, partition: Partition, alignment: Alignment, t: int
+) -> Array | float:
+    """Return the forgetting factor by the rule `alpha`, from the objects present now and before."""
+    if isinstance(alpha, str):
+        return estimate(W, past, partition.only(alignment.source), partition.take(alignment.target))
+    if not callable(alpha):
+        return alpha_at(alpha, t)
+    labels = partition.labels
+    if not alignment.unchanged:
+        here, there = alignment.common()
+        W, past, labels = W.take(here), past.take(there), array_namespace(labels).take(labels, here)
+    given = alpha(W, past, labels, t)
+    if _array.is_array(given):
+        given = _array.to_host(given, reason="α of a function")[0].item()
+    return check_fraction("the forgetting factor returned by alpha", given)
+
+
+def alpha_at(alpha: float | Sequence[float] | np.ndarray, t: int) -> float:
+    """Return the fixed forgetting factor of step t."""
+    if isinstance(alpha, Sequence | np.ndarray):
+        if t >= len(alpha):
+            raise InputError(f"alpha has {len(alpha)} entries, but this is step {t}; give one for each step")
+        return check_fraction(f"alpha[{t}]", alpha[t])
+    return check_fraction("alpha", alpha)
+
+
+def check_alpha(alpha: object) -> None:
+    """Raise unless `alpha` is "estimate", a number, a sequence of numbers, or a function."""
+    if callable(alpha) or (isinstance(alpha, str) and alpha == "estimate"):
+        return
+    if isinstance(alpha, str) or alpha is None:
+        raise InputError(
+            f"alpha must be 'estimate', a number, one for each step, or a function, got {alpha!r}"
+        )
+    if isinstance(alpha, Sequence | np.ndarray):
+        for t in range(len(alpha)):
+            alpha_at(alpha, t)
+    else:
+        check_fraction("alpha", alpha)
+
+
+def _settled(found: Clustering, partition: Partition, start: Partition, iteration: int) -> bool:
+    """Tell whether the clusters are those α was estimated with: another iteration would change nothing."""
+    if iteration == 0:
+        # Known for nothing if both are the start; too unlikely otherwise to wait for an answer.
+        return partition is start and found.moved is False
+    xp = array_namespace(found.partition.labels)
+    same = xp.all(found.partition.labels == partition.labels)
+    return found.partition.k == partition.k and bool(_array.to_host(same, reason="have labels changed?")[0])
+
+
+def _named(
+    state: State | None,
+    found: Clustering,
+    start: Partition | None,
+    ids: Ids,
+    alphas: Sequence[Array | float],
+    n_iter: int,
+    W: Proximity,
+    blend: Blend | None,
+) -> Step:
+    """Give clusters the names of those before them, read α, and return the step."""
+    partition = found.partition
+    if state is None:
+        names, fresh, t, alphas = np.arange(partition.k), 0, 0, [0.0]
+    else:
+        table, alphas = _read(start, partition, state.partition.k, alphas)
+        names, fresh, t = match_clusters(table, state.names, state.fresh), state.fresh, state.t + 1
+    fresh = max(fresh, int(names.max()) + 1)
+    after = State(None, partition, names, fresh, ids, t, found.memory)
+    return Step(after, relabel(partition, names), tuple(map(float, alphas)), n_iter, W, blend)
+
+
+def _read(
+    start: Partition | None, partition: Partition, k_before: int, alphas: Sequence[Array | float]
+) -> tuple[np.ndarray, Sequence[float]]:
+    """Read the overlap of clusters before and now, (k_before, k), and the α of all iterations, in one go."""
+    if start is None:
+        return np.zeros((k_before, partition.k)), [float(a) for a in alphas]
+    table = start.membership.T @ partition.membership
+    if not all(_array.is_array(a) for a in alphas):
+        return _array.to_host(table, reason="matching clusters")[0], [float(a) for a in alphas]
+    stacked = array_namespace(table).stack(list(alphas))
+    read_table, read_alphas = _array.to_host(table, stacked, reason="matching clusters, and α")
+    return read_table, read_alphas.tolist()

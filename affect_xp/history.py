@@ -1,0 +1,111 @@
+"""What happened at each step of a run."""
+
+import dataclasses
+from collections.abc import Hashable, Iterator
+from typing import Any, overload
+
+import numpy as np
+
+from affect_xp import _array
+from affect_xp._typing import Array
+from affect_xp.objects import Ids
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Record:
+    """One step.
+
+    Attributes
+    ----------
+    time : hashable
+        The time given with the step, or its number.
+    n, k : int
+        The number of objects and of clusters.
+    alpha : float
+        The forgetting factor; 0 at the first step, which has no past.
+    alphas : tuple of float
+        The forgetting factor by iteration.
+    labels : (n,) int array
+        The cluster of each object.
+    ids : sequence of hashables
+        The objects, in the order of the labels.
+    """
+
+    time: Hashable
+    n: int
+    k: int
+    alpha: float
+    alphas: tuple[float, ...]
+    labels: Array
+    ids: Ids
+
+
+class History:
+    """The steps of a run, in their order; `history_[t]` is a `Record`."""
+
+    def __init__(self, records: tuple[Record, ...] = ()) -> None:
+        self._records = list(records)
+
+    def append(self, record: Record) -> None:
+        """Add a step."""
+        self._records.append(record)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self._records)
+
+    @overload
+    def __getitem__(self, t: int) -> Record: ...
+    @overload
+    def __getitem__(self, t: slice) -> "History": ...
+    def __getitem__(self, t: int | slice) -> "Record | History":
+        return History(tuple(self._records[t])) if isinstance(t, slice) else self._records[t]
+
+    @property
+    def times(self) -> list[Hashable]:
+        """The times of the steps."""
+        return [record.time for record in self]
+
+    @property
+    def alpha(self) -> np.ndarray:
+        """The forgetting factor of each step."""
+        return np.array([record.alpha for record in self])
+
+    @property
+    def labels(self) -> list[Array]:
+        """The labels of each step."""
+        return [record.labels for record in self]
+
+    def to_frame(self) -> Any:
+        """Return a pandas DataFrame with a row for each step: time, n, k, alpha."""
+        rows = [(record.time, record.n, record.k, record.alpha) for record in self]
+        return _pandas().DataFrame(rows, columns=["time", "n", "k", "alpha"])
+
+    def labels_to_frame(self) -> Any:
+        """Return a pandas DataFrame with a row for each object at each step: time, id, cluster."""
+        pandas = _pandas()
+        parts = [
+            pandas.DataFrame(
+                {
+                    "time": record.time,
+                    "id": list(record.ids),
+                    "cluster": _array.to_host(record.labels, reason="labels as a table")[0],
+                }
+            )
+            for record in self
+        ]
+        empty = pandas.DataFrame({"time": [], "id": [], "cluster": []})
+        return pandas.concat(parts, ignore_index=True) if parts else empty
+
+    def __repr__(self) -> str:
+        return f"History({len(self)} steps)" if len(self) != 1 else "History(1 step)"
+
+
+def _pandas() -> Any:
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError("tables need pandas: pip install 'affect_xp[pandas]'") from error
+    return pandas

@@ -1,0 +1,29 @@
+"""What the package promises: names, examples, and imports."""
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import affect_xp as ax
+
+
+def test_all_is_complete_and_sorted():
+    public = {
+        name for name, value in vars(ax).items() if not name.startswith("_") and not inspect.ismodule(value)
+    }
+    assert public <= set(ax.__all__)
+    assert ax.__all__ == sorted(ax.__all__)
+
+
+@pytest.mark.parametrize("name", [n for n in ax.__all__ if not inspect.ismodule(getattr(ax, n))])
+def test_public_names_have_docstrings(name):
+    assert inspect.getdoc(getattr(ax, name))
+
+
+def test_import_is_light():
+    heavy = ["cupy", "torch", "dask", "sklearn", "pandas", "matplotlib", "jax", "networkx"]
+    code = f"import sys, affect_xp; print([m for m in {heavy} if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
