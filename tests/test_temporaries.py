@@ -1,0 +1,122 @@
+"""No n×n temporaries: torch's meta tensors at n = 100,000 have shapes but no memory and no values."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+import affect_xp as ax  # noqa: E402
+from affect_xp.affect import State, step  # noqa: E402
+from affect_xp.forgetting import estimate  # noqa: E402
+from affect_xp.objects import align  # noqa: E402
+from affect_xp.partition import Partition  # noqa: E402
+from affect_xp.proximity import Blend  # noqa: E402
+
+N = 100_000
+VIEWS = (
+    "slice",
+    "t",
+    "transpose",
+    "diagonal",
+    "detach",
+    "alias",
+    "permute",
+    "select",
+    "view",
+    "_unsafe_view",
+)
+
+
+class Large(TorchDispatchMode):
+    """Lists the operations whose results have more than n²/20 entries; views are not results."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        for x in out if isinstance(out, tuple | list) else (out,):
+            if (
+                isinstance(x, torch.Tensor)
+                and x.numel() > N * N / 20
+                and name not in VIEWS
+                and name[-1] != "_"
+            ):
+                self.found.append((name, tuple(x.shape)))
+        return out
+
+
+@pytest.fixture(autouse=True)
+def larger_blocks(monkeypatch):
+    # 2,000 rows at a time: still a fiftieth of the matrix, and fewer operations to trace.
+    monkeypatch.setattr("affect_xp._array.DEVICE_BLOCK_BYTES", 2_000 * N * 8)
+
+
+def matrix(dtype):
+    return ax.Dense(torch.empty((N, N), dtype=dtype, device="meta"))
+
+
+def labels(k=12):
+    return Partition(torch.empty((N,), dtype=torch.int64, device="meta"), k)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_alpha(dtype):
+    w, past = matrix(dtype), matrix(dtype)
+    with Large() as large:
+        estimate(w, past, labels(), labels())
+    assert large.found == []
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_kmeans_products(dtype):
+    same = align(range(N), range(N), matrix(dtype).like)
+    blend = Blend(matrix(dtype), matrix(dtype), 0.5, same)
+    rows = torch.empty((N // 8,), dtype=torch.int64, device="meta")
+    with Large() as large:
+        blend.matmul(labels().membership)
+        blend.matmul(torch.empty((N // 8, 12), dtype=torch.float64, device="meta"), rows)
+    assert large.found == []
+
+
+def test_the_blend_is_the_only_large_array():
+    w, past = matrix(torch.float32), matrix(torch.float32)
+    same = align(range(N), range(N), w.like)
+    alpha = torch.empty((), dtype=torch.float64, device="meta")
+    with Large() as large:
+        w.blend(past, alpha, same)
+    assert large.found == [("empty_like", (N, N))]
+
+
+def test_overwriting_makes_none():
+    w, past = matrix(torch.float32), matrix(torch.float32)
+    same = align(range(N), range(N), w.like)
+    with Large() as large:
+        w.blend(past, torch.empty((), dtype=torch.float64, device="meta"), same, overwrite=True)
+    assert large.found == []
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("churn", [0, 7], ids=["same objects", "objects come and go"])
+def test_a_whole_step(monkeypatch, overwrite, churn):
+    # What the host would read is made up, so that every branch is taken: objects move, a cluster runs empty.
+    monkeypatch.setattr(
+        "affect_xp._array.to_host", lambda *arrays, reason: tuple(np.ones(a.shape) for a in arrays)
+    )
+    w, past = matrix(torch.float32), matrix(torch.float32)
+    state = State(past, labels(), np.arange(12), 12, range(N), 0)
+    with Large() as large, pytest.warns(ax.exceptions.ConvergenceWarning):
+        found = step(state, w, range(churn, N + churn), ax.KMeans(12, max_iter=2))
+        assert large.found == []
+        found.smoothed(overwrite=overwrite)
+    assert large.found == ([] if overwrite and not churn else [("empty_like", (N, N))])
+
+
+def test_large_operations_are_seen():
+    w = matrix(torch.float32).array
+    with Large() as large:
+        0.5 * w
+    assert large.found == [("mul", (N, N))]
