@@ -5,7 +5,6 @@ standard does not say stands here: how wide to accumulate, how large a block of 
 how a result is brought to NumPy. Nothing crosses to the host except through `to_host`.
 """
 
-import functools
 import logging
 import warnings
 from collections.abc import Iterator
@@ -77,18 +76,24 @@ def on_host(x: Array) -> bool:
 
 def wide_dtype(x: Array) -> object:
     """Return the dtype in which sums over x are accumulated: float64 wherever the device has it."""
-    return _wide_dtype(array_namespace(x), device_of(x))
+    xp, device = array_namespace(x), device_of(x)
+    known = (xp, str(device))  # CuPy's devices cannot be hashed
+    if known not in _WIDE_DTYPES:
+        _WIDE_DTYPES[known] = _find_wide_dtype(xp, device)
+    return _WIDE_DTYPES[known]
 
 
-@functools.lru_cache(maxsize=64)
-def _wide_dtype(xp: Namespace, device: object) -> object:
+_WIDE_DTYPES: dict[tuple[Namespace, str], object] = {}
+
+
+def _find_wide_dtype(xp: Namespace, device: object) -> object:
     if "float64" in xp.__array_namespace_info__().dtypes(device=device, kind="real floating"):
         return xp.float64
     warnings.warn(
         f"device {device} has no float64: sums are accumulated in float32 and lose digits; "
         "use another device where that matters",
         PrecisionWarning,
-        stacklevel=2,
+        stacklevel=3,
     )
     return xp.float32
 
