@@ -113,7 +113,7 @@ class Evolving(abc.ABC):
 
     def reset(self) -> Self:
         """Forget all steps."""
-        for name in ("_state", "_seed", "_owns_smoothed", "_interrupted", "_last", "history_"):
+        for name in ("_state", "_seed", "_owns_smoothed", "_interrupted", "history_"):
             self.__dict__.pop(name, None)
         return self
 
@@ -142,7 +142,7 @@ class Evolving(abc.ABC):
         self._interrupted = overwrite  # should anything stop the blend halfway, the past is lost
         smoothed = self._smoothed(found, overwrite=overwrite)
         self._state = dataclasses.replace(found.state, smoothed=smoothed)
-        self._seed, self._last, self._owns_smoothed, self._interrupted = seed, found, True, False
+        self._seed, self._owns_smoothed, self._interrupted = seed, True, False
         if "history_" not in self.__dict__:
             self.history_ = History()
         self.history_.append(
@@ -154,6 +154,7 @@ class Evolving(abc.ABC):
                 alphas=found.alphas,
                 labels=found.labels,
                 ids=found.state.ids,
+                n_iter=found.n_iter,
             )
         )
 

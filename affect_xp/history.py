@@ -29,6 +29,8 @@ class Record:
         The cluster of each object.
     ids : sequence of hashables
         The objects, in the order of the labels.
+    n_iter : int
+        Iterations of the clusterer, all told.
     """
 
     time: Hashable
@@ -38,6 +40,7 @@ class Record:
     alphas: tuple[float, ...]
     labels: Array
     ids: Ids
+    n_iter: int = 0
 
 
 class History:

@@ -1,5 +1,7 @@
 """AFFECT steps against a naive restatement with the conventions of the authors' toolbox."""
 
+import weakref
+
 import numpy as np
 import pytest
 import reference
@@ -117,6 +119,15 @@ def test_storage_is_reused_when_nobody_looks():
     storage = model._state.smoothed.array
     model.partial_fit(third)
     assert model._state.smoothed.array is storage
+
+
+def test_what_was_observed_is_let_go():
+    model = ax.Affect(ax.KMeans(3), random_state=0)
+    for w in drifting(3, n_steps=3):
+        seen = weakref.ref(w)
+        model.partial_fit(w)
+        del w
+        assert seen() is None
 
 
 def test_the_caller_may_reuse_its_array():

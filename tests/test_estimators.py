@@ -38,7 +38,7 @@ def snapshot(model):
             return [plain(v) for v in value]
         return value
 
-    return {name: plain(value) for name, value in vars(model).items() if name != "_last"}
+    return {name: plain(value) for name, value in vars(model).items()}
 
 
 # (what is given to partial_fit, the message)

@@ -1,0 +1,62 @@
+"""What CuPy is asked to do, counted by `cupy_cpu`: the real CuPy code executed on a CPU."""
+
+import numpy as np
+import pytest
+
+cupy_cpu = pytest.importorskip("cupy_cpu", reason="counts need CuPy running on the CPU")
+cupy = pytest.importorskip("cupy")
+
+import affect_xp as ax  # noqa: E402
+from affect_xp.forgetting import estimate  # noqa: E402
+from affect_xp.objects import align  # noqa: E402
+from affect_xp.partition import Partition  # noqa: E402
+
+N, K = 300, 4
+
+
+def matrix(seed, dtype=np.float32):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(N, 3)) + 2 * rng.normal(size=(K, 3))[np.arange(N) % K]
+    return ax.Dense(cupy.asarray((x @ x.T).astype(dtype)))
+
+
+def counted(action):
+    action()  # once before, so that kernels are compiled
+    with cupy_cpu.count() as count:
+        result = action()
+    return result, count
+
+
+@pytest.fixture(autouse=True)
+def many_blocks(monkeypatch):
+    monkeypatch.setattr("affect_xp._array.DEVICE_BLOCK_BYTES", 40 * N * 8)
+    monkeypatch.setattr("affect_xp.proximity._check.DEVICE_TILE", 64)
+
+
+def test_alpha_and_blend_neither_wait_nor_copy():
+    w, past, labels = matrix(0), matrix(1), Partition(cupy.asarray(np.arange(N) % K), K)
+    same = align(range(N), range(N), w.like)
+    alpha, count = counted(lambda: estimate(w, past, labels, labels))
+    assert count.sync == count.d2h == 0, count.where
+    assert count.largest < N * N * 4
+    _, count = counted(lambda: w.blend(past, alpha, same, overwrite=True))
+    assert count.sync == count.d2h == 0, count.where
+    assert count.largest < N * N * 4
+
+
+def test_kmeans_waits_once_per_iteration():
+    w = matrix(0)
+    start = Partition(cupy.asarray(np.random.default_rng(0).integers(0, K, N)), K)
+    result, count = counted(lambda: ax.kmeans(w, K, init=start))
+    assert result.n_iter > 2
+    assert count.d2h == result.n_iter, count.where
+    assert count.largest < N * N * 4
+
+
+def test_a_step_copies_three_times_more_than_its_kmeans():
+    model = ax.Affect(ax.KMeans(K), random_state=0).partial_fit(matrix(0).array).partial_fit(matrix(1).array)
+    w = matrix(2).array
+    with cupy_cpu.count() as count:
+        model.partial_fit(w)
+    assert count.d2h <= model.history_[-1].n_iter + 3, count.where
+    assert count.largest < N * N * 4  # the smoothed matrix is overwritten
