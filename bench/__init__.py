@@ -1,0 +1,1 @@
+"""Benchmarks: `python -m bench`. Every figure is a ratio of two things measured in the same run."""
