@@ -6,7 +6,7 @@ with αᵗ estimated from the data by the clusters, and the clusters found on Ψ
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from affect_xp._validation import check_fraction
 from affect_xp.clusterers import Clusterer, Clustering
 from affect_xp.exceptions import InputError
 from affect_xp.forgetting import estimate
-from affect_xp.matching import match_clusters
+from affect_xp.events import DEFAULT_RULES, Clusters, Event, EventRules, follow, members_of
 from affect_xp.objects import UNCHANGED, Alignment, Ids, align
 from affect_xp.partition import Partition, relabel
 from affect_xp.proximity import Blend, Proximity
@@ -37,25 +37,24 @@ class State:
         Ψ̂ᵗ; None for a method that keeps no past.
     partition : Partition
         The clusters, numbered from 0.
-    names : (k,) int array
-        The lasting id of each cluster.
-    fresh : int
-        The first cluster id that was never given.
+    clusters : Clusters
+        Their lasting ids and sizes, the number of the step, and clusters that are missing.
     ids : sequence of hashables
         The objects.
-    t : int
-        The number of the step, from 0.
     memory : (n, r) array or None
         What the clusterer left to start from the next time.
     """
 
     smoothed: Proximity | None
     partition: Partition
-    names: np.ndarray
-    fresh: int
+    clusters: Clusters
     ids: Ids
-    t: int
     memory: Array | None = None
+
+    @property
+    def t(self) -> int:
+        """The number of the step, from 0."""
+        return self.clusters.t
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -70,8 +69,12 @@ class Step:
         The lasting id of the cluster of each object.
     alphas : tuple of float
         α by iteration; (0.0,) where there is no past.
+    events : tuple of Event
+        What happened to the clusters since the step before.
     n_iter : int
         Iterations of the clusterer, all told.
+    scores : dict or None
+        The score of each number of clusters that was tried, where it was chosen.
     observed : Proximity
         Wᵗ.
     blend : Blend or None
@@ -81,7 +84,9 @@ class Step:
     state: State
     labels: Array
     alphas: tuple[float, ...]
+    events: tuple[Event, ...]
     n_iter: int
+    scores: dict[int, float] | None
     observed: Proximity
     blend: Blend | None = None
 
@@ -99,12 +104,13 @@ def static_step(
     clusterer: Clusterer,
     *,
     warm_start: bool = True,
+    rules: EventRules = DEFAULT_RULES,
     seed: int = 0,
 ) -> Step:
     """Cluster what is observed, without the past but for the start and the names of the clusters."""
     past = _Past.of(state, ids, W)
     found = past.cluster(clusterer, W, seed) if warm_start else past.forgotten().cluster(clusterer, W, seed)
-    return _named(state, found, past.start, ids, [0.0], found.n_iter, W, None)
+    return _finished(state, found, past.start, ids, [0.0], found.n_iter, W, None, rules)
 
 
 def step(
@@ -116,6 +122,7 @@ def step(
     alpha: Alpha = "estimate",
     n_iter: int = 3,
     init: str = "previous",
+    rules: EventRules = DEFAULT_RULES,
     seed: int = 0,
 ) -> Step:
     """Return what one AFFECT step finds, leaving its arguments as they are.
@@ -125,7 +132,7 @@ def step(
     """
     past = _Past.of(state, ids, W)
     if past.start is None or past.smoothed is None:
-        return static_step(state, W, ids, clusterer, seed=seed)
+        return static_step(state, W, ids, clusterer, rules=rules, seed=seed)
     partition, n_runs = past.start, 0
     blend = Blend(W, past.smoothed, 0.0, past.alignment)
     by_labels = callable(alpha) or isinstance(alpha, str)
@@ -142,7 +149,7 @@ def step(
         if i + 1 == n_iter or _settled(found, partition, past.start, i):
             break
         partition, past = found.partition, past.with_memory(found.memory)
-    return _named(state, found, past.start, ids, alphas, n_runs, W, blend)
+    return _finished(state, found, past.start, ids, alphas, n_runs, W, blend, rules)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -235,7 +242,7 @@ def _settled(found: Clustering, partition: Partition, start: Partition, iteratio
     return found.partition.k == partition.k and bool(_array.to_host(same, reason="have labels changed?")[0])
 
 
-def _named(
+def _finished(
     state: State | None,
     found: Clustering,
     start: Partition | None,
@@ -244,28 +251,49 @@ def _named(
     n_iter: int,
     W: Proximity,
     blend: Blend | None,
+    rules: EventRules,
 ) -> Step:
-    """Give clusters the names of those before them, read α, and return the step."""
-    partition = found.partition
-    if state is None:
-        names, fresh, t, alphas = np.arange(partition.k), 0, 0, [0.0]
-    else:
-        table, alphas = _read(start, partition, state.partition.k, alphas)
-        names, fresh, t = match_clusters(table, state.names, state.fresh), state.fresh, state.t + 1
-    fresh = max(fresh, int(names.max()) + 1)
-    after = State(None, partition, names, fresh, ids, t, found.memory)
-    return Step(after, relabel(partition, names), tuple(map(float, alphas)), n_iter, W, blend)
+    """Give clusters the names of those before them, tell what happened, read α, and return the step."""
+    before = Clusters.none() if state is None else state.clusters
+    table, sizes, read_alphas = _read(start, found.partition, len(before.names), alphas)
+    clusters, events = follow(
+        before,
+        table,
+        sizes,
+        members_before=lambda: [] if state is None else _members(state.partition, state.ids),
+        members=lambda: _members(found.partition, ids),
+        rules=rules,
+    )
+    return Step(
+        state=State(None, found.partition, clusters, ids, found.memory),
+        labels=relabel(found.partition, clusters.names),
+        alphas=tuple(read_alphas),
+        events=events,
+        n_iter=n_iter,
+        scores=found.scores,
+        observed=W,
+        blend=blend,
+    )
+
+
+def _members(partition: Partition, ids: Ids) -> list[frozenset[Hashable]]:
+    """Return the ids of the objects of each cluster; asked only when a cluster disappears or may return."""
+    labels = _array.to_host(partition.labels, reason="members of a cluster that comes or goes")[0]
+    return members_of(labels, ids, partition.k)
 
 
 def _read(
     start: Partition | None, partition: Partition, k_before: int, alphas: Sequence[Array | float]
-) -> tuple[np.ndarray, Sequence[float]]:
-    """Read the overlap of clusters before and now, (k_before, k), and the α of all iterations, in one go."""
+) -> tuple[np.ndarray, np.ndarray, list[float]]:
+    """Read in one go the overlap of clusters before and now, (k_before, k), the sizes, and all α."""
+    reason = "matching clusters, and α"
+    on_device = [a for a in alphas if _array.is_array(a)]  # all of them, or none
+    arrays = [partition.sizes, *on_device]
     if start is None:
-        return np.zeros((k_before, partition.k)), [float(a) for a in alphas]
-    table = start.membership.T @ partition.membership
-    if not all(_array.is_array(a) for a in alphas):
-        return _array.to_host(table, reason="matching clusters")[0], [float(a) for a in alphas]
-    stacked = array_namespace(table).stack(list(alphas))
-    read_table, read_alphas = _array.to_host(table, stacked, reason="matching clusters, and α")
-    return read_table, read_alphas.tolist()
+        sizes, *read = _array.to_host(*arrays, reason=reason)
+        table = np.zeros((k_before, partition.k))
+    else:
+        table, sizes, *read = _array.to_host(
+            start.membership.T @ partition.membership, *arrays, reason=reason
+        )
+    return table, sizes, [float(a) for a in (read if on_device else alphas)]

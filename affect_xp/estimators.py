@@ -11,8 +11,10 @@ from affect_xp._random import draw_seed
 from affect_xp._typing import Array
 from affect_xp._validation import check_choice, check_int
 from affect_xp.affect import Alpha, State, Step, check_alpha, static_step, step
-from affect_xp.clusterers import Clusterer, as_clusterer
+from affect_xp.clusterers import Clusterer
+from affect_xp.events import DEFAULT_RULES, EventRules
 from affect_xp.exceptions import AffectError, InputError, InputTypeError, NotFittedError
+from affect_xp.external import as_clusterer
 from affect_xp.history import History, Record
 from affect_xp.objects import Ids, as_ids
 from affect_xp.proximity import Proximity, as_proximity
@@ -28,6 +30,7 @@ class Evolving(abc.ABC):
     """
 
     clusterer: Any
+    events: EventRules
     random_state: Any
     _state: State | None = None
     _seed: int | None = None
@@ -124,6 +127,9 @@ class Evolving(abc.ABC):
                 "call reset() and start again"
             )
         self._check()
+        if not isinstance(self.events, EventRules):
+            raise InputTypeError(f"events must be an EventRules, got {self.events!r}")
+        self.events.check()
         as_clusterer(self.clusterer).check()
 
     def _check_same_library(self, W: Proximity) -> None:
@@ -154,6 +160,8 @@ class Evolving(abc.ABC):
                 alphas=found.alphas,
                 labels=found.labels,
                 ids=found.state.ids,
+                events=found.events,
+                scores=found.scores,
                 n_iter=found.n_iter,
             )
         )
@@ -214,6 +222,8 @@ class Affect(Evolving):
     init : "previous" or "static"
         The labels with which the first α of a step is estimated: those of the step before, or those of
         static clustering at this step. The latter reacts faster to members that change clusters.
+    events : EventRules
+        What counts as a birth, a split and so on, and how long a missing cluster is remembered.
     random_state : None, int, or numpy.random.Generator
 
     Attributes
@@ -251,7 +261,7 @@ class Affect(Evolving):
     [0.0, 0.33, 0.61, 0.78, 0.68]
     """
 
-    _parameters = ("clusterer", "n_iter", "alpha", "init", "random_state")
+    _parameters = ("clusterer", "n_iter", "alpha", "init", "events", "random_state")
 
     def __init__(
         self,
@@ -260,12 +270,14 @@ class Affect(Evolving):
         n_iter: int = 3,
         alpha: Alpha = "estimate",
         init: str = "previous",
+        events: EventRules = DEFAULT_RULES,
         random_state: Any = None,
     ) -> None:
         self.clusterer = clusterer
         self.n_iter = n_iter
         self.alpha = alpha
         self.init = init
+        self.events = events
         self.random_state = random_state
 
     def _check(self) -> None:
@@ -275,7 +287,15 @@ class Affect(Evolving):
 
     def _step(self, W: Proximity, ids: Ids, clusterer: Clusterer, seed: int) -> Step:
         return step(
-            self._state, W, ids, clusterer, alpha=self.alpha, n_iter=self.n_iter, init=self.init, seed=seed
+            self._state,
+            W,
+            ids,
+            clusterer,
+            alpha=self.alpha,
+            n_iter=self.n_iter,
+            init=self.init,
+            rules=self.events,
+            seed=seed,
         )
 
     def _smoothed(self, found: Step, *, overwrite: bool) -> Proximity | None:
@@ -312,6 +332,8 @@ class Static(Evolving):
     clusterer : KMeans, ... or a function from a Proximity to labels
     warm_start : bool
         Whether a step starts from the labels of the step before.
+    events : EventRules
+        What counts as a birth, a split and so on, and how long a missing cluster is remembered.
     random_state : None, int, or numpy.random.Generator
 
     Examples
@@ -322,11 +344,19 @@ class Static(Evolving):
     array([1, 1, 1, 0, 0, 0])
     """
 
-    _parameters = ("clusterer", "warm_start", "random_state")
+    _parameters = ("clusterer", "warm_start", "events", "random_state")
 
-    def __init__(self, clusterer: Any, *, warm_start: bool = True, random_state: Any = None) -> None:
+    def __init__(
+        self,
+        clusterer: Any,
+        *,
+        warm_start: bool = True,
+        events: EventRules = DEFAULT_RULES,
+        random_state: Any = None,
+    ) -> None:
         self.clusterer = clusterer
         self.warm_start = warm_start
+        self.events = events
         self.random_state = random_state
 
     def _check(self) -> None:
@@ -334,7 +364,9 @@ class Static(Evolving):
             raise InputTypeError(f"warm_start must be True or False, got {self.warm_start!r}")
 
     def _step(self, W: Proximity, ids: Ids, clusterer: Clusterer, seed: int) -> Step:
-        return static_step(self._state, W, ids, clusterer, warm_start=self.warm_start, seed=seed)
+        return static_step(
+            self._state, W, ids, clusterer, warm_start=self.warm_start, rules=self.events, seed=seed
+        )
 
     def _smoothed(self, found: Step, *, overwrite: bool) -> Proximity | None:
         return None

@@ -8,6 +8,7 @@ import numpy as np
 
 from affect_xp import _array
 from affect_xp._typing import Array
+from affect_xp.events import Event
 from affect_xp.objects import Ids
 
 
@@ -29,6 +30,10 @@ class Record:
         The cluster of each object.
     ids : sequence of hashables
         The objects, in the order of the labels.
+    events : tuple of Event
+        What happened to the clusters since the step before.
+    scores : dict or None
+        The score of each number of clusters that was tried, where it was chosen.
     n_iter : int
         Iterations of the clusterer, all told.
     """
@@ -40,6 +45,8 @@ class Record:
     alphas: tuple[float, ...]
     labels: Array
     ids: Ids
+    events: tuple[Event, ...] = ()
+    scores: dict[int, float] | None = None
     n_iter: int = 0
 
 
@@ -80,6 +87,11 @@ class History:
     def labels(self) -> list[Array]:
         """The labels of each step."""
         return [record.labels for record in self]
+
+    @property
+    def events(self) -> list[tuple[Event, ...]]:
+        """What happened at each step."""
+        return [record.events for record in self]
 
     def to_frame(self) -> Any:
         """Return a pandas DataFrame with a row for each step: time, n, k, alpha."""

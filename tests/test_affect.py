@@ -1,5 +1,6 @@
 """AFFECT steps against a naive restatement with the conventions of the authors' toolbox."""
 
+import dataclasses
 import weakref
 
 import numpy as np
@@ -83,8 +84,7 @@ def test_a_step_changes_nothing_it_was_given():
     first, second = (ax.Dense(w) for w in drifting(0, n_steps=2))
     before = first.array.copy(), second.array.copy()
     clusterer = ax.KMeans(3)
-    state = step(None, first, range(30), clusterer).state
-    state = type(state)(first, *[getattr(state, f) for f in ("partition", "names", "fresh", "ids", "t")])
+    state = dataclasses.replace(step(None, first, range(30), clusterer).state, smoothed=first)
     results = [step(state, second, range(30), clusterer) for _ in range(2)]
     assert isinstance(results[0].blend, Blend)
     np.testing.assert_array_equal(results[0].labels, results[1].labels)
@@ -300,3 +300,22 @@ def test_same_seed_same_labels():
     runs = [ax.Affect(ax.KMeans(3), random_state=8).fit(list(drifting(0))) for _ in range(2)]
     for a, b in zip(*(run.history_ for run in runs), strict=True):
         np.testing.assert_array_equal(a.labels, b.labels)
+
+
+def test_a_cluster_missed_at_a_step_keeps_its_name(eager_xp):
+    labels = [np.repeat([0, 1, 2], 5), np.repeat([0, 1, 1], 5), np.repeat([2, 0, 1], 5)]
+    t = iter(labels)
+    model = ax.Static(lambda psi: eager_xp.array(next(t)))
+    for _ in labels:
+        model.partial_fit(eager_xp.array(np.eye(15)))
+    found = [eager_xp.numpy(record.labels) for record in model.history_]
+    assert np.array_equal(found[0], labels[0]) and np.array_equal(found[2], labels[0])
+    assert [e.kind for e in model.history_[2].events] == ["split", "return", "shrink", "continuation"]
+
+
+def test_events_are_kept():
+    steps = list(drifting(1, n_steps=3))
+    model = ax.Affect(ax.KMeans([3, 3, 2]), random_state=0).fit(steps)
+    assert [event.kind for event in model.history_[0].events] == ["birth"] * 3
+    kinds = {event.kind for event in model.history_.events[2]}
+    assert kinds & {"merge", "death"} and "birth" not in kinds

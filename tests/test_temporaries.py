@@ -8,6 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 import affect_xp as ax  # noqa: E402
 from affect_xp.affect import State, step  # noqa: E402
+from affect_xp.events import Clusters  # noqa: E402
 from affect_xp.forgetting import estimate  # noqa: E402
 from affect_xp.objects import align  # noqa: E402
 from affect_xp.partition import Partition  # noqa: E402
@@ -107,7 +108,8 @@ def test_a_whole_step(monkeypatch, overwrite, churn):
         "affect_xp._array.to_host", lambda *arrays, reason: tuple(np.ones(a.shape) for a in arrays)
     )
     w, past = matrix(torch.float32), matrix(torch.float32)
-    state = State(past, labels(), np.arange(12), 12, range(N), 0)
+    clusters = Clusters(np.arange(12), np.full(12, N // 12), fresh=12, t=0)
+    state = State(past, labels(), clusters, range(N))
     with Large() as large, pytest.warns(ax.exceptions.ConvergenceWarning):
         found = step(state, w, range(churn, N + churn), ax.KMeans(12, max_iter=2))
         assert large.found == []
