@@ -7,12 +7,15 @@ with `Affect` and `KMeans`.
 from affect_xp import datasets, exceptions, plots
 from affect_xp.clusterers import KMeans
 from affect_xp.estimators import Affect, Static
+from affect_xp.events import Event, EventRules
+from affect_xp.external import as_external
 from affect_xp.forgetting import forgetting_factor, gaussian_mixture_proximity, oracle_forgetting_factor
 from affect_xp.kmeans import KMeansResult, kmeans
 from affect_xp.matching import match_labels
 from affect_xp.metrics import adjusted_rand_index, rand_index, tracking_error
 from affect_xp.moments import BlockMoments, block_moments
 from affect_xp.proximity import Dense, Proximity, as_proximity
+from affect_xp.selection import calinski_harabasz, modularity, silhouette
 
 __version__ = "0.1.0"
 
@@ -20,21 +23,27 @@ __all__ = [
     "Affect",
     "BlockMoments",
     "Dense",
+    "Event",
+    "EventRules",
     "KMeans",
     "KMeansResult",
     "Proximity",
     "Static",
     "adjusted_rand_index",
+    "as_external",
     "as_proximity",
     "block_moments",
+    "calinski_harabasz",
     "datasets",
     "exceptions",
     "forgetting_factor",
     "gaussian_mixture_proximity",
     "kmeans",
     "match_labels",
+    "modularity",
     "oracle_forgetting_factor",
     "plots",
     "rand_index",
+    "silhouette",
     "tracking_error",
 ]
