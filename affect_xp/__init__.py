@@ -14,7 +14,7 @@ from affect_xp.kmeans import KMeansResult, kmeans
 from affect_xp.matching import match_labels
 from affect_xp.metrics import adjusted_rand_index, rand_index, tracking_error
 from affect_xp.moments import BlockMoments, block_moments
-from affect_xp.proximity import Dense, Proximity, as_proximity
+from affect_xp.proximity import Dense, Proximity, Sparse, as_proximity
 from affect_xp.selection import calinski_harabasz, modularity, silhouette
 
 __version__ = "0.1.0"
@@ -28,6 +28,7 @@ __all__ = [
     "KMeans",
     "KMeansResult",
     "Proximity",
+    "Sparse",
     "Static",
     "adjusted_rand_index",
     "as_external",

@@ -265,7 +265,8 @@ def _finished(
         rules=rules,
     )
     return Step(
-        state=State(None, found.partition, clusters, ids, found.memory),
+        # The membership is let go: it would be the largest array of a sparse state.
+        state=State(None, Partition(found.partition.labels, found.partition.k), clusters, ids, found.memory),
         labels=relabel(found.partition, clusters.names),
         alphas=tuple(read_alphas),
         events=events,

@@ -17,7 +17,7 @@ from affect_xp.exceptions import AffectError, InputError, InputTypeError, NotFit
 from affect_xp.external import as_clusterer
 from affect_xp.history import History, Record
 from affect_xp.objects import Ids, as_ids
-from affect_xp.proximity import Proximity, as_proximity
+from affect_xp.proximity import Proximity, as_proximity, is_sparse
 
 IdsOrNone = Iterable[Hashable] | Array | None
 
@@ -135,6 +135,12 @@ class Evolving(abc.ABC):
     def _check_same_library(self, W: Proximity) -> None:
         if self._state is None:
             return
+        smoothed = self._state.smoothed
+        if smoothed is not None and type(W) is not type(smoothed):
+            raise InputTypeError(
+                f"W is {type(W).__name__}, but the steps before were {type(smoothed).__name__}; "
+                "convert it first, for instance with its to_dense()"
+            )
         before = self._state.partition.labels
         _array.array_namespace(W.like, before)
         if _array.device_of(W.like) != _array.device_of(before):
@@ -374,7 +380,8 @@ class Static(Evolving):
 
 def _steps(sequence: Iterable[Any]) -> Iterator[Any]:
     """Return an iterator over the steps of a sequence or of a (T, n, n) array."""
-    if isinstance(sequence, Proximity) or (_array.is_array(sequence) and sequence.ndim != 3):  # type: ignore[attr-defined]
+    single = isinstance(sequence, Proximity) or is_sparse(sequence)
+    if single or (_array.is_array(sequence) and sequence.ndim != 3):  # type: ignore[attr-defined]
         raise InputTypeError(
             "sequence must hold one matrix for each step, got a single one; use partial_fit(W) or fit([W])"
         )

@@ -38,6 +38,8 @@ def as_ids(ids: Iterable[Hashable] | Array | None, n: int, past_ids: Ids | None 
 
 
 def _check_ids(ids: Ids) -> None:
+    if isinstance(ids, range):
+        return
     try:
         distinct = len(set(ids))
     except TypeError as error:
@@ -96,8 +98,7 @@ def align(ids: Ids, past_ids: Ids, like: Array) -> Alignment:
     """Find the objects of a step among those of the step before; index arrays go to the device of `like`."""
     if ids == past_ids:
         return Alignment(None, None, n_common=len(ids), n_new=0)
-    position = {name: i for i, name in enumerate(past_ids)}
-    source = np.fromiter((position.get(name, -1) for name in ids), np.int64, len(ids))
+    source = _positions(ids, past_ids)
     known = source >= 0
     target = np.full(len(past_ids), -1, dtype=np.int64)
     target[source[known]] = np.flatnonzero(known)
@@ -105,3 +106,12 @@ def align(ids: Ids, past_ids: Ids, like: Array) -> Alignment:
     return Alignment(
         _array.from_host(source, like), _array.from_host(target, like), n_common, len(ids) - n_common
     )
+
+
+def _positions(ids: Ids, past_ids: Ids) -> np.ndarray:
+    """Return the position of each id among the past ones, -1 where it is none of them."""
+    if isinstance(ids, range) and isinstance(past_ids, range) and ids.step == past_ids.step == 1:
+        shifted = np.arange(ids.start - past_ids.start, ids.stop - past_ids.start)
+        return np.where((shifted >= 0) & (shifted < len(past_ids)), shifted, -1)
+    position = {name: i for i, name in enumerate(past_ids)}
+    return np.fromiter((position.get(name, -1) for name in ids), np.int64, len(ids))

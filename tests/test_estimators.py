@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 import affect_xp as ax
 
@@ -49,7 +50,7 @@ BAD_STEPS = [
     ({"W": spoiled(np.inf)}, r"W must be finite, but W\[1, 2\] = inf"),
     ({"W": W + 1j}, "W must be real"),
     ({"W": np.ones((0, 0))}, "W has no objects"),
-    ({"W": "matrix"}, "W must be a two-dimensional array"),
+    ({"W": "matrix"}, "W must be a two-dimensional array, a sparse matrix or a Proximity"),
     ({"W": W, "ids": range(5)}, "ids has length 5, but there are 6 objects"),
     ({"W": W, "ids": list("aabcde")}, "ids must be distinct, but 'a' stands there more than once"),
     ({"W": W, "ids": [[1], [2], [3], [4], [5], [6]]}, "ids must be hashable"),
@@ -82,9 +83,9 @@ BAD_PARAMETERS = [
     (
         ax.Affect,
         {"clusterer": ax.KMeans("many")},
-        "n_clusters must be an integer, or one for each step, got 'many'",
+        "n_clusters, where it is not a number, must be one of 'silhouette', .*got 'many'",
     ),
-    (ax.Affect, {"clusterer": ax.KMeans([])}, "n_clusters must be an integer, or one for each step"),
+    (ax.Affect, {"clusterer": ax.KMeans([])}, "n_clusters is an empty sequence; give one for each step"),
     (
         ax.Affect,
         {"clusterer": ax.KMeans(2, init="far")},
@@ -176,6 +177,16 @@ def test_libraries_are_not_mixed(eager_xp):
     model.partial_fit(eager_xp.array(W))
 
 
+def test_representations_are_not_mixed():
+    sparse = scipy.sparse.csr_array(W)
+    for first, second in ((W, sparse), (sparse, W)):
+        model = ax.Affect(ax.KMeans(2), random_state=0).partial_fit(first)
+        before = snapshot(model)
+        with pytest.raises(TypeError, match="but the steps before were .*convert it first"):
+            model.partial_fit(second)
+        assert snapshot(model).keys() == before.keys() and model.n_steps_ == 1
+
+
 def test_devices_are_not_mixed():
     strict = pytest.importorskip("array_api_strict")
     here, there = (strict.asarray(W, device=strict.Device(d)) for d in ("device1", "device2"))
@@ -224,6 +235,7 @@ def test_fit_that_fails_restores_the_model():
     [
         (([],), "sequence is empty"),
         ((iter([]),), "sequence is empty"),
+        ((scipy.sparse.csr_array(W),), r"use partial_fit\(W\) or fit\(\[W\]\)"),
         ((W,), r"use partial_fit\(W\) or fit\(\[W\]\)"),
         ((5,), "sequence must be a list of matrices, got int"),
         (([W, W], [range(6)]), "ids has 1 entries, but sequence has more"),

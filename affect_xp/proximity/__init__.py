@@ -20,10 +20,12 @@ from affect_xp._typing import Array
 from affect_xp.exceptions import InputTypeError
 from affect_xp.proximity._base import Proximity
 from affect_xp.proximity._check import checked_array
+from affect_xp.proximity._check_sparse import checked_sparse
 from affect_xp.proximity.blend import Blend
 from affect_xp.proximity.dense import Dense
+from affect_xp.proximity.sparse import Sparse, is_sparse
 
-__all__ = ["Blend", "Dense", "Proximity", "as_proximity"]
+__all__ = ["Blend", "Dense", "Proximity", "Sparse", "as_proximity", "is_sparse"]
 
 
 def as_proximity(w: Array | Proximity, name: str = "W") -> Proximity:
@@ -34,7 +36,7 @@ def as_proximity(w: Array | Proximity, name: str = "W") -> Proximity:
 
     Parameters
     ----------
-    w : (n, n) array of any library, nested lists, or Proximity
+    w : (n, n) array of any library, sparse matrix of SciPy or CuPy, nested lists, or Proximity
         float32 and float64 are kept, integers and booleans become float64. Asymmetry up to 1e-8
         (float32: 1e-4) of the largest entry is taken for rounding.
     name : str
@@ -52,11 +54,14 @@ def as_proximity(w: Array | Proximity, name: str = "W") -> Proximity:
     """
     if isinstance(w, Proximity):
         return w
+    if is_sparse(w):
+        return Sparse(checked_sparse(w, name))
     if isinstance(w, list | tuple):
         w = _array.as_array(w)
     if not _array.is_array(w):
         raise InputTypeError(
-            f"{name} must be a two-dimensional array or a Proximity, got {type(w).__name__}; "
+            f"{name} must be a two-dimensional array, a sparse matrix or a Proximity, got "
+            f"{type(w).__name__}; "
             "convert it with the asarray of NumPy, CuPy or another array library"
         )
     return Dense(checked_array(w, name))

@@ -21,7 +21,7 @@ DEVICE_TILE = 4096
 
 def checked_array(w: Array, name: str) -> Array:
     """Return w as a real, finite, square and symmetric array, or say what is wrong where."""
-    w = _checked_dtype(w, name)
+    w = checked_dtype(w, name)
     if w.ndim != 2 or w.shape[0] != w.shape[1]:
         raise InputError(
             f"{name} must be a square matrix of proximities, got shape {tuple(w.shape)}; "
@@ -52,7 +52,8 @@ def _dtype_name(w: Array) -> str:
     return "float32" if w.dtype == array_namespace(w).float32 else "float64"
 
 
-def _checked_dtype(w: Array, name: str) -> Array:
+def checked_dtype(w: Array, name: str) -> Array:
+    """Return w in float32 or float64, or say why it cannot be used."""
     xp = array_namespace(w)
     if xp.isdtype(w.dtype, "complex floating"):
         raise InputTypeError(f"{name} must be real, got dtype {w.dtype}; pass its real part or its modulus")

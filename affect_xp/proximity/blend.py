@@ -22,6 +22,10 @@ class _Parts:
         self._w_v: Array = None
         self._change: Array = None
 
+    def forget(self) -> None:
+        """Let go of the products; those of the past are void once it is overwritten."""
+        self._v = self._w_v = self._change = None
+
     def product(self, v: Array) -> Array:
         """Return WV."""
         if v is not self._v:
@@ -138,6 +142,8 @@ class Blend(Proximity):
         if self._without_past and not overwrite:
             return parts.current
         if self._formed is None:
+            if overwrite:
+                parts.forget()
             self._formed = parts.current.blend(parts.past, self.alpha, parts.alignment, overwrite=overwrite)
         return self._formed
 

@@ -6,7 +6,7 @@ import reference
 
 from affect_xp.objects import align
 from affect_xp.partition import Partition
-from affect_xp.proximity import Blend, Dense
+from affect_xp.proximity import Blend, Dense, Sparse
 
 N = 11
 
@@ -41,8 +41,16 @@ def blend_with_new_objects(xp, rng):
     )
 
 
+def sparse(xp, rng):
+    if xp.name not in ("numpy", "cupy"):
+        pytest.skip("sparse matrices are SciPy's and CuPy's")
+    module = pytest.importorskip("cupyx.scipy.sparse" if xp.name == "cupy" else "scipy.sparse")
+    w = symmetric(rng) * symmetric(rng) * (abs(symmetric(rng)) < 1)
+    return Sparse(module.csr_matrix(xp.array(w))), w
+
+
 # A new representation is one line here: a function that returns it with the matrix it stands for.
-MAKERS = [dense, dense_float32, blend, blend_with_new_objects]
+MAKERS = [dense, dense_float32, blend, blend_with_new_objects, sparse]
 
 
 @pytest.fixture(params=MAKERS, ids=lambda maker: maker.__name__)

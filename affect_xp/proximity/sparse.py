@@ -1,0 +1,399 @@
+"""Proximities held in a sparse matrix of SciPy or CuPy: graphs that change over time."""
+
+import copy
+import dataclasses
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, final
+
+import numpy as np
+import scipy.sparse
+
+from affect_xp import _array
+from affect_xp._array import array_namespace, device_of, wide_dtype
+from affect_xp._typing import Array
+from affect_xp._validation import check_fraction
+from affect_xp.exceptions import InputTypeError
+from affect_xp.objects import Alignment
+from affect_xp.partition import Partition
+from affect_xp.proximity._base import Proximity
+from affect_xp.proximity.dense import Dense
+
+Matrix = Any  # a sparse matrix or array of scipy.sparse or cupyx.scipy.sparse
+
+# On a device many threads add to few sums; each sum is kept in so many parts that they seldom meet.
+LANES = 256
+
+
+def is_sparse(w: object) -> bool:
+    """Tell whether w is a sparse matrix or array of SciPy or CuPy; CuPy is not imported for it."""
+    cupyx_sparse = sys.modules.get("cupyx.scipy.sparse")
+    return scipy.sparse.issparse(w) or (cupyx_sparse is not None and cupyx_sparse.issparse(w))
+
+
+@final
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Sparse(Proximity):
+    """A proximity matrix held in compressed rows; trusted to be exactly symmetric and finite.
+
+    `as_proximity` makes one from a sparse matrix after checking it. Entries that are not stored are
+    zero and enter sums analytically: nothing is made dense, and sums take no more memory than a
+    small part of the matrix.
+
+    Parameters
+    ----------
+    matrix : (n, n) sparse matrix or array of scipy.sparse or cupyx.scipy.sparse, float32 or float64
+        In any format; compressed rows in canonical form (sorted, no entry stored twice) are kept as
+        they are, not copied. Held as `scipy.sparse.csr_array` or `cupyx.scipy.sparse.csr_matrix`.
+    prune : float
+        A blend stores an entry for each pair that is or ever was linked, and the weight of a link that
+        is gone decays by α with each step. A blend leaves out entries so small that all of them
+        together are at most this share of the weight,
+
+            Σ|left out| ≤ prune · (α Σ|ψ| + (1 − α) Σ|w|),
+
+        by leaving out those below that weight divided by the number of entries. A link thus goes after
+        some ln(prune) / ln(α) steps: 33 for the default and α = 0.5. With 0 all are kept.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse, affect_xp as ax
+    >>> from affect_xp.proximity.sparse import Sparse
+    >>> w = Sparse(scipy.sparse.coo_array(([2.0, 2.0], ([0, 1], [1, 0])), shape=(3, 3)))
+    >>> w
+    Sparse(n=3, dtype=float64, library=numpy)
+    >>> ax.block_moments(w, [0, 0, 1]).means
+    array([[2., 0.],
+           [0., 0.]])
+    """
+
+    matrix: Matrix
+    prune: float = 1e-10
+
+    def __post_init__(self) -> None:
+        check_fraction("prune", self.prune)
+        if not is_sparse(self.matrix):
+            raise InputTypeError(
+                f"matrix must be a sparse matrix of SciPy or CuPy, got {type(self.matrix).__name__}; "
+                "make it one with scipy.sparse.csr_array, or use Dense"
+            )
+        object.__setattr__(self, "matrix", canonical(self.matrix))
+
+    @property
+    def n(self) -> int:
+        """The number of objects."""
+        return self.matrix.shape[0]
+
+    @property
+    def like(self) -> Array:
+        """The array of the stored values."""
+        return self.matrix.data
+
+    def diagonal(self) -> Array:
+        """Return wᵢᵢ, (n,), in wide floats."""
+        xp = array_namespace(self.like)
+        return xp.astype(self.matrix.diagonal(), wide_dtype(self.like))
+
+    def matmul(self, v: Array, rows: Array | None = None) -> Array:
+        """Return W·V, (n, r); with `rows`, W[:, rows]·v.
+
+        Values stored in float32 are widened to the dtype of V: on the host a few rows at a time, on a
+        device all at once (the values, not the indices) for the time of the product.
+        """
+        if rows is not None:
+            return self._matmul_rows(v, rows)
+        w = self.matrix
+        if w.data.dtype == v.dtype:
+            return w @ v
+        xp = array_namespace(w.data, v)
+        blocks = _row_blocks(_row_counts(w))
+        return xp.concat([_widened(_rows(w, block), v.dtype) @ v for block in blocks])
+
+    def _matmul_rows(self, v: Array, rows: Array) -> Array:
+        if _array.on_host(v):
+            # W[:, rows]·v = W[rows, :]ᵀ·v by symmetry, and whole rows are quick to fetch.
+            return _widened(self.matrix[rows, :], v.dtype).T @ v
+        # Fetching rows would make the host wait for their number of entries. `rows` may repeat: add.
+        xp = array_namespace(v)
+        spread = xp.zeros((self.n, v.shape[1]), dtype=v.dtype, device=device_of(v))
+        xp.add.at(spread, rows, v)
+        return self.matmul(spread)
+
+    def block_moments(self, partition: Partition) -> tuple[Array, Array]:
+        """Return the mean of each block and the sum of squares about it, both (k, k), in two passes.
+
+        With N pairs in a block, of which n₊ are stored, zeros enter analytically and no digits cancel:
+
+            μ = Σ₊ w / N,   Σ(w − μ)² = Σ₊ (w − μ)² + (N − n₊) μ²
+        """
+        count = partition.pair_counts
+        xp = array_namespace(count)
+        n_stored, s = self._block_sums(partition, lambda w, _: (xp.ones_like(w), w))
+        means = s / xp.where(count > 0, count, xp.ones_like(count))
+        (squares,) = self._block_sums(partition, _square_residuals(means))
+        return means, squares + (count - n_stored) * means * means
+
+    def square_distance(self, partition: Partition, means: Array) -> Array:
+        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² = Σ₊ (w − μ)² + Σ (N − n₊) μ² in one pass."""
+        xp = array_namespace(means)
+        residuals = _square_residuals(means)
+        n_stored, squares = self._block_sums(partition, lambda w, b: (xp.ones_like(w), *residuals(w, b)))
+        return xp.sum(squares + (partition.pair_counts - n_stored) * means * means)
+
+    def _block_sums(
+        self, partition: Partition, terms: Callable[[Array, Array], tuple[Array, ...]]
+    ) -> list[Array]:
+        """Return the sum of each of the terms of stored entries wᵢⱼ, i ≠ j, over each block, (k, k).
+
+        `terms` gets some values (in wide floats) and the number of the block of each. Blocks are
+        numbered c·(k + 1) + d; the last number stands for entries that take no part.
+        """
+        k, w = partition.k, self.matrix
+        xp = array_namespace(w.data)
+        labels = xp.where(partition.labels >= 0, partition.labels, xp.full_like(partition.labels, k))
+        narrow = xp.astype(
+            labels, xp.int32
+        )  # looked up in the order of the columns: the fewer bytes the better
+        totals: list[Array] = []
+        for entries in _entry_blocks(w.data):
+            rows, columns = row_numbers(w.indptr, entries), w.indices[entries]
+            block = xp.take(labels, rows) * (k + 1) + xp.take(narrow, columns)
+            block = xp.where(rows == columns, xp.full_like(block, (k + 1) ** 2 - 1), block)
+            values = xp.astype(w.data[entries], wide_dtype(w.data), copy=False)
+            sums = [_sums_by_number(block, term, (k + 1) ** 2) for term in terms(values, block)]
+            totals = [a + b for a, b in zip(totals, sums, strict=True)] if totals else sums
+        return [xp.reshape(total, (k + 1, k + 1))[:k, :k] for total in totals]
+
+    def take(self, index: Array) -> "Sparse":
+        """Return the proximities among the objects at `index`."""
+        taken = self.matrix[index, :][:, index]
+        taken.sort_indices()
+        return Sparse(taken, self.prune)
+
+    def copy(self) -> "Sparse":
+        """Return the same proximities in storage of their own."""
+        return Sparse(self.matrix.copy(), self.prune)
+
+    def to_dense(self) -> Dense:
+        """Return the same proximities as an n×n array."""
+        return Dense(self.matrix.toarray())
+
+    def blend(
+        self, past: "Sparse", alpha: Array | float, alignment: Alignment, *, overwrite: bool = False
+    ) -> "Sparse":
+        """Return α·past + (1 − α)·W where both objects were there before, and W elsewhere.
+
+        Stored are the pairs stored in either, but for those too small to matter (see `prune`). The
+        result takes storage of its own, whatever `overwrite` says: it seldom has room in that of the past.
+        On a device the host waits for the number of entries, as CuPy does whenever it changes.
+        """
+        if not isinstance(past, Sparse):
+            raise InputTypeError(
+                f"cannot blend Sparse with {type(past).__name__}; call to_dense() on the Sparse proximities "
+                "first, or pass sparse matrices at every step"
+            )
+        w, psi = self.matrix, past.matrix
+        xp = array_namespace(w.data, psi.data)
+        # In the storage's own precision, so that nothing is widened.
+        a = xp.astype(alpha, w.data.dtype) if _array.is_array(alpha) else alpha
+        n_both = w.nnz + psi.nnz
+        smallest = self.prune * (a * past._weight() + (1 - a) * self._weight()) / max(1, n_both)
+        parts = _Aligned.of(w, psi, alignment)
+        blocks = (_pruned(parts.blend(rows, a), smallest) for rows in _row_blocks(parts.row_counts()))
+        return Sparse(_stacked(blocks, w, n_both), self.prune)
+
+    def _weight(self) -> Array | float:
+        """Return Σ|wᵢⱼ|."""
+        data = self.matrix.data
+        xp = array_namespace(data)
+        return sum(xp.sum(xp.abs(data[e]), dtype=wide_dtype(data)) for e in _entry_blocks(data))
+
+
+def _square_residuals(means: Array) -> Callable[[Array, Array], tuple[Array]]:
+    """Return the function that maps values and block numbers to (w − μ)²."""
+    xp = array_namespace(means)
+    k = means.shape[0]
+    padded = xp.zeros((k + 1, k + 1), dtype=means.dtype, device=device_of(means))
+    padded[:k, :k] = means
+    by_block = xp.reshape(padded, (-1,))
+
+    def square_residuals(values: Array, block: Array) -> tuple[Array]:
+        residuals = values - xp.take(by_block, block)
+        return (residuals * residuals,)
+
+    return square_residuals
+
+
+def _entry_blocks(data: Array) -> Iterator[slice]:
+    """Yield slices of stored entries of which a few arrays stay in cache (a device: in its memory)."""
+    budget = _array.HOST_BLOCK_BYTES if _array.on_host(data) else _array.DEVICE_BLOCK_BYTES
+    width = max(1, budget // 64)
+    for start in range(0, max(1, data.shape[0]), width):
+        yield slice(start, min(start + width, data.shape[0]))
+
+
+def row_numbers(indptr: Array, entries: slice) -> Array:
+    """Return the row of each of some stored entries."""
+    xp = array_namespace(indptr)
+    if not _array.on_host(indptr):
+        places = xp.arange(entries.start, entries.stop, dtype=indptr.dtype, device=device_of(indptr))
+        return xp.searchsorted(indptr[1:], places, side="right")
+    ends = np.array(
+        [entries.start, entries.stop], dtype=indptr.dtype
+    )  # of another dtype, indptr would be copied
+    first, last = np.searchsorted(indptr, ends, side="right") - 1
+    ends = np.clip(indptr[first : last + 2], entries.start, entries.stop)
+    return np.repeat(np.arange(first, first + len(ends) - 1), np.diff(ends))
+
+
+def _sums_by_number(number: Array, values: Array, n_numbers: int) -> Array:
+    """Return the sum of the values with each number, (n_numbers,), without making the host wait."""
+    if _array.on_host(values):
+        return np.bincount(number, values, n_numbers)
+    xp = array_namespace(values)
+    lanes = max(1, min(LANES, values.shape[0] // n_numbers))
+    lane = xp.arange(values.shape[0], dtype=number.dtype, device=device_of(values)) % lanes
+    sums = xp.zeros(lanes * n_numbers, dtype=values.dtype, device=device_of(values))
+    xp.add.at(sums, lane * n_numbers + number, values)
+    return xp.sum(xp.reshape(sums, (lanes, n_numbers)), axis=0)
+
+
+def _row_blocks(counts: Array) -> list[slice]:
+    """Return slices of rows with few stored entries each; on a device all rows are one block.
+
+    There the host would have to wait for the places to cut at.
+    """
+    n = counts.shape[0]
+    if not _array.on_host(counts):
+        return [slice(0, n)]
+    ends = np.cumsum(counts, dtype=np.int64)
+    budget = max(1, _array.HOST_BLOCK_BYTES // 8)
+    cuts = np.unique(np.searchsorted(ends, np.arange(budget, ends[-1], budget)) + 1)
+    bounds = [0, *cuts[cuts < n].tolist(), n]
+    return [slice(start, stop) for start, stop in itertools.pairwise(bounds)]
+
+
+def _row_counts(matrix: Matrix) -> Array:
+    """Return the number of entries stored in each row."""
+    return matrix.indptr[1:] - matrix.indptr[:-1]
+
+
+def _rows(matrix: Matrix, rows: slice) -> Matrix:
+    """Return some rows; all of them are not copied."""
+    return matrix if rows == slice(0, matrix.shape[0]) else matrix[rows, :]
+
+
+def with_values(matrix: Matrix, values: Array) -> Matrix:
+    """Return a matrix with other values, sharing the structure."""
+    other = copy.copy(matrix)
+    other.data = values
+    return other
+
+
+def _widened(matrix: Matrix, dtype: object) -> Matrix:
+    """Return a matrix with values of this dtype."""
+    return with_values(matrix, array_namespace(matrix.data).astype(matrix.data, dtype, copy=False))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Aligned:
+    """W and the past, of which some rows are blended at a time in the order of W's objects."""
+
+    w: Matrix
+    psi: Matrix  # with an empty row at the end, for objects that are new, if objects have changed
+    alignment: Alignment
+
+    @staticmethod
+    def of(w: Matrix, psi: Matrix, alignment: Alignment) -> "_Aligned":
+        """Prepare two matrices to be blended."""
+        if not alignment.unchanged:
+            indptr = array_namespace(psi.indptr).concat([psi.indptr, psi.indptr[-1:]])
+            psi = type(psi)((psi.data, psi.indices, indptr), shape=(psi.shape[0] + 1, psi.shape[1]))
+        return _Aligned(w, psi, alignment)
+
+    def row_counts(self) -> Array:
+        """Return the number of entries stored in each row of both, (n,)."""
+        now, before = _row_counts(self.w), _row_counts(self.psi)
+        source = self.alignment.source
+        return now + (before if source is None else _array.gather(before, source, 0))
+
+    def blend(self, rows: slice, a: Array | float) -> Matrix:
+        """Return some rows of W − α·P W P + α·E Ψ Eᵀ, with E and P as in `Blend`."""
+        now, source = _rows(self.w, rows), self.alignment.source
+        xp = array_namespace(now.data)
+        present = (1 - a) * now.data
+        if source is None:
+            before = _rows(self.psi, rows)
+        else:
+            before = self._past_rows(source[rows])
+            i, j = row_numbers(now.indptr, slice(0, now.nnz)), now.indices
+            common = (xp.take(source[rows], i) >= 0) & (xp.take(source, j) >= 0)
+            present = xp.where(common, present, now.data)
+        past = xp.astype(a * before.data, now.data.dtype, copy=False)
+        return with_values(now, present) + with_values(before, past)
+
+    def _past_rows(self, source: Array) -> Matrix:
+        """Return the rows of E Ψ Eᵀ for objects that stood at `source` in the past."""
+        psi, target = self.psi, self.alignment.target
+        xp = array_namespace(psi.data)
+        found = psi[xp.where(source >= 0, source, xp.full_like(source, psi.shape[0] - 1)), :]
+        columns = xp.take(target, found.indices)
+        # What has left becomes a zero in column 0: zeros are dropped when the blend is formed.
+        values = xp.where(columns >= 0, found.data, xp.zeros_like(found.data))
+        columns = xp.where(columns >= 0, columns, xp.zeros_like(columns))
+        columns = xp.astype(columns, found.indices.dtype, copy=False)
+        moved = type(psi)((values, columns, found.indptr), shape=(source.shape[0], self.w.shape[1]))
+        moved.sum_duplicates()
+        return moved
+
+
+def _pruned(matrix: Matrix, smallest: Array | float) -> Matrix:
+    """Leave out of a matrix of our own the entries that are zero or smaller than `smallest`."""
+    xp = array_namespace(matrix.data)
+    matrix.data = xp.where(xp.abs(matrix.data) < smallest, xp.zeros_like(matrix.data), matrix.data)
+    matrix.eliminate_zeros()
+    return matrix
+
+
+def _stacked(blocks: Iterator[Matrix], like: Matrix, capacity: int) -> Matrix:
+    """Return blocks of rows as one matrix of the shape of `like`, with at most `capacity` entries.
+
+    The blocks go one by one into arrays of the full capacity, of which the host gives memory only to
+    what is written: the result is never there twice.
+    """
+    if not _array.on_host(like.data):
+        return next(blocks)
+    index_dtype = np.int32 if max(capacity, like.shape[1]) < 2**31 else np.int64
+    data, indices = np.empty(capacity, dtype=like.data.dtype), np.empty(capacity, dtype=index_dtype)
+    indptr = np.zeros(like.shape[0] + 1, dtype=index_dtype)
+    row = end = 0
+    for block in blocks:
+        entries = slice(end, end + block.nnz)
+        data[entries], indices[entries] = block.data, block.indices
+        indptr[row + 1 : row + 1 + block.shape[0]] = block.indptr[1:].astype(index_dtype) + end
+        row, end = row + block.shape[0], entries.stop
+    data.resize(end, refcheck=False)
+    indices.resize(end, refcheck=False)
+    return type(like)((data, indices, indptr), shape=like.shape)
+
+
+def canonical(matrix: Matrix) -> Matrix:
+    """Return a matrix in compressed rows, sorted, with entries stored twice added up; its argument stays."""
+    rows = matrix if type(matrix) is _csr_type(matrix) else _csr_type(matrix)(matrix)
+    if not rows.has_canonical_format:
+        rows = rows.copy()
+        rows.sum_duplicates()
+    if rows.nnz < rows.data.shape[0]:  # SciPy allows room behind the last entry
+        rows = copy.copy(rows)
+        rows.prune()
+    return rows
+
+
+def _csr_type(matrix: Matrix) -> Any:
+    """Return the class in which a matrix is held."""
+    if scipy.sparse.issparse(matrix):
+        return scipy.sparse.csr_array
+    import cupyx.scipy.sparse
+
+    return cupyx.scipy.sparse.csr_matrix

@@ -1,0 +1,131 @@
+"""AFFECT on a graph of a million nodes: the time of α against one product W·Z, and the memory of a run.
+
+    python bench/sparse_million.py                            # 1,000,000 nodes, 10,000,000 edges, 5 snapshots
+    python bench/sparse_million.py --n 100000 --edges 1000000   # a tenth of that
+    python bench/sparse_million.py --kept 0.8 --churn 0.01    # most edges stay; 1 % of the nodes are replaced
+
+By default no edge outlives its snapshot: the worst case for memory, as the smoothed proximities come to
+store the edges of all snapshots. α and the product are timed in turns, so that both meet the same machine,
+and the best of several is taken. Memory is the highest resident size during the steps, with all snapshots
+held by the caller, above that before they were made, relative to the bytes of these snapshots. Linux only.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import scipy.sparse
+
+import affect_xp as ax
+from affect_xp.forgetting import estimate
+from affect_xp.partition import Partition
+from affect_xp.proximity.sparse import Sparse, checked_sparse
+
+WITHIN = 0.7  # the share of edges within a community
+
+
+def snapshots(options: argparse.Namespace) -> Iterator[scipy.sparse.csr_array]:
+    """Yield graphs with communities (node id modulo k), some edges of which outlive each snapshot.
+
+    Snapshot t holds the nodes with ids from t·churn·n on, in order.
+    """
+    rng = np.random.default_rng(0)
+    n, k = options.n, options.k
+    a = b = np.empty(0, dtype=np.int32)  # ids of the two ends of each edge
+    for t in range(options.steps):
+        low = t * int(options.churn * n)
+        stay = (rng.random(len(a)) < options.kept) & (a >= low) & (b >= low)
+        i, j = rng.integers(low, low + n, (2, options.edges - int(stay.sum())), dtype=np.int32)
+        mate = np.clip(j - j % k + i % k, low, low + n - 1)
+        j = np.where(rng.random(len(i)) < WITHIN, mate, j)
+        a, b = np.concatenate([a[stay], i]), np.concatenate([b[stay], j])
+        weights = rng.gamma(2.0, 0.5, len(a)).astype(options.dtype)
+        half = scipy.sparse.coo_array((weights, (a - low, b - low)), shape=(n, n)).tocsr()
+        yield half + half.T
+
+
+def n_bytes(matrix: scipy.sparse.csr_array) -> int:
+    """Return the bytes a matrix takes."""
+    return matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes
+
+
+def memory(field: str) -> int:
+    """Return a field of /proc/self/status in bytes: VmRSS is the resident size, VmHWM the highest so far."""
+    with open("/proc/self/status") as status:
+        return next(1024 * int(line.split()[1]) for line in status if line.startswith(field))
+
+
+def forget_the_highest() -> None:
+    """Let VmHWM start anew from the present resident size."""
+    with open("/proc/self/clear_refs", "w") as clear:
+        clear.write("5")
+
+
+def seconds(function: Callable[[], object]) -> float:
+    """Return how long a call takes."""
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def compare_times(now: Sparse, past: Sparse, options: argparse.Namespace) -> None:
+    """Print the time of α in units of one product W·Z."""
+    labels = np.arange(options.n) % options.k
+    z = Partition(labels, options.k).membership
+    # A new partition each time: its sizes and membership are part of the price of α.
+    alone = [
+        (seconds(lambda: now.matmul(z)), seconds(lambda: alpha_of(now, past, Partition(labels, options.k))))
+        for _ in range(options.repeats)
+    ]
+    product, alpha = np.min(alone, axis=0)
+    print(f"W·Z {product:.2f} s, α {alpha:.2f} s: {alpha / product:.2f} products (at most 5)")
+
+
+def alpha_of(now: Sparse, past: Sparse, partition: Partition) -> float:
+    """Return α for the same objects now and before."""
+    return float(estimate(now, past, partition, partition))
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--n", type=int, default=1_000_000, help="nodes")
+    parser.add_argument(
+        "--edges", type=int, default=10_000_000, help="edges of a snapshot, each stored twice"
+    )
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--k", type=int, default=12)
+    parser.add_argument("--kept", type=float, default=0.0, help="share of edges that outlive a snapshot")
+    parser.add_argument("--churn", type=float, default=0.0, help="share of nodes replaced at each step")
+    parser.add_argument("--dtype", choices=["float32", "float64"], default="float64")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--n-iter", type=int, default=3, help="iterations of a step")
+    parser.add_argument("--max-iter", type=int, default=5, help="Lloyd iterations at most")
+    options = parser.parse_args()
+
+    before = memory("VmRSS")
+    held = list(snapshots(options))
+    size = sum(map(n_bytes, held))
+    print(f"{options.steps} snapshots of {held[0].nnz:,} stored entries: {size / 1e9:.2f} GB")
+    compare_times(Sparse(held[1]), Sparse(held[0]), options)
+
+    clusterer = ax.KMeans(options.k, init=np.arange(options.n) % options.k, max_iter=options.max_iter)
+    model = ax.Affect(clusterer, n_iter=options.n_iter)
+    forget_the_highest()
+    for t, matrix in enumerate(held):
+        start = time.perf_counter()
+        first = t * int(options.churn * options.n)
+        model.partial_fit(Sparse(checked_sparse(matrix, "W")), range(first, first + options.n))
+        taken, highest = time.perf_counter() - start, memory("VmHWM") - before
+        print(
+            f"step {t}: {taken:5.1f} s, α = {model.alpha_:.3f}, "
+            f"peak {highest / 1e9:.2f} GB = {highest / size:.2f} × snapshots held (at most 3)"
+        )
+    print(f"{model.smoothed_.matrix.nnz:,} entries in the smoothed proximities")
+
+
+if __name__ == "__main__":
+    main()
