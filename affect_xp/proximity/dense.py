@@ -145,7 +145,7 @@ class Dense(Proximity):
 
     def copy(self) -> "Dense":
         """Return the same proximities in an array of their own."""
-        return Dense(_assemble(self.array, row_blocks(self.array), lambda rows: self.array[rows, :]))
+        return Dense(assemble(self.array, row_blocks(self.array), lambda rows: self.array[rows, :]))
 
     def blend(
         self, past: "Dense", alpha: Array | float, alignment: Alignment, *, overwrite: bool = False
@@ -157,11 +157,11 @@ class Dense(Proximity):
         a = xp.astype(alpha, w.dtype) if _array.is_array(alpha) else alpha
         if not alignment.unchanged:
             return Dense(
-                _assemble(w, row_blocks(w), lambda rows: self._blend_changed(past, a, alignment, rows))
+                assemble(w, row_blocks(w), lambda rows: self._blend_changed(past, a, alignment, rows))
             )
         out = past.array if overwrite and past.array.dtype == w.dtype else None
         return Dense(
-            _assemble(w, row_blocks(w), lambda rows: a * past.array[rows, :] + (1 - a) * w[rows, :], out)
+            assemble(w, row_blocks(w), lambda rows: a * past.array[rows, :] + (1 - a) * w[rows, :], out)
         )
 
     def _blend_changed(self, past: "Dense", a: Array | float, alignment: Alignment, rows: slice) -> Array:
@@ -179,7 +179,7 @@ def _eye(x: Array) -> Array:
     return array_namespace(x).eye(x.shape[0], x.shape[1], dtype=x.dtype, device=device_of(x))
 
 
-def _assemble(
+def assemble(
     w: Array, blocks: Iterator[slice], rows_of: Callable[[slice], Array], out: Array | None = None
 ) -> Array:
     """Fill an array like w (or `out`) block of rows by block of rows; no other n×n array is made."""
