@@ -5,12 +5,14 @@ with `Affect` and `KMeans`.
 """
 
 from affect_xp import datasets, exceptions, plots
-from affect_xp.clusterers import KMeans
+from affect_xp.clusterers import KMeans, Linkage
+from affect_xp.dissimilarity import to_dissimilarity, to_similarity
 from affect_xp.estimators import Affect, Static
 from affect_xp.events import Event, EventRules
 from affect_xp.external import as_external
 from affect_xp.forgetting import forgetting_factor, gaussian_mixture_proximity, oracle_forgetting_factor
 from affect_xp.kmeans import KMeansResult, kmeans
+from affect_xp.linkage import Dendrogram, linkage
 from affect_xp.matching import match_labels
 from affect_xp.metrics import adjusted_rand_index, rand_index, tracking_error
 from affect_xp.moments import BlockMoments, block_moments
@@ -22,11 +24,13 @@ __version__ = "0.1.0"
 __all__ = [
     "Affect",
     "BlockMoments",
+    "Dendrogram",
     "Dense",
     "Event",
     "EventRules",
     "KMeans",
     "KMeansResult",
+    "Linkage",
     "Proximity",
     "Sparse",
     "Static",
@@ -40,11 +44,14 @@ __all__ = [
     "forgetting_factor",
     "gaussian_mixture_proximity",
     "kmeans",
+    "linkage",
     "match_labels",
     "modularity",
     "oracle_forgetting_factor",
     "plots",
     "rand_index",
     "silhouette",
+    "to_dissimilarity",
+    "to_similarity",
     "tracking_error",
 ]

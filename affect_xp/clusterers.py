@@ -6,7 +6,7 @@ A clusterer has one method, `cluster(proximity, t=, start=, rng=)`, that returns
 import dataclasses
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -14,9 +14,11 @@ from affect_xp import _array
 from affect_xp._typing import Array, Seed
 from affect_xp._validation import check_choice, check_int, check_n_clusters
 from affect_xp.exceptions import ConvergenceWarning, InputError, InputTypeError
-from affect_xp.kmeans import STARTS, kmeans
+from affect_xp.kmeans import STARTS, KMeansResult, kmeans
+from affect_xp.linkage import METHODS, Dendrogram, check_distance_threshold, linkage
 from affect_xp.partition import Partition, as_partition
 from affect_xp.proximity import Proximity
+from affect_xp.selection import calinski_harabasz_scores, choose, height_gap_scores, select
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -66,9 +68,14 @@ class Clusterer(Protocol):
         """
 
 
-def clusters_at(n_clusters: int | Sequence[int], t: int, n: int) -> int:
-    """Return the number of clusters asked for at step t, for n objects."""
-    if isinstance(n_clusters, Sequence | np.ndarray) and not isinstance(n_clusters, str):
+NClusters = int | Sequence[int] | str
+
+
+def clusters_at(n_clusters: NClusters, t: int, n: int) -> int | None:
+    """Return the number of clusters asked for at step t, for n objects; None if a rule is to choose it."""
+    if isinstance(n_clusters, str):
+        return None
+    if isinstance(n_clusters, Sequence | np.ndarray):
         if t >= len(n_clusters):
             raise InputError(
                 f"n_clusters has {len(n_clusters)} entries, but this is step {t}; give one for each step"
@@ -77,13 +84,18 @@ def clusters_at(n_clusters: int | Sequence[int], t: int, n: int) -> int:
     return check_n_clusters(n_clusters, n)
 
 
-def check_clusters(n_clusters: object) -> None:
-    """Raise unless `n_clusters` is a positive integer or a sequence of such."""
-    listed = n_clusters if isinstance(n_clusters, Sequence | np.ndarray) else [n_clusters]
-    if isinstance(n_clusters, str) or len(listed) == 0:
-        raise InputTypeError(f"n_clusters must be an integer, or one for each step, got {n_clusters!r}")
-    for value in listed:
-        check_int("n_clusters", value, 1)
+def check_clusters(n_clusters: object, max_clusters: int, rules: Sequence[str]) -> None:
+    """Raise unless `n_clusters` is a positive integer, a sequence of such, or a rule."""
+    if isinstance(n_clusters, str):
+        check_choice("n_clusters, where it is not a number,", n_clusters, rules)
+    elif isinstance(n_clusters, Sequence | np.ndarray):
+        if len(n_clusters) == 0:
+            raise InputError("n_clusters is an empty sequence; give one for each step")
+        for value in n_clusters:
+            check_int("n_clusters", value, 1)
+    else:
+        check_int("n_clusters", n_clusters, 1)
+    check_int("max_clusters", max_clusters, 1)
 
 
 @dataclasses.dataclass
@@ -92,7 +104,9 @@ class KMeans:
 
     Parameters
     ----------
-    n_clusters : int, or a sequence with one for each step
+    n_clusters : int, a sequence with one for each step, or a rule
+        The rules "silhouette", "calinski_harabasz" and "modularity" choose the number at each step: the one
+        with the best score among 2 ... `max_clusters`. See `affect_xp.selection`.
     init : "random", "k-means++" or (n,) int array
         How the first step starts. Later steps start from the labels of the step before: new objects join
         the nearest cluster, a cluster that lost all its objects is filled anew, and when
@@ -101,21 +115,27 @@ class KMeans:
         The number of starts at each step, of which the best is kept.
     max_iter : int
         The largest number of Lloyd iterations.
+    max_clusters : int
+        The largest number of clusters a rule may choose.
 
     See Also
     --------
     affect_xp.kmeans : the function underneath.
     """
 
-    n_clusters: int | Sequence[int]
+    wants: ClassVar[str] = "similarity"
+    rules: ClassVar[tuple[str, ...]] = ("silhouette", "calinski_harabasz", "modularity")
+
+    n_clusters: NClusters
     _: dataclasses.KW_ONLY
     init: str | Array = "random"
     n_init: int = 1
     max_iter: int = 300
+    max_clusters: int = 10
 
     def check(self) -> None:
         """Raise if a parameter is not valid."""
-        check_clusters(self.n_clusters)
+        check_clusters(self.n_clusters, self.max_clusters, self.rules)
         check_int("n_init", self.n_init, 1)
         check_int("max_iter", self.max_iter, 1)
         if isinstance(self.init, str):
@@ -132,6 +152,20 @@ class KMeans:
     ) -> Clustering:
         """Cluster the objects of step t, from the labels of the step before where there are any."""
         k = clusters_at(self.n_clusters, t, proximity.n)
+        if k is not None:
+            result = self._run(proximity, k, t, start, rng)
+            return Clustering(Partition(result.labels, k), result.moved, result.n_iter)
+        n_iter = []
+
+        def cluster_k(k: int) -> Partition:
+            result = self._run(proximity, k, t, start, rng)
+            n_iter.append(result.n_iter)
+            return Partition(result.labels, k)
+
+        chosen = select(proximity, str(self.n_clusters), self.max_clusters, cluster_k, kind="similarity")
+        return Clustering(chosen.partition, n_iter=sum(n_iter) + 1, scores=chosen.scores)
+
+    def _run(self, proximity: Proximity, k: int, t: int, start: Partition | None, rng: Seed) -> KMeansResult:
         init = self.init if start is None else start
         result = kmeans(proximity, k, init=init, n_init=self.n_init, max_iter=self.max_iter, rng=rng)
         if not result.converged and result.n_iter >= self.max_iter:
@@ -140,7 +174,80 @@ class KMeans:
                 ConvergenceWarning,
                 stacklevel=2,
             )
-        return Clustering(Partition(result.labels, k), result.moved, result.n_iter)
+        return result
+
+
+@dataclasses.dataclass
+class Linkage:
+    """Hierarchical clustering of dissimilarities.
+
+    Parameters
+    ----------
+    n_clusters : int, a sequence with one for each step, or a rule, optional
+        The rules: "gap" (the largest gap between the heights of merges), "calinski_harabasz", and
+        "silhouette"; all share one dendrogram. See `affect_xp.selection`.
+    distance_threshold : float, optional
+        Instead of `n_clusters`: merge up to this height.
+    method : "single", "complete" or "average"
+    max_clusters : int
+        The largest number of clusters a rule may choose.
+
+    See Also
+    --------
+    affect_xp.linkage : the function underneath, which returns the dendrogram.
+    """
+
+    wants: ClassVar[str] = "dissimilarity"
+    rules: ClassVar[tuple[str, ...]] = ("gap", "calinski_harabasz", "silhouette")
+
+    n_clusters: NClusters | None = None
+    _: dataclasses.KW_ONLY
+    distance_threshold: float | None = None
+    method: str = "average"
+    max_clusters: int = 10
+
+    def check(self) -> None:
+        """Raise if a parameter is not valid."""
+        if (self.n_clusters is None) == (self.distance_threshold is None):
+            raise InputError(
+                f"give either n_clusters or distance_threshold, got n_clusters={self.n_clusters!r} and "
+                f"distance_threshold={self.distance_threshold!r}"
+            )
+        if self.n_clusters is not None:
+            check_clusters(self.n_clusters, self.max_clusters, self.rules)
+        else:
+            check_distance_threshold(self.distance_threshold)
+        check_choice("method", self.method, METHODS)
+
+    def cluster(
+        self,
+        proximity: Proximity,
+        *,
+        t: int = 0,
+        start: Partition | None = None,
+        memory: Array | None = None,
+        rng: Seed = None,
+    ) -> Clustering:
+        """Cut the dendrogram of the objects of step t."""
+        tree, scores = linkage(proximity, self.method), None
+        if self.n_clusters is None:
+            k: int | None = tree.n_clusters_at(check_distance_threshold(self.distance_threshold))
+        else:
+            k = clusters_at(self.n_clusters, t, proximity.n)
+        if k is None:
+            scores = self._scores(proximity, tree)
+            k = choose(scores)
+        return Clustering(Partition(tree.cut(k), k), n_iter=tree.n_rounds, scores=scores)
+
+    def _scores(self, proximity: Proximity, tree: Dendrogram) -> dict[int, float]:
+        """Return the score of each number of clusters by the rule."""
+        if self.n_clusters == "gap":
+            return height_gap_scores(tree.merges, self.max_clusters)
+        if self.n_clusters == "calinski_harabasz":
+            return calinski_harabasz_scores(proximity, tree.merges, self.max_clusters, kind=self.wants)
+        return select(
+            proximity, "silhouette", self.max_clusters, lambda k: Partition(tree.cut(k), k), kind=self.wants
+        ).scores
 
 
 @dataclasses.dataclass
