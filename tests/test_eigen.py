@@ -1,0 +1,172 @@
+"""Eigenpairs against a full decomposition by NumPy."""
+
+import math
+
+import numpy as np
+import pytest
+
+import affect_xp as ax
+from affect_xp import _array, eigen
+from affect_xp.eigen import Operator, top_eigenpairs
+
+
+def kernel(n, seed=0, drift=0.0):
+    """Return a normalised Gaussian kernel matrix of points in four groups that have moved by `drift`."""
+    rng = np.random.default_rng(seed)
+    x = 2.5 * rng.normal(size=(4, 3))[rng.integers(4, size=n)] + rng.normal(size=(n, 3))
+    x = x + drift * rng.normal(size=(n, 3))
+    w = np.exp(-np.sum((x[:, None] - x[None]) ** 2, axis=2) / 2)
+    s = w.sum(axis=1) ** -0.5
+    return w * s[:, None] * s
+
+
+def with_spectrum(values, seed=0):
+    q = np.linalg.qr(np.random.default_rng(seed).normal(size=(len(values),) * 2))[0]
+    a = (q * values) @ q.T
+    return (a + a.T) / 2
+
+
+def operator(xp, a, dtype=None):
+    return Operator.of(ax.Dense(xp.array(a, dtype=dtype)))
+
+
+def top(a, r):
+    values, vectors = np.linalg.eigh(a)
+    return values[::-1][:r], vectors[:, ::-1][:, :r]
+
+
+def assert_spans_top(vectors, a, r):
+    expected = top(a, r)[1]
+    np.testing.assert_allclose(vectors @ vectors.T, expected @ expected.T, atol=1e-6)
+
+
+@pytest.mark.parametrize("solver", ["full", "iterative"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_values_and_space(xp, solver, dtype):
+    a = kernel(90).astype(dtype).astype(float)
+    pairs = top_eigenpairs(operator(xp, a, dtype), 4, solver=solver)
+    vectors = pairs.vectors if xp.name == "dask" else xp.numpy(pairs.vectors)
+    np.testing.assert_allclose(pairs.values, top(a, 4)[0], atol=1e-10)
+    assert_spans_top(vectors, a, 4)
+    assert pairs.converged and pairs.residual < 1e-7
+    assert (pairs.n_iter > 0) == (solver == "iterative")
+    assert xp.name == "dask" or xp.owns(pairs.vectors)
+
+
+def test_the_residual_is_what_it_says():
+    a = kernel(200)
+    pairs = top_eigenpairs(Operator.of(ax.Dense(a)), 5, solver="iterative")
+    actual = np.linalg.norm(a @ pairs.vectors - pairs.vectors * pairs.values, axis=0).max()
+    np.testing.assert_allclose(pairs.residual * pairs.values[0], actual, rtol=1e-3)
+
+
+def test_last_vectors_are_a_good_start(eager_xp):
+    a = kernel(300, drift=0.01)
+    before = top_eigenpairs(operator(eager_xp, kernel(300)), 4, solver="iterative")
+    cold = top_eigenpairs(operator(eager_xp, a), 4, solver="iterative")
+    warm = top_eigenpairs(operator(eager_xp, a), 4, solver="iterative", start=before.vectors)
+    assert warm.n_iter < cold.n_iter
+    assert_spans_top(eager_xp.numpy(warm.vectors), a, 4)
+
+
+def test_start_without_rows_for_new_objects():
+    a = kernel(300)
+    start = top(a, 4)[1].copy()
+    start[::10] = 0
+    pairs = top_eigenpairs(Operator.of(ax.Dense(a)), 4, solver="iterative", start=start)
+    assert_spans_top(pairs.vectors, a, 4)
+
+
+@pytest.mark.parametrize("width", [0, 1, 4, 9])
+def test_start_of_any_width(width):
+    a = kernel(120)
+    start = np.zeros((120, width))
+    pairs = top_eigenpairs(Operator.of(ax.Dense(a)), 4, solver="iterative", start=start)
+    assert_spans_top(pairs.vectors, a, 4)
+
+
+def test_start_that_is_exact_but_not_the_top():
+    # New objects form a block of their own: the old eigenvectors are still exact, and no longer the largest.
+    old, new = kernel(80, seed=1), 3 * kernel(80, seed=2)
+    a = np.block([[old, np.zeros((80, 80))], [np.zeros((80, 80)), new]])
+    start = np.concatenate([top(old, 3)[1], np.zeros((80, 3))])
+    pairs = top_eigenpairs(Operator.of(ax.Dense(a)), 3, solver="iterative", start=start)
+    np.testing.assert_allclose(pairs.values, top(a, 3)[0], atol=1e-10)
+
+
+@pytest.mark.parametrize("copies, k", [(2, 3), (4, 10), (8, 5)])
+def test_repeated_eigenvalues_are_all_found(eager_xp, copies, k):
+    block = kernel(40, seed=4)
+    a = np.kron(np.eye(copies), block)
+    complete = -(-k // copies) * copies  # all of the value that number k has
+    values = np.repeat(top(block, complete // copies)[0], copies)
+    for solver in ("full", "iterative"):
+        pairs = top_eigenpairs(operator(eager_xp, a), k, solver=solver)
+        assert pairs.converged and len(pairs.values) == complete
+        np.testing.assert_allclose(pairs.values, values, atol=1e-9)
+        assert_spans_top(eager_xp.numpy(pairs.vectors), a, complete)
+
+
+@pytest.mark.parametrize("solver", ["full", "iterative"])
+@pytest.mark.parametrize(
+    "values, k, kept",
+    [
+        (np.ones(60), 3, 0),  # nothing stands out
+        (np.zeros(60), 3, 0),
+        (np.r_[3, 2, np.ones(58)], 4, 2),  # too many are tied with number 4
+        (np.r_[3, 2, 2, 2, np.linspace(1, 0, 56)], 2, 4),
+        (np.r_[-np.linspace(1, 2, 60)], 3, 3),  # all negative
+        (np.r_[1, 0.999999, 0.999998, np.linspace(0.5, 0, 57)], 2, 2),  # close, and not tied
+    ],
+)
+def test_spaces_are_complete(eager_xp, solver, values, k, kept):
+    a = with_spectrum(values) if len(set(values)) > 1 else np.diag(values)
+    pairs = top_eigenpairs(operator(eager_xp, a), k, solver=solver)
+    assert pairs.converged
+    np.testing.assert_allclose(pairs.values, np.sort(values)[::-1][:kept], atol=1e-9)
+    assert tuple(pairs.vectors.shape) == (60, kept)
+
+
+@pytest.mark.parametrize("solver", ["auto", "full", "iterative"])
+@pytest.mark.parametrize("n, k", [(1, 1), (2, 1), (2, 2), (3, 2), (20, 19), (20, 20)])
+def test_nearly_all_pairs(eager_xp, solver, n, k):
+    a = with_spectrum(np.linspace(1, -1, n))
+    pairs = top_eigenpairs(operator(eager_xp, a), k, solver=solver)
+    np.testing.assert_allclose(pairs.values, top(a, k)[0], atol=1e-12)
+    assert_spans_top(eager_xp.numpy(pairs.vectors), a, k)
+
+
+@pytest.mark.parametrize("solver", ["full", "iterative"])
+def test_sunk_space_is_not_returned(solver):
+    a = with_spectrum(np.r_[np.linspace(1, 0, 38), -9, -9])
+    sunk = Operator(40, a, lambda v: a @ v, n_sunk=2)
+    assert len(top_eigenpairs(sunk, 38, solver=solver).values) == 38
+
+
+def test_failure_is_reported_and_auto_recovers(monkeypatch):
+    monkeypatch.setattr(eigen, "MAX_PRODUCTS", 5)
+    path = np.eye(500, k=1) + np.eye(500, k=-1)
+    failed = top_eigenpairs(Operator.of(ax.Dense(path)), 3, solver="iterative")
+    assert not failed.converged and failed.residual > 1e-6 and failed.n_iter == 5
+    assert np.all(np.isfinite(failed.vectors))
+    rescued = top_eigenpairs(Operator.of(ax.Dense(path)), 3)
+    assert rescued.converged and rescued.n_iter == 0
+    np.testing.assert_allclose(rescued.values, 2 * np.cos(np.pi * np.arange(1, 4) / 501), atol=1e-12)
+
+
+def test_host_waits_once_for_each_product(eager_xp, monkeypatch):
+    sizes, to_host = [], _array.to_host
+
+    def counted(*arrays, reason):
+        sizes.append(sum(math.prod(x.shape) for x in arrays))
+        return to_host(*arrays, reason=reason)
+
+    monkeypatch.setattr(_array, "to_host", counted)
+    pairs = top_eigenpairs(operator(eager_xp, kernel(150)), 4, solver="iterative")
+    assert len(sizes) == pairs.n_iter
+    assert max(sizes) < 150 * 8  # smaller than one block of vectors
+
+
+def test_unknown_solver():
+    with pytest.raises(ax.exceptions.InputError, match="solver must be one of 'auto', 'full', 'iterative'"):
+        top_eigenpairs(Operator.of(ax.Dense(np.eye(2))), 1, solver="lanczos")
