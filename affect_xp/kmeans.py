@@ -28,6 +28,8 @@ from affect_xp.proximity import Proximity, as_proximity
 UPDATE_SHARE = 0.25
 # Iterations without a smaller sum of squares after which an indefinite W is taken to go in circles.
 PATIENCE = 10
+# Sums of squares that differ by less than this share are equal.
+TIE = 1e-7
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -214,7 +216,9 @@ def lloyd(W: Proximity, labels: Array, k: int, max_iter: int, z: Array | None = 
     else:
         for r, (run, inertia) in enumerate(zip(active, batch.read_inertia(), strict=True)):
             run.record(batch.labels[:, r], inertia)
-    best = min(runs, key=lambda run: run.inertia)
+    # Of starts that are equally good but for rounding the first one wins, on every library.
+    lowest = min(run.inertia for run in runs)
+    best = next(run for run in runs if run.inertia <= lowest + TIE * abs(lowest))
     return KMeansResult(best.labels, best.inertia, best.n_iter, best.converged, best.moved)
 
 

@@ -1,0 +1,405 @@
+"""Spectral clustering on products W·V: eigenvectors of a similarity graph, rounded to clusters.
+
+With degrees d = W1 (row sums *with* the diagonal) and D = diag(d), the clusters are read from
+
+    average association   the top eigenvectors of W
+    ratio cut             the bottom ones of L = D − W
+    normalised cut        the bottom ones of I − D^{-1/2} W D^{-1/2}, with rows scaled to length 1
+
+The eigenvectors of a cut for the eigenvalue 0 are known: 1 (normalised cut: √d) on one connected component,
+and 0 elsewhere. They are written down, not computed, and the others are sought orthogonal to them. Each way
+of rounding depends on the space that the eigenvectors span and not on their choice in it, so that the
+clusters follow from W and the random numbers, whichever solver is used.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from affect_xp import _array
+from affect_xp._array import array_namespace, device_of, one_hot, wide_dtype
+from affect_xp._random import as_generator
+from affect_xp._typing import Array, Seed
+from affect_xp._validation import check_choice, check_int, check_n_clusters
+from affect_xp.components import Components, connected_components
+from affect_xp.eigen import SOLVERS, Eigenpairs, Operator, top_eigenpairs
+from affect_xp.exceptions import InputError
+from affect_xp.proximity import Proximity, as_proximity
+from affect_xp.rounding import ASSIGNMENTS, EQUAL, unit_rows
+
+CUTS = ("normalized_cut", "ratio_cut")
+OBJECTIVES = (*CUTS, "average_association")
+COMPONENTS = ("joint", "separate")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SpectralResult:
+    """What spectral clustering found.
+
+    Attributes
+    ----------
+    labels : (n,) int array
+        Clusters 0 ... k-1, none of them empty, numbered in the order of their first objects.
+    vectors : (n, r) array
+        The orthonormal eigenvectors the clusters were read from; give them as `start` the next time. r is
+        the number of clusters unless that eigenvalue is tied with the next, see
+        `affect_xp.eigen.top_eigenpairs`. Rows of objects in components set apart are zero.
+    values : (r,) array
+        Their eigenvalues: of W, largest first, for average association; of the Laplacian of a cut, smallest
+        first.
+    n_iter : int
+        Products W·V of the iterative solver; 0 if none was needed.
+    converged : bool
+        Whether the eigenvectors have converged.
+    residual : float
+        The largest residual of an eigenvector, as a share of the largest eigenvalue.
+    n_components : int or None
+        Connected components of the graph; None where they were not looked for.
+    """
+
+    labels: Array
+    vectors: Array
+    values: Array
+    n_iter: int
+    converged: bool
+    residual: float
+    n_components: int | None
+
+
+def spectral(
+    W: Array | Proximity,
+    n_clusters: int,
+    *,
+    objective: str = "normalized_cut",
+    assign_labels: str = "kmeans",
+    components: str = "joint",
+    n_init: int = 10,
+    solver: str = "auto",
+    start: Array | None = None,
+    rng: Seed = None,
+) -> SpectralResult:
+    """Cluster objects by the eigenvectors of their similarities.
+
+    Parameters
+    ----------
+    W : (n, n) array or Proximity
+        Similarities. For the cuts they must not be negative: an error is raised if negative ones make a
+        degree or an eigenvalue of the Laplacian negative. Average association takes any.
+    n_clusters : int
+    objective : "normalized_cut", "ratio_cut" or "average_association"
+    assign_labels : "kmeans", "rotation" or "cluster_qr"
+        How eigenvectors become clusters: k-means on their rows; the rotation that brings them nearest to
+        a membership (Yu & Shi 2003); or QR with column pivoting (Damle, Minden & Ying 2019), which has
+        no random start. Should either of the latter leave a cluster empty, k-means goes on from there.
+    components : "joint" or "separate"
+        What to do with a graph that is not connected. "joint": cluster all objects together; if a cut
+        has at least as many components as clusters to find, the largest components are a cluster each,
+        and the last cluster holds all others. "separate": each component smaller than the largest is a
+        cluster (if they are too many, they share one), and the largest, or all of that size together, is
+        clustered into as many as are left; "joint" if it has not so many objects.
+    n_init : int
+        Starts of k-means and of the rotation; the best one wins.
+    solver : "auto", "full" or "iterative"
+        Of the eigenvalue problem. "auto" is full for small n, iterative otherwise.
+    start : (n, r) array, optional
+        The `vectors` of a similar problem; rows of zeros for objects that it did not have.
+    rng : None, int or numpy.random.Generator
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from affect_xp.spectral import spectral
+    >>> W = np.array([[0, 5, 1, 0], [5, 0, 0, 1], [1, 0, 0, 5], [0, 1, 5, 0.0]])
+    >>> result = spectral(W, 2, rng=0)
+    >>> result.labels, np.round(result.values, 3)
+    (array([0, 0, 1, 1]), array([0.   , 0.333]))
+    """
+    W = as_proximity(W)
+    k = check_n_clusters(n_clusters, W.n)
+    scan = SpectralScan(W, k, objective, assign_labels, components, n_init, solver, start, rng)
+    return scan.result(k)
+
+
+class SpectralScan:
+    """Spectral clustering into any number of clusters up to a largest one, with one eigenvalue problem.
+
+    The parameters are those of `spectral`, and `max_clusters`.
+    """
+
+    def __init__(
+        self,
+        W: Proximity,
+        max_clusters: int,
+        objective: str = "normalized_cut",
+        assign_labels: str = "kmeans",
+        components: str = "joint",
+        n_init: int = 10,
+        solver: str = "auto",
+        start: Array | None = None,
+        rng: Seed = None,
+    ) -> None:
+        check_choice("objective", objective, OBJECTIVES)
+        check_choice("assign_labels", assign_labels, ASSIGNMENTS)
+        check_choice("components", components, COMPONENTS)
+        check_choice("solver", solver, SOLVERS)
+        check_int("n_init", n_init, 1)
+        self._like, self._rng = W.like, rng
+        self._graph = _Graph.of(W, searched=components == "separate" or objective in CUTS)
+        if objective in CUTS:
+            _check_degrees(self._graph, objective)
+        self._task = _Task(objective, ASSIGNMENTS[assign_labels], n_init, solver, max_clusters)
+        self._start = _checked_start(start, self._graph)
+        self._cluster = _separate if components == "separate" else _joint
+
+    def result(self, k: int) -> SpectralResult:
+        """Return the result for k clusters, at most `max_clusters`."""
+        task = dataclasses.replace(self._task, rng=as_generator(self._rng))
+        found = self._cluster(self._graph, k, task, self._start)
+        return _result(found, k, self._like, self._graph.components)
+
+    def eigenvalues(self) -> np.ndarray:
+        """Return the first `max_clusters` eigenvalues of the whole graph, and those tied with the last."""
+        return self._task.solve(self._graph, self._start).values
+
+
+def _checked_start(start: Array | None, graph: "_Graph") -> Array | None:
+    """Return the vectors to start from, on the host if their library is lazy."""
+    if start is None:
+        return None
+    if start.ndim != 2 or start.shape[0] != graph.n:
+        raise InputError(
+            f"start must have {graph.n} rows, one for each object, got shape {tuple(start.shape)}"
+        )
+    return _array.to_host(start, reason="vectors of a lazy library")[0] if _array.is_lazy(start) else start
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Task:
+    """What is asked for, besides the number of clusters."""
+
+    objective: str
+    assign: Callable[[Array, Array, int, int, np.random.Generator], Array]
+    n_init: int
+    solver: str
+    k_max: int
+    rng: np.random.Generator = dataclasses.field(default_factory=np.random.default_rng)
+    solved: dict[int, Eigenpairs] = dataclasses.field(default_factory=dict)  # by size of the graph
+
+    def solve(self, graph: "_Graph", start: Array | None) -> Eigenpairs:
+        """Return the eigenpairs for up to k_max clusters, solving each graph once."""
+        if graph.n not in self.solved:
+            k = min(self.k_max, graph.n)
+            if self.objective not in CUTS:
+                self.solved[graph.n] = top_eigenpairs(graph.operator, k, solver=self.solver, start=start)
+            elif graph.parts.count >= k:
+                self.solved[graph.n] = _by_component(graph, k, self.objective).pairs
+            else:
+                self.solved[graph.n] = _cut_vectors(graph, k, self, start)
+        return self.solved[graph.n]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Found:
+    """Clusters, and the eigenvectors they were read from."""
+
+    labels: Array
+    pairs: Eigenpairs
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Graph:
+    """Similarities as an operator, with what the objectives need to know of them.
+
+    All arrays are where the operator works: on the host for a lazy library.
+    """
+
+    operator: Operator
+    degrees: Array  # d, (n,)
+    components: Components | None  # None if they were not looked for
+
+    @staticmethod
+    def of(W: Proximity, *, searched: bool) -> "_Graph":
+        """Return the graph of a proximity."""
+        operator = Operator.of(W)
+        like = operator.like
+        ones = array_namespace(like).ones((W.n, 1), dtype=wide_dtype(like), device=device_of(like))
+        components = connected_components(W) if searched else None
+        if components is not None and _array.is_lazy(W.like):
+            host = _array.to_host(components.labels, reason="components of a lazy graph")[0]
+            components = Components(host, components.sizes)
+        return _Graph(operator, operator.matmul(ones)[:, 0], components)
+
+    @property
+    def n(self) -> int:
+        """The number of objects."""
+        return self.operator.n
+
+    @property
+    def parts(self) -> Components:
+        """The connected components, which were looked for."""
+        assert self.components is not None
+        return self.components
+
+    def among(self, chosen: np.ndarray, index: Array, places: Array) -> "_Graph":
+        """Return the graph of the objects at `index`, those of the chosen (c,) components.
+
+        `places` (n,) are the positions of all objects in it, -1 for those left out.
+        """
+        xp, a = array_namespace(index), self.operator
+        number = _array.from_host(np.cumsum(chosen) - 1, index)
+        parts = Components(xp.take(number, xp.take(self.parts.labels, index)), self.parts.sizes[chosen])
+
+        def matmul(v: Array) -> Array:
+            return xp.take(a.matmul(_array.gather(v, places, 0)), index, axis=0)
+
+        return _Graph(Operator(index.shape[0], a.like, matmul), xp.take(self.degrees, index), parts)
+
+
+def _check_degrees(graph: _Graph, objective: str) -> None:
+    """Raise if a degree is negative, or zero although the object has neighbours."""
+    d, parts = graph.degrees, graph.parts
+    xp = array_namespace(d)
+    size = xp.take(_array.from_host(parts.sizes, d), parts.labels)
+    linked = xp.where(size > 1, d, xp.full_like(d, xp.inf))
+    low, low_linked = _array.to_host(xp.min(d), xp.min(linked), reason="are all degrees positive?")
+    if low < 0 or low_linked <= 0:
+        _raise_negative(objective, f"an object has the degree {float(min(low, low_linked)):.4g}")
+
+
+def _raise_negative(objective: str, symptom: str) -> None:
+    raise InputError(
+        f"objective={objective!r} needs similarities that are not negative, but with those in W {symptom}; "
+        "make them positive (for instance exp(W), or a kernel), or use objective='average_association'"
+    )
+
+
+def _result(found: _Found, k: int, like: Array, components: Components | None) -> SpectralResult:
+    """Return what was found, in the library and on the device of `like`."""
+    labels, pairs = _in_order(found.labels, k), found.pairs
+    vectors = pairs.vectors
+    if _array.is_lazy(like):
+        labels, vectors = _array.from_host(labels, like), _array.from_host(vectors, like)
+    return SpectralResult(
+        labels=labels,
+        vectors=vectors,
+        values=_array.from_host(pairs.values, like, dtype=vectors.dtype),
+        n_iter=pairs.n_iter,
+        converged=pairs.converged,
+        residual=pairs.residual,
+        n_components=None if components is None else components.count,
+    )
+
+
+def _in_order(labels: Array, k: int) -> Array:
+    """Number the clusters, none of which is empty, in the order of their first objects."""
+    xp = array_namespace(labels)
+    first = xp.argmax(one_hot(labels, k, wide_dtype(labels)), axis=0)
+    return xp.take(xp.argsort(xp.argsort(first, stable=True), stable=True), labels)
+
+
+def _separate(graph: _Graph, k: int, task: _Task, start: Array | None) -> _Found:
+    """Set the components smaller than the largest apart, and cluster the largest."""
+    parts = graph.parts
+    giant = parts.sizes == parts.sizes.max()
+    own = np.cumsum(~giant) - 1 if parts.count <= k else np.zeros_like(parts.sizes)  # clusters of small ones
+    k_giant = k - 1 - int(own.max())
+    if k == 1 or np.all(giant) or k_giant > parts.sizes[giant].sum():
+        return _joint(graph, k, task, start)
+    component = _array.to_host(parts.labels, reason="objects of the largest component")[0]
+    inside, like = giant[component], parts.labels
+    index = _array.from_host(np.flatnonzero(inside), like)
+    places = _array.from_host(np.where(inside, np.cumsum(inside) - 1, -1), like)
+    xp = array_namespace(like)
+    start = start if start is None else xp.take(start, index, axis=0)
+    found = _joint(graph.among(giant, index, places), k_giant, task, start)
+    outside = _array.from_host(k_giant + own[component], like)
+    labels = xp.where(places >= 0, _array.gather(found.labels, places, 0), outside)
+    vectors = _array.gather(found.pairs.vectors, places, 0)
+    return _Found(labels, dataclasses.replace(found.pairs, vectors=vectors))
+
+
+def _by_component(graph: _Graph, k: int, objective: str) -> _Found:
+    """Make a cluster of each of the k − 1 largest components, and one of all others.
+
+    No union of components has anything to cut. Of the partitions into such unions this is the one with the
+    smallest sum of squares, if components are points at equal distances.
+    """
+    parts = graph.parts
+    cluster = np.arange(parts.count)
+    if parts.count > k:
+        component, d = _array.to_host(parts.labels, graph.degrees, reason="which components are the largest?")
+        volumes = np.bincount(component.astype(np.int64), d)
+        by_size = np.lexsort((cluster, -volumes, -parts.sizes))
+        cluster = np.minimum(np.argsort(by_size), k - 1)
+    labels = array_namespace(parts.labels).take(_array.from_host(cluster, parts.labels), parts.labels)
+    vectors = _null_vectors(graph, labels, k, objective)
+    return _Found(labels, Eigenpairs(np.zeros(k), vectors, residual=0.0, n_iter=0, converged=True))
+
+
+def _null_vectors(graph: _Graph, labels: Array, c: int, objective: str) -> Array:
+    """Return orthonormal vectors that are constant (normalised cut: ∝ √d) on a part each, (n, c)."""
+    d = graph.degrees
+    xp = array_namespace(d)
+    height = xp.ones_like(d)
+    if objective == "normalized_cut":
+        height = xp.where(d > 0, xp.sqrt(xp.abs(d)), height)
+    vectors = one_hot(labels, c, d.dtype) * height[:, None]
+    return vectors / xp.linalg.vector_norm(vectors, axis=0, keepdims=True)
+
+
+def _joint(graph: _Graph, k: int, task: _Task, start: Array | None) -> _Found:
+    """Cluster all objects by the eigenvectors of the objective."""
+    if task.objective in CUTS and graph.parts.count >= k:
+        return _by_component(graph, k, task.objective)
+    pairs = task.solve(graph, start).leading(k)
+    vectors = pairs.vectors
+    if vectors.shape[1] == 0:  # all eigenvalues are tied: nothing tells one object from another
+        vectors = array_namespace(vectors).zeros_like(graph.degrees)[:, None]
+    rows = unit_rows(vectors) if task.objective == "normalized_cut" else vectors
+    return _Found(task.assign(vectors, rows, k, task.n_init, task.rng), pairs)
+
+
+def _cut_vectors(graph: _Graph, k: int, task: _Task, start: Array | None) -> Eigenpairs:
+    """Return the bottom eigenpairs of the Laplacian: those of the eigenvalue 0, which are known, then others.
+
+    L is scaled such that its eigenvalues lie between 0 and 2. Those sought are the top ones of −L once the
+    known vectors C are out of the way, at −3:  A = −L − 3 CCᵀ
+    """
+    c = graph.parts.count
+    null = _null_vectors(graph, graph.parts.labels, c, task.objective)
+    negated, scale = LAPLACIANS[task.objective](graph)
+
+    def matmul(v: Array) -> Array:
+        return negated(v) - 3 * (null @ (null.T @ v))
+
+    a = Operator(graph.n, graph.operator.like, matmul, n_sunk=c)
+    # The vectors of a similar problem end with those that were not known.
+    start = start if start is None else start[:, -min(k - c, start.shape[1]) :]
+    pairs = top_eigenpairs(a, k - c, solver=task.solver, start=start)
+    if len(pairs.values) and pairs.values[0] > EQUAL:
+        _raise_negative(task.objective, f"the Laplacian has the eigenvalue {-scale * pairs.values[0]:.4g}")
+    return dataclasses.replace(
+        pairs,
+        values=np.concatenate([np.zeros(c), -scale * pairs.values]),
+        vectors=array_namespace(null).concat([null, pairs.vectors], axis=1),
+        tie=scale * pairs.tie,
+    )
+
+
+def _normalized(graph: _Graph) -> tuple[Callable[[Array], Array], float]:
+    """Return V ↦ −LV for L = I − D^{-1/2} W D^{-1/2}, and 1."""
+    d = graph.degrees
+    xp = array_namespace(d)
+    s = xp.where(d > 0, 1 / xp.sqrt(xp.where(d > 0, d, xp.ones_like(d))), xp.zeros_like(d))[:, None]
+    return lambda v: s * graph.operator.matmul(s * v) - v, 1.0
+
+
+def _unnormalized(graph: _Graph) -> tuple[Callable[[Array], Array], float]:
+    """Return V ↦ −LV for L = (D − W) / max d, and max d."""
+    d = graph.degrees
+    scale = float(_array.to_host(array_namespace(d).max(d), reason="largest degree")[0])
+    return lambda v: (graph.operator.matmul(v) - d[:, None] * v) / scale, scale
+
+
+LAPLACIANS = {"normalized_cut": _normalized, "ratio_cut": _unnormalized}
