@@ -5,7 +5,7 @@ with `Affect` and `KMeans`.
 """
 
 from affect_xp import datasets, exceptions, plots
-from affect_xp.clusterers import KMeans, Linkage
+from affect_xp.clusterers import KMeans, Linkage, Spectral
 from affect_xp.dissimilarity import to_dissimilarity, to_similarity
 from affect_xp.estimators import Affect, Static
 from affect_xp.events import Event, EventRules
@@ -18,6 +18,7 @@ from affect_xp.metrics import adjusted_rand_index, rand_index, tracking_error
 from affect_xp.moments import BlockMoments, block_moments
 from affect_xp.proximity import Dense, Proximity, Sparse, as_proximity
 from affect_xp.selection import calinski_harabasz, modularity, silhouette
+from affect_xp.spectral import SpectralResult, spectral
 
 __version__ = "0.1.0"
 
@@ -33,6 +34,8 @@ __all__ = [
     "Linkage",
     "Proximity",
     "Sparse",
+    "Spectral",
+    "SpectralResult",
     "Static",
     "adjusted_rand_index",
     "as_external",
@@ -51,6 +54,7 @@ __all__ = [
     "plots",
     "rand_index",
     "silhouette",
+    "spectral",
     "to_dissimilarity",
     "to_similarity",
     "tracking_error",

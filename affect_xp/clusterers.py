@@ -13,12 +13,21 @@ import numpy as np
 from affect_xp import _array
 from affect_xp._typing import Array, Seed
 from affect_xp._validation import check_choice, check_int, check_n_clusters
+from affect_xp.eigen import SOLVERS
 from affect_xp.exceptions import ConvergenceWarning, InputError, InputTypeError
 from affect_xp.kmeans import STARTS, KMeansResult, kmeans
 from affect_xp.linkage import METHODS, Dendrogram, check_distance_threshold, linkage
 from affect_xp.partition import Partition, as_partition
 from affect_xp.proximity import Proximity
-from affect_xp.selection import calinski_harabasz_scores, choose, height_gap_scores, select
+from affect_xp.rounding import ASSIGNMENTS
+from affect_xp.selection import (
+    calinski_harabasz_scores,
+    choose,
+    eigengap_scores,
+    height_gap_scores,
+    select,
+)
+from affect_xp.spectral import COMPONENTS, OBJECTIVES, SpectralResult, SpectralScan
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -175,6 +184,107 @@ class KMeans:
                 stacklevel=2,
             )
         return result
+
+
+@dataclasses.dataclass
+class Spectral:
+    """Spectral clustering of similarities.
+
+    Parameters
+    ----------
+    n_clusters : int, a sequence with one for each step, or a rule
+        The rules: "eigengap" (the largest gap between eigenvalues), "modularity" and "silhouette"; all
+        share one eigenvalue problem. See `affect_xp.selection`.
+    objective : "normalized_cut", "ratio_cut" or "average_association"
+    assign_labels : "kmeans", "rotation" or "cluster_qr"
+    components : "joint" or "separate"
+    n_init : int
+        The number of starts of k-means and of the rotation, of which the best is kept.
+    solver : "auto", "full" or "iterative"
+        The iterative solver starts from the eigenvectors of the step before.
+    max_clusters : int
+        The largest number of clusters a rule may choose.
+
+    See Also
+    --------
+    affect_xp.spectral : the function underneath, which explains the parameters.
+    """
+
+    wants: ClassVar[str] = "similarity"
+    rules: ClassVar[tuple[str, ...]] = ("eigengap", "modularity", "silhouette")
+
+    n_clusters: NClusters
+    _: dataclasses.KW_ONLY
+    objective: str = "normalized_cut"
+    assign_labels: str = "kmeans"
+    components: str = "joint"
+    n_init: int = 10
+    solver: str = "auto"
+    max_clusters: int = 10
+
+    def check(self) -> None:
+        """Raise if a parameter is not valid."""
+        check_clusters(self.n_clusters, self.max_clusters, self.rules)
+        check_choice("objective", self.objective, OBJECTIVES)
+        check_choice("assign_labels", self.assign_labels, ASSIGNMENTS)
+        check_choice("components", self.components, COMPONENTS)
+        check_int("n_init", self.n_init, 1)
+        check_choice("solver", self.solver, SOLVERS)
+
+    def cluster(
+        self,
+        proximity: Proximity,
+        *,
+        t: int = 0,
+        start: Partition | None = None,
+        memory: Array | None = None,
+        rng: Seed = None,
+    ) -> Clustering:
+        """Cluster the objects of step t; eigenvectors start from those of the step before."""
+        k, scores = clusters_at(self.n_clusters, t, proximity.n), None
+        # The gap after the last candidate needs one eigenvalue more.
+        k_max = min(self.max_clusters + 1, proximity.n) if k is None else k
+        scan = SpectralScan(
+            proximity,
+            k_max,
+            self.objective,
+            self.assign_labels,
+            self.components,
+            self.n_init,
+            self.solver,
+            memory,
+            rng,
+        )
+        if k is None:
+            scores = self._scores(proximity, scan)
+            k = choose(scores)
+        result = scan.result(k)
+        self._warn(result, t)
+        return Clustering(
+            Partition(result.labels, k), n_iter=result.n_iter, memory=result.vectors, scores=scores
+        )
+
+    def _scores(self, proximity: Proximity, scan: SpectralScan) -> dict[int, float]:
+        """Return the score of each number of clusters by the rule."""
+        if self.n_clusters == "eigengap":
+            return eigengap_scores(scan.eigenvalues(), self.max_clusters)
+        return select(
+            proximity,
+            str(self.n_clusters),
+            self.max_clusters,
+            lambda k: Partition(scan.result(k).labels, k),
+            kind=self.wants,
+        ).scores
+
+    def _warn(self, result: SpectralResult, t: int) -> None:
+        if not result.converged:
+            warnings.warn(
+                f"the eigenvectors of step {t} have a residual of {result.residual:.1e} after "
+                f"{result.n_iter} products; use solver='full', or objective='normalized_cut', which is "
+                "easier to solve",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
 
 
 @dataclasses.dataclass

@@ -1,9 +1,12 @@
 """Clusterers inside Affect: the number of clusters by step and by rule."""
 
+import importlib
+
 import numpy as np
 import pytest
 
 import affect_xp as ax
+from affect_xp.spectral import SpectralScan
 
 CENTRES = np.array([[0.0, 0.0], [12.0, 0.0], [0.0, 12.0], [12.0, 12.0]])
 
@@ -23,6 +26,10 @@ RULED = [
     (ax.KMeans("silhouette", n_init=10), lambda x: x @ x.T),
     (ax.KMeans("calinski_harabasz", n_init=10), lambda x: x @ x.T),
     (ax.KMeans("modularity", n_init=10), lambda x: np.exp(-0.1 * distances(x) ** 2)),
+    (ax.Spectral("eigengap"), lambda x: np.exp(-0.1 * distances(x) ** 2)),
+    (ax.Spectral("modularity", objective="ratio_cut"), lambda x: np.exp(-0.1 * distances(x) ** 2)),
+    (ax.Spectral("silhouette", assign_labels="rotation"), lambda x: np.exp(-0.1 * distances(x) ** 2)),
+    (ax.Spectral("modularity", components="separate"), lambda x: (distances(x) < 4).astype(float)),
     (ax.Linkage("gap"), distances),
     (ax.Linkage("silhouette", method="complete"), distances),
     (ax.Linkage("calinski_harabasz", method="single"), distances),
@@ -55,6 +62,23 @@ def test_the_number_may_change():
     assert [record.k for record in model.history_] == asked
 
 
+@pytest.mark.parametrize("rule", ax.Spectral.rules)
+def test_candidates_share_one_eigenvalue_problem(monkeypatch, rule):
+    module, calls = importlib.import_module("affect_xp.spectral"), []
+    original = module.top_eigenpairs
+    monkeypatch.setattr(module, "top_eigenpairs", lambda *a, **b: calls.append(1) or original(*a, **b))
+    x = next(features([3]))
+    ax.Static(ax.Spectral(rule)).partial_fit(np.exp(-0.1 * distances(x) ** 2))
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("k", [2, 3, 5])
+def test_a_scan_finds_what_is_found_alone(k):
+    w = np.exp(-0.1 * distances(next(features([3]))) ** 2)
+    scan = SpectralScan(ax.Dense(w), 8, rng=0)
+    np.testing.assert_array_equal(scan.result(k).labels, ax.spectral(w, k, rng=0).labels)
+
+
 def test_max_clusters():
     model = ax.Static(ax.Linkage("gap", max_clusters=3)).fit([distances(x) for x in features([4])])
     assert set(model.history_[-1].scores) == {2, 3}
@@ -72,11 +96,22 @@ def test_few_objects(clusterer, proximities, n):
     ("clusterer", "message"),
     [
         (ax.Linkage(), "give either n_clusters or distance_threshold, got n_clusters=None"),
-        (ax.Linkage(3, distance_threshold=1.0), "give either n_clusters or distance_threshold, got n_clusters=3"),
+        (
+            ax.Linkage(3, distance_threshold=1.0),
+            "give either n_clusters or distance_threshold, got n_clusters=3",
+        ),
         (ax.Linkage(3, method="ward"), "method must be one of 'single', 'complete', 'average', got 'ward'"),
         (ax.Linkage(distance_threshold=-1.0), "distance_threshold must be 0 or more"),
         (ax.Linkage("modularity"), "n_clusters, where it is not a number, must be one of 'gap'"),
         (ax.KMeans("gap"), "n_clusters, where it is not a number, must be one of 'silhouette'"),
+        (ax.Spectral(2, objective="cut"), "objective must be one of 'normalized_cut', 'ratio_cut'"),
+        (
+            ax.Spectral(2, assign_labels="argmax"),
+            "assign_labels must be one of 'kmeans', 'rotation', 'cluster_qr'",
+        ),
+        (ax.Spectral(2, components="giant"), "components must be one of 'joint', 'separate', got 'giant'"),
+        (ax.Spectral(2, solver="arpack"), "solver must be one of 'auto', 'full', 'iterative', got 'arpack'"),
+        (ax.Spectral("gap"), "n_clusters, where it is not a number, must be one of 'eigengap'"),
         (ax.KMeans("silhouette", max_clusters=0), "max_clusters must be at least 1, got 0"),
     ],
 )
