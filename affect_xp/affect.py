@@ -15,9 +15,9 @@ from affect_xp._array import array_namespace
 from affect_xp._typing import Array
 from affect_xp._validation import check_fraction
 from affect_xp.clusterers import Clusterer, Clustering
+from affect_xp.events import DEFAULT_RULES, Clusters, Event, EventRules, follow, members_of
 from affect_xp.exceptions import InputError
 from affect_xp.forgetting import estimate
-from affect_xp.events import DEFAULT_RULES, Clusters, Event, EventRules, follow, members_of
 from affect_xp.objects import UNCHANGED, Alignment, Ids, align
 from affect_xp.partition import Partition, relabel
 from affect_xp.proximity import Blend, Proximity
@@ -92,7 +92,11 @@ class Step:
 
     def smoothed(self, *, overwrite: bool = False) -> Proximity:
         """Return Ψ̂ᵗ in storage of its own, or in that of Ψ̂ᵗ⁻¹ with `overwrite`."""
-        formed = self.observed if self.blend is None else self.blend.formed(overwrite=overwrite)
+        formed = self.observed
+        if self.blend is not None:
+            # By now α is known as a number, which lets a representation drop what has decayed.
+            blend = self.blend if self.blend.is_formed else self.blend.at(self.alphas[-1])
+            formed = blend.formed(overwrite=overwrite)
         # Not the observed array itself: the caller may fill it again for the next step.
         return formed.copy() if formed is self.observed else formed
 
@@ -172,7 +176,7 @@ class _Past:
             return _Past(state.t + 1)
         if memory is not None and alignment.source is not None:
             memory = _array.gather(memory, alignment.source, fill=0)
-        start = state.partition.take(alignment.source)
+        start = state.partition.take(alignment.source, alignment.n_new)
         return _Past(state.t + 1, alignment, start, state.smoothed, memory)
 
     def with_memory(self, memory: Array | None) -> "_Past":
@@ -195,7 +199,8 @@ def _alpha(
 ) -> Array | float:
     """Return the forgetting factor by the rule `alpha`, from the objects present now and before."""
     if isinstance(alpha, str):
-        return estimate(W, past, partition.only(alignment.source), partition.take(alignment.target))
+        now = partition.only(alignment.source, alignment.n_new)
+        return estimate(W, past, now, partition.take(alignment.target, alignment.n_gone))
     if not callable(alpha):
         return alpha_at(alpha, t)
     labels = partition.labels
@@ -266,7 +271,7 @@ def _finished(
     )
     return Step(
         # The membership is let go: it would be the largest array of a sparse state.
-        state=State(None, Partition(found.partition.labels, found.partition.k), clusters, ids, found.memory),
+        state=State(None, dataclasses.replace(found.partition), clusters, ids, found.memory),
         labels=relabel(found.partition, clusters.names),
         alphas=tuple(read_alphas),
         events=events,

@@ -12,7 +12,7 @@ import numpy as np
 
 from affect_xp import _array
 from affect_xp._typing import Array, Seed
-from affect_xp._validation import check_choice, check_int, check_n_clusters
+from affect_xp._validation import check_choice, check_fraction, check_int, check_n_clusters
 from affect_xp.eigen import SOLVERS
 from affect_xp.exceptions import ConvergenceWarning, InputError, InputTypeError
 from affect_xp.kmeans import STARTS, KMeansResult, kmeans
@@ -124,6 +124,8 @@ class KMeans:
         The number of starts at each step, of which the best is kept.
     max_iter : int
         The largest number of Lloyd iterations.
+    tol : float
+        Stop once the sum of squares falls by no more than this share; 0 goes on until no label changes.
     max_clusters : int
         The largest number of clusters a rule may choose.
 
@@ -140,6 +142,7 @@ class KMeans:
     init: str | Array = "random"
     n_init: int = 1
     max_iter: int = 300
+    tol: float = 0.0
     max_clusters: int = 10
 
     def check(self) -> None:
@@ -147,6 +150,7 @@ class KMeans:
         check_clusters(self.n_clusters, self.max_clusters, self.rules)
         check_int("n_init", self.n_init, 1)
         check_int("max_iter", self.max_iter, 1)
+        check_fraction("tol", self.tol)
         if isinstance(self.init, str):
             check_choice("init", self.init, STARTS)
 
@@ -163,20 +167,22 @@ class KMeans:
         k = clusters_at(self.n_clusters, t, proximity.n)
         if k is not None:
             result = self._run(proximity, k, t, start, rng)
-            return Clustering(Partition(result.labels, k), result.moved, result.n_iter)
+            return Clustering(Partition(result.labels, k, 0), result.moved, result.n_iter)
         n_iter = []
 
         def cluster_k(k: int) -> Partition:
             result = self._run(proximity, k, t, start, rng)
             n_iter.append(result.n_iter)
-            return Partition(result.labels, k)
+            return Partition(result.labels, k, 0)
 
         chosen = select(proximity, str(self.n_clusters), self.max_clusters, cluster_k, kind="similarity")
         return Clustering(chosen.partition, n_iter=sum(n_iter) + 1, scores=chosen.scores)
 
     def _run(self, proximity: Proximity, k: int, t: int, start: Partition | None, rng: Seed) -> KMeansResult:
         init = self.init if start is None else start
-        result = kmeans(proximity, k, init=init, n_init=self.n_init, max_iter=self.max_iter, rng=rng)
+        result = kmeans(
+            proximity, k, init=init, n_init=self.n_init, max_iter=self.max_iter, tol=self.tol, rng=rng
+        )
         if not result.converged and result.n_iter >= self.max_iter:
             warnings.warn(
                 f"k-means stopped at max_iter={self.max_iter} at step {t}, before it converged; raise it",
@@ -261,7 +267,7 @@ class Spectral:
         result = scan.result(k)
         self._warn(result, t)
         return Clustering(
-            Partition(result.labels, k), n_iter=result.n_iter, memory=result.vectors, scores=scores
+            Partition(result.labels, k, 0), n_iter=result.n_iter, memory=result.vectors, scores=scores
         )
 
     def _scores(self, proximity: Proximity, scan: SpectralScan) -> dict[int, float]:
@@ -347,7 +353,7 @@ class Linkage:
         if k is None:
             scores = self._scores(proximity, tree)
             k = choose(scores)
-        return Clustering(Partition(tree.cut(k), k), n_iter=tree.n_rounds, scores=scores)
+        return Clustering(Partition(tree.cut(k), k, 0), n_iter=tree.n_rounds, scores=scores)
 
     def _scores(self, proximity: Proximity, tree: Dendrogram) -> dict[int, float]:
         """Return the score of each number of clusters by the rule."""

@@ -20,7 +20,7 @@ from affect_xp import _array
 from affect_xp._array import array_namespace, device_of, one_hot, wide_dtype
 from affect_xp._random import as_generator
 from affect_xp._typing import Array, Seed
-from affect_xp._validation import check_choice, check_int, check_n_clusters
+from affect_xp._validation import check_choice, check_fraction, check_int, check_n_clusters
 from affect_xp.partition import Partition, as_partition
 from affect_xp.proximity import Proximity, as_proximity
 
@@ -45,8 +45,9 @@ class KMeansResult:
     n_iter : int
         Lloyd iterations of the start that won; one in which a cluster of any start ran empty counts twice.
     converged : bool
-        Whether the labels are a fixed point. If not, raise `max_iter`; if W is not positive
-        semi-definite there may be none, and these are the best labels seen.
+        Whether the labels are a fixed point, or the sum of squares hardly fell (`tol`). If not, raise
+        `max_iter`; if W is not positive semi-definite there may be no fixed point, and these are the
+        best labels seen.
     moved : bool
         Whether any label differs from the start.
     """
@@ -65,6 +66,7 @@ def kmeans(
     init: str | Array | Partition = "random",
     n_init: int = 1,
     max_iter: int = 300,
+    tol: float = 0.0,
     rng: Seed = None,
 ) -> KMeansResult:
     """Cluster objects into k groups of small squared distance to their centroids, from dot products W.
@@ -86,6 +88,10 @@ def kmeans(
         The number of starts; the one with the smallest sum of squares wins. With labels as `init`, the
         first start is from the labels and the others are random.
     max_iter : int
+    tol : float
+        Stop once the sum of squares falls by no more than this share in an iteration. With 0 the
+        iteration goes on until no label changes, which takes long for very many objects: 1e-4 is a common
+        choice there.
     rng : None, int or numpy.random.Generator
 
     Examples
@@ -99,14 +105,15 @@ def kmeans(
     W = as_proximity(W)
     k = check_n_clusters(n_clusters, W.n)
     n_init, max_iter = check_int("n_init", n_init, 1), check_int("max_iter", max_iter, 1)
+    tol = check_fraction("tol", tol)
     if isinstance(init, str):
         check_choice("init", init, STARTS)
-        return lloyd(W, STARTS[init](W, k, n_init, as_generator(rng)), k, max_iter)
+        return lloyd(W, STARTS[init](W, k, n_init, as_generator(rng)), k, max_iter, tol)
     start = _fewer(as_partition(init, W.n, W.like, name="init"), k)
     if n_init == 1:
-        return lloyd(W, start.labels[:, None], k, max_iter, start.membership)
+        return lloyd(W, start.labels[:, None], k, max_iter, tol, start.membership)
     others = random_partitions(W, k, n_init - 1, as_generator(rng))
-    return lloyd(W, array_namespace(others).concat([start.labels[:, None], others], axis=1), k, max_iter)
+    return lloyd(W, array_namespace(others).concat([start.labels[:, None], others], axis=1), k, max_iter, tol)
 
 
 def random_partitions(W: Proximity, k: int, n_init: int, rng: np.random.Generator) -> Array:
@@ -180,9 +187,11 @@ class _Run:
     converged: bool = False
     moved: bool = False
 
-    def record(self, labels: Array, inertia: float) -> None:
-        """Keep labels if they are the best so far."""
+    def record(self, labels: Array, inertia: float, tol: float) -> None:
+        """Keep labels if they are the best so far; if hardly better than those before, be content."""
         if inertia < self.inertia or self.labels is None:
+            if np.isfinite(self.inertia) and self.inertia - inertia < tol * abs(self.inertia):
+                self.converged = True
             self.labels, self.inertia, self.stalled = labels, float(inertia), 0
         else:
             self.stalled += 1
@@ -193,7 +202,9 @@ class _Run:
         return not self.converged and self.stalled <= PATIENCE
 
 
-def lloyd(W: Proximity, labels: Array, k: int, max_iter: int, z: Array | None = None) -> KMeansResult:
+def lloyd(
+    W: Proximity, labels: Array, k: int, max_iter: int, tol: float = 0.0, z: Array | None = None
+) -> KMeansResult:
     """Run Lloyd's iteration from each column of labels (n, R) and return the best result.
 
     `z` is the membership (n, R·k) of the start, where the caller has it.
@@ -208,14 +219,14 @@ def lloyd(W: Proximity, labels: Array, k: int, max_iter: int, z: Array | None = 
             run.moved = run.moved or not run.converged
             # A start may leave objects unlabelled: its sum of squares is that of fewer objects.
             if iteration > 0 or run.converged:
-                run.record(batch.labels[:, r], assignment.inertia[r])
+                run.record(batch.labels[:, r], assignment.inertia[r], tol)
         if not any(run.goes_on for run in active):
             break
         keep = [r for r, run in enumerate(active) if run.goes_on]
         batch, active = batch.move(W, assignment, keep), [active[r] for r in keep]
     else:
         for r, (run, inertia) in enumerate(zip(active, batch.read_inertia(), strict=True)):
-            run.record(batch.labels[:, r], inertia)
+            run.record(batch.labels[:, r], inertia, tol)
     # Of starts that are equally good but for rounding the first one wins, on every library.
     lowest = min(run.inertia for run in runs)
     best = next(run for run in runs if run.inertia <= lowest + TIE * abs(lowest))

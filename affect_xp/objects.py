@@ -73,6 +73,11 @@ class Alignment:
     n_new: int
 
     @property
+    def n_gone(self) -> int:
+        """The number of objects present at t-1 alone."""
+        return 0 if self.target is None else self.target.shape[0] - self.n_common
+
+    @property
     def unchanged(self) -> bool:
         """Whether the same objects stand there in the same order."""
         return self.source is None

@@ -21,10 +21,13 @@ class Partition:
     labels : (n,) int array
     k : int
         The number of clusters, of which some may be empty.
+    n_outside : int or None
+        How many objects belong to no cluster, where the host knows.
     """
 
     labels: Array
     k: int
+    n_outside: int | None = None
 
     @property
     def n(self) -> int:
@@ -55,16 +58,26 @@ class Partition:
         xp = array_namespace(self.labels)
         return xp.where(self.labels >= 0, self.labels, xp.zeros_like(self.labels))
 
-    def take(self, index: Array | None) -> "Partition":
-        """Return the partition of the objects at `index`, -1 standing for an object without a label."""
-        return self if index is None else Partition(_array.gather(self.labels, index, fill=-1), self.k)
+    def take(self, index: Array | None, n_unknown: int | None = None) -> "Partition":
+        """Return the partition of the objects at `index`, -1 standing for an object without a label.
 
-    def only(self, known: Array | None) -> "Partition":
+        `n_unknown` tells how many -1 there are, where the host knows.
+        """
+        if index is None:
+            return self
+        return Partition(_array.gather(self.labels, index, fill=-1), self.k, self._outside(n_unknown))
+
+    def only(self, known: Array | None, n_unknown: int | None = None) -> "Partition":
         """Return the same partition with the objects at which `known` is negative left unlabelled."""
         if known is None:
             return self
         xp = array_namespace(self.labels)
-        return Partition(xp.where(known >= 0, self.labels, -xp.ones_like(self.labels)), self.k)
+        labels = xp.where(known >= 0, self.labels, -xp.ones_like(self.labels))
+        return Partition(labels, self.k, self._outside(n_unknown))
+
+    def _outside(self, n_unknown: int | None) -> int | None:
+        """Return how many objects are unlabelled once `n_unknown` have lost their labels."""
+        return n_unknown if self.n_outside == 0 else None
 
     def by_object(self, values: Array) -> Array:
         """Return for each object the entry of its cluster in `values` (k, ...); any entry if unlabelled."""

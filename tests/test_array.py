@@ -37,7 +37,11 @@ def test_one_hot(eager_xp):
 
 def test_gather(eager_xp):
     x = eager_xp.array([[1.0, 2.0], [3.0, 4.0]])
-    assert eager_xp.numpy(_array.gather(x, eager_xp.array([1, -1, 0]), 9)).tolist() == [[3, 4], [9, 9], [1, 2]]
+    assert eager_xp.numpy(_array.gather(x, eager_xp.array([1, -1, 0]), 9)).tolist() == [
+        [3, 4],
+        [9, 9],
+        [1, 2],
+    ]
 
 
 @pytest.mark.parametrize(("n", "rows"), [(10, None), (1, None), (7, 3), (7, 0)])

@@ -74,7 +74,9 @@ def test_half_precision_is_refused():
 
 @pytest.mark.parametrize("w", ["W.npy", None, 3.0, {"a": 1}])
 def test_not_an_array(w):
-    with pytest.raises(TypeError, match="W must be a two-dimensional array, a sparse matrix or a Proximity, got"):
+    with pytest.raises(
+        TypeError, match="W must be a two-dimensional array, a sparse matrix or a Proximity, got"
+    ):
         ax.as_proximity(w)
 
 

@@ -154,6 +154,17 @@ def test_max_iter(eager_xp):
     np.testing.assert_allclose(result.inertia, reference.inertia(w, expected), rtol=1e-10)
 
 
+def test_tolerance_stops_early(eager_xp):
+    x = np.random.default_rng(0).normal(size=(300, 2))  # no clusters: the iteration takes long
+    w, start = x @ x.T, eager_xp.array(np.random.default_rng(1).integers(0, 8, size=300))
+    exact = ax.kmeans(eager_xp.array(w), 8, init=start)
+    early = ax.kmeans(eager_xp.array(w), 8, init=start, tol=0.05)
+    assert early.converged and exact.converged
+    assert early.n_iter < exact.n_iter
+    assert exact.inertia < early.inertia < 1.5 * exact.inertia
+    np.testing.assert_allclose(early.inertia, reference.inertia(w, eager_xp.numpy(early.labels)), rtol=1e-9)
+
+
 def test_same_as_scikit_learn_on_features():
     cluster = pytest.importorskip("sklearn.cluster")
     x = clouds(np.random.default_rng(2), n=200)
@@ -177,6 +188,7 @@ def test_same_as_scikit_learn_on_features():
         ),
         ({"n_clusters": 2, "init": [0, 1]}, "init has length 2, but there are 3 objects"),
         ({"n_clusters": 2, "n_init": 0}, "n_init must be at least 1, got 0"),
+        ({"n_clusters": 2, "tol": -1.0}, "tol must lie between 0 and 1, got -1.0"),
         ({"n_clusters": 2, "max_iter": 0}, "max_iter must be at least 1, got 0"),
         (
             {"n_clusters": 2, "rng": "seed"},

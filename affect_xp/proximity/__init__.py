@@ -23,9 +23,10 @@ from affect_xp.proximity._check import checked_array
 from affect_xp.proximity._check_sparse import checked_sparse
 from affect_xp.proximity.blend import Blend
 from affect_xp.proximity.dense import Dense
+from affect_xp.proximity.factored import Factored
 from affect_xp.proximity.sparse import Sparse, is_sparse
 
-__all__ = ["Blend", "Dense", "Proximity", "Sparse", "as_proximity", "is_sparse"]
+__all__ = ["Blend", "Dense", "Factored", "Proximity", "Sparse", "as_proximity", "is_sparse"]
 
 
 def as_proximity(w: Array | Proximity, name: str = "W") -> Proximity:

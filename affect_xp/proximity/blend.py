@@ -113,6 +113,11 @@ class Blend(Proximity):
         return self._parts.current.like
 
     @property
+    def is_formed(self) -> bool:
+        """Whether the blend is stored already."""
+        return self._formed is not None
+
+    @property
     def _without_past(self) -> bool:
         return isinstance(self.alpha, float) and self.alpha == 0.0
 

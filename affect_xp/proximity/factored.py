@@ -274,7 +274,7 @@ class Factored(Proximity):
             Σ(w − μ)² = Σ m_c m_d (⟨ū_c, ū_d⟩ − μ_cd)² + 2 Σ m_c ū_cᵀC ū_c + ⟨C, C⟩
             C = Σᵢ (uᵢ − r)(uᵢ − r)ᵀ − Σ m_c (ū_c − r)(ū_c − r)ᵀ
 
-        The host waits once, to learn how many objects are unlabelled.
+        The host waits once to learn how many objects are unlabelled, if the partition does not say.
         """
         xp, s, m = array_namespace(self.weights), self.weights, partition.sizes
         centroids = self._centroids(partition)
@@ -310,8 +310,9 @@ class Factored(Proximity):
     def _labelled_scatter(self, partition: Partition) -> Array:
         """Return the scatter of the rows of labelled objects about the centre of all, (q, q)."""
         xp = array_namespace(self.weights)
-        outside = xp.astype(partition.labels < 0, xp.int64)
-        n_outside = int(_array.to_host(xp.sum(outside), reason="how many objects are unlabelled?")[0])
+        outside, n_outside = xp.astype(partition.labels < 0, xp.int64), partition.n_outside
+        if n_outside is None:
+            n_outside = int(_array.to_host(xp.sum(outside), reason="how many objects are unlabelled?")[0])
         if n_outside == 0:
             return self._scatter.sums
         order = xp.argsort(outside, descending=True, stable=True)

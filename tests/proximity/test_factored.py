@@ -387,12 +387,13 @@ def test_transfers():
     w, past = (
         Factored.from_features(strict.asarray(rng.normal(size=(40, 3)), device=DEVICE)) for _ in range(2)
     )
-    labels = Partition(strict.asarray(np.arange(40) % 3, device=DEVICE), 3)
+    labels = Partition(strict.asarray(np.arange(40) % 3, device=DEVICE), 3, n_outside=0)
     for ids in (range(40), range(5, 45)):
         moves = align(ids, range(40), like)
         with counted() as seen:
-            alpha = estimate(w, past, labels.only(moves.source), labels.take(moves.target))
-        assert seen.total() == 1, seen.where  # how many objects are unlabelled
+            now = labels.only(moves.source, moves.n_new)
+            alpha = estimate(w, past, now, labels.take(moves.target, moves.n_gone))
+        assert not seen, seen.where
         with counted() as seen:
             w.blend(past, alpha, moves)
         assert not seen, seen.where
