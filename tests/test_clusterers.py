@@ -22,14 +22,30 @@ def distances(x):
     return np.sqrt(((x[:, None, :] - x[None, :, :]) ** 2).sum(axis=2))
 
 
+def dot(x):
+    return x @ x.T
+
+
+def rbf(x):
+    return np.exp(-0.1 * distances(x) ** 2)
+
+
+def neighbours(x):
+    return (distances(x) < 4).astype(float)
+
+
+def name(value):
+    return getattr(value, "__name__", f"{type(value).__name__} {getattr(value, 'n_clusters', '')}")
+
+
 RULED = [
-    (ax.KMeans("silhouette", n_init=10), lambda x: x @ x.T),
-    (ax.KMeans("calinski_harabasz", n_init=10), lambda x: x @ x.T),
-    (ax.KMeans("modularity", n_init=10), lambda x: np.exp(-0.1 * distances(x) ** 2)),
-    (ax.Spectral("eigengap"), lambda x: np.exp(-0.1 * distances(x) ** 2)),
-    (ax.Spectral("modularity", objective="ratio_cut"), lambda x: np.exp(-0.1 * distances(x) ** 2)),
-    (ax.Spectral("silhouette", assign_labels="rotation"), lambda x: np.exp(-0.1 * distances(x) ** 2)),
-    (ax.Spectral("modularity", components="separate"), lambda x: (distances(x) < 4).astype(float)),
+    (ax.KMeans("silhouette", n_init=10), dot),
+    (ax.KMeans("calinski_harabasz", n_init=10), dot),
+    (ax.KMeans("modularity", n_init=10), rbf),
+    (ax.Spectral("eigengap"), rbf),
+    (ax.Spectral("modularity", objective="ratio_cut"), rbf),
+    (ax.Spectral("silhouette", assign_labels="rotation"), rbf),
+    (ax.Spectral("modularity", components="separate"), neighbours),
     (ax.Linkage("gap"), distances),
     (ax.Linkage("silhouette", method="complete"), distances),
     (ax.Linkage("calinski_harabasz", method="single"), distances),
@@ -37,7 +53,7 @@ RULED = [
 ]
 
 
-@pytest.mark.parametrize(("clusterer", "proximities"), RULED, ids=lambda value: repr(value)[:40])
+@pytest.mark.parametrize(("clusterer", "proximities"), RULED, ids=name)
 def test_rules_follow_the_number_of_clusters(eager_xp, clusterer, proximities):
     asked = [3, 3, 3]
     model = ax.Affect(clusterer, random_state=0)
@@ -47,7 +63,7 @@ def test_rules_follow_the_number_of_clusters(eager_xp, clusterer, proximities):
         assert ax.rand_index(record.labels, np.arange(60) % 3) == 1.0
 
 
-@pytest.mark.parametrize(("clusterer", "proximities"), RULED[:-1], ids=lambda value: repr(value)[:40])
+@pytest.mark.parametrize(("clusterer", "proximities"), RULED[:-1], ids=name)
 def test_scores_are_kept(clusterer, proximities):
     model = ax.Affect(clusterer, random_state=0).fit([proximities(x) for x in features([3, 3])])
     scores = model.history_[-1].scores
@@ -85,7 +101,7 @@ def test_max_clusters():
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
-@pytest.mark.parametrize(("clusterer", "proximities"), RULED, ids=lambda value: repr(value)[:40])
+@pytest.mark.parametrize(("clusterer", "proximities"), RULED, ids=name)
 def test_few_objects(clusterer, proximities, n):
     x = next(features([4]))[:n]
     model = ax.Affect(clusterer, random_state=0).fit([proximities(x)] * 2)

@@ -182,7 +182,7 @@ def test_representations_are_not_mixed():
     for first, second in ((W, sparse), (sparse, W)):
         model = ax.Affect(ax.KMeans(2), random_state=0).partial_fit(first)
         before = snapshot(model)
-        with pytest.raises(TypeError, match="but the steps before were .*convert it first"):
+        with pytest.raises(TypeError, match=r"but the steps before were .*convert it first"):
             model.partial_fit(second)
         assert snapshot(model).keys() == before.keys() and model.n_steps_ == 1
 
