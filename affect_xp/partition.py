@@ -103,6 +103,8 @@ def as_partition(
 def _partition_of(labels: Array, like: Array, n_clusters: int | None, name: str) -> Partition:
     if not _array.is_array(labels):
         labels = np.asarray(labels)
+    if _array.is_lazy(labels) and not _array.is_lazy(like):
+        labels = _array.to_host(labels, reason=f"{name} of a lazy library")[0]
     if isinstance(labels, np.ndarray) and not isinstance(like, np.ndarray):
         if labels.dtype.kind in "iu":
             labels = labels.astype(np.int64)

@@ -22,17 +22,19 @@ from affect_xp.proximity._base import Proximity
 from affect_xp.proximity._check import checked_array
 from affect_xp.proximity._check_sparse import checked_sparse
 from affect_xp.proximity.blend import Blend
+from affect_xp.proximity.chunked import Chunked, is_dask_array
 from affect_xp.proximity.dense import Dense
 from affect_xp.proximity.factored import Factored
 from affect_xp.proximity.sparse import Sparse, is_sparse
 
-__all__ = ["Blend", "Dense", "Factored", "Proximity", "Sparse", "as_proximity", "is_sparse"]
+__all__ = ["Blend", "Chunked", "Dense", "Factored", "Proximity", "Sparse", "as_proximity", "is_sparse"]
 
 
 def as_proximity(w: Array | Proximity, name: str = "W") -> Proximity:
     """Return `w` as a proximity, after checking that it is square, symmetric, real and finite.
 
-    A `Proximity` is returned as it is. The checks read the matrix once, make no n×n temporary, and
+    A `Proximity` is returned as it is, a dask array becomes `Chunked`, a sparse matrix `Sparse`, any other
+    array `Dense`. The checks read the matrix once, make no n×n temporary, and
     on a device wait for the result once.
 
     Parameters
@@ -65,4 +67,4 @@ def as_proximity(w: Array | Proximity, name: str = "W") -> Proximity:
             f"{type(w).__name__}; "
             "convert it with the asarray of NumPy, CuPy or another array library"
         )
-    return Dense(checked_array(w, name))
+    return (Chunked if is_dask_array(w) else Dense)(checked_array(w, name))

@@ -1,0 +1,451 @@
+"""Proximities in dask arrays: the answers of the matrix, one compute a question, on a real cluster too."""
+
+import gc
+import os
+import pickle
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import reference
+from conftest import BACKENDS
+
+import affect_xp as ax
+from affect_xp.exceptions import InputError, InputTypeError
+from affect_xp.kernels import features_to_proximity
+from affect_xp.objects import align
+from affect_xp.partition import Partition
+from affect_xp.proximity import chunked
+from affect_xp.proximity._check import checked_array
+from affect_xp.proximity.chunked import Chunked
+
+N = 11
+CHUNKS = [(4, 4), (3, 5), (11, 11), ((2, 5, 4), (11,)), (1, 1)]
+LABELS = np.array([0, -1, 1, 0, 1, 3, 0, 1, 0, -1, 1])  # an empty cluster, a singleton, two objects in none
+
+
+def symmetric(n=N, seed=0, mean=0.0):
+    w = np.random.default_rng(seed).normal(size=(n, n))
+    return w + w.T + mean
+
+
+def close(found, expected, rtol=1e-12, atol=1e-12):
+    np.testing.assert_allclose(found, expected, rtol=rtol, atol=atol)
+
+
+@pytest.fixture
+def da():
+    return pytest.importorskip("dask.array")
+
+
+@pytest.fixture(params=[b for b in BACKENDS if b.name in ("numpy", "cupy")], ids=lambda b: b.name)
+def library(request):
+    """A library of which the chunks can be."""
+    return request.param
+
+
+@pytest.fixture(params=CHUNKS, ids=str)
+def w(request, da, library):
+    return Chunked(da.from_array(library.array(symmetric()), chunks=request.param, asarray=False))
+
+
+@pytest.fixture
+def computes(da):
+    """A list that grows by one with each graph that is computed."""
+    import dask
+
+    graphs = []
+
+    def get(graph, keys, **options):
+        graphs.append(keys)
+        return dask.get(graph, keys, **options)
+
+    with dask.config.set(scheduler=get):
+        yield graphs
+
+
+def moments_twin(w, labels, k):
+    """Return the mean of each block and the sum of squares about it, entry by entry."""
+    means, squares = np.zeros((k, k)), np.zeros((k, k))
+    for c, d, pairs in reference.blocks(labels):
+        if d is not None and pairs:
+            values = np.array([w[i, j] for i, j in pairs])
+            means[c, d], squares[c, d] = values.mean(), ((values - values.mean()) ** 2).sum()
+    return means, squares
+
+
+def distance_twin(w, labels, means):
+    inside = labels >= 0
+    off_diagonal = np.outer(inside, inside) & ~np.eye(len(w), dtype=bool)
+    return ((w - means[np.ix_(labels, labels)]) ** 2)[off_diagonal].sum()
+
+
+# The contract, question by question, each with one compute
+
+
+def test_products_and_diagonal(library, w, computes):
+    v = np.random.default_rng(1).normal(size=(N, 3))
+    assert w.n == N and computes == []
+    product = w.matmul(library.array(v))
+    assert library.owns(product) and len(computes) == 1
+    close(library.numpy(product), symmetric() @ v)
+    diagonal = w.diagonal()
+    assert library.owns(diagonal) and len(computes) == 2
+    close(library.numpy(diagonal), np.diag(symmetric()))
+    w.diagonal()
+    assert len(computes) == 2  # remembered
+
+
+@pytest.mark.parametrize("rows", [[2, 9, 5], [0], [10, 10, 0], list(range(N)), []], ids=str)
+def test_product_with_a_few_rows(library, w, computes, rows):
+    v = np.random.default_rng(1).normal(size=(len(rows), 3))
+    product = w.matmul(library.array(v), library.array(np.array(rows, dtype=np.int64)))
+    close(library.numpy(product), symmetric()[:, rows] @ v)
+    assert len(computes) == (1 if rows else 0)
+
+
+def test_moments_and_square_distance(library, w, computes, small_blocks):
+    means, squares = w.block_moments(Partition(library.array(LABELS), 4))
+    assert library.owns(means) and len(computes) == 1
+    expected_means, expected_squares = moments_twin(symmetric(), LABELS, 4)
+    close(library.numpy(means), expected_means)
+    close(library.numpy(squares), expected_squares)
+    guess = symmetric(4, seed=2)
+    found = w.square_distance(Partition(library.array(LABELS), 4), library.array(guess))
+    assert found.shape == () and len(computes) == 2
+    close(library.numpy(found), distance_twin(symmetric(), LABELS, guess))
+
+
+def test_take_is_lazy(library, w, computes):
+    index = np.array([3, 0, 7, 8])
+    taken = w.take(library.array(index))
+    assert taken.n == 4 and computes == []
+    close(library.numpy(taken.matmul(library.array(np.eye(4)))), symmetric()[np.ix_(index, index)])
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.25, 1.0])
+def test_blend_with_objects_that_come_and_go(da, library, w, computes, alpha):
+    past, ids, past_ids = symmetric(9, seed=3), tuple("abcdefghijk"), tuple("kxbadycif")
+    before = Chunked(da.from_array(library.array(past), chunks=4, asarray=False))
+    moves = align(ids, past_ids, library.array([0.0]))
+    blended = w.blend(before, library.array(alpha), moves)
+    assert len(computes) == 1
+    close(library.numpy(blended.array.compute()), reference.blend(symmetric(), past, alpha, ids, past_ids))
+
+
+def test_blend_of_the_same_objects_keeps_the_dtype(da, library, computes):
+    now, past = (symmetric(seed=s).astype(np.float32) for s in (0, 1))
+    w, before = (
+        Chunked(da.from_array(library.array(x), chunks=c, asarray=False)) for x, c in ((now, 4), (past, 3))
+    )
+    blended = w.blend(before, 0.25, align(range(N), range(N), library.array([0.0])))
+    assert blended.array.dtype == np.float32 and len(computes) == 1
+    close(library.numpy(blended.array.compute()), 0.25 * past + 0.75 * now, rtol=1e-6, atol=1e-6)
+
+
+def test_a_copy_keeps_what_was_there(da, computes):
+    storage = symmetric()
+    lazy = da.map_blocks(
+        lambda block_info=None: storage[_place(block_info)], chunks=((4, 7),) * 2, dtype=float
+    )
+    copy = Chunked(lazy).copy()
+    assert len(computes) == 1
+    storage[...] = 99.0
+    close(copy.array.compute(), symmetric())
+
+
+def _place(block_info):
+    return tuple(slice(*ends) for ends in block_info[None]["array-location"])
+
+
+# What is read
+
+
+def test_only_chunks_on_and_right_of_the_diagonal_are_made(da):
+    made, whole = [], symmetric(12)
+
+    def chunk(block_info=None):
+        made.append(block_info[None]["chunk-location"])
+        return whole[_place(block_info)]
+
+    w = Chunked(da.map_blocks(chunk, chunks=((3,) * 4,) * 2, dtype=float, meta=np.empty((0, 0))))
+    upper = {(i, j) for i in range(4) for j in range(i, 4)}
+    labels = Partition(np.arange(12) % 2, 2)
+    same = align(range(12), range(12), whole)
+    questions = {
+        "moments": (lambda: w.block_moments(labels), upper),
+        "distance": (lambda: w.square_distance(labels, np.eye(2)), upper),
+        "product": (lambda: w.matmul(np.ones((12, 2))), upper),
+        "rows": (lambda: w.matmul(np.ones((2, 2)), np.array([4, 5])), {p for p in upper if 1 in p}),
+        "diagonal": (w.diagonal, {(i, i) for i in range(4)}),
+        "copy": (w.copy, upper),
+        "blend": (lambda: w.blend(Chunked(da.zeros((12, 12), chunks=3)), 0.5, same), upper),
+    }
+    for name, (ask, expected) in questions.items():
+        made.clear()
+        ask()
+        assert sorted(made) == sorted(expected), name  # each once
+
+
+def test_single_precision_is_summed_in_double(da):
+    x = symmetric(60, mean=1e4).astype(np.float32)
+    w = Chunked(da.from_array(x, chunks=17))
+    means, squares = w.block_moments(Partition(np.arange(60) % 2, 2))
+    expected = moments_twin(x.astype(np.float64), np.arange(60) % 2, 2)
+    assert means.dtype == np.float64
+    close(means, expected[0], rtol=1e-14)
+    close(squares, expected[1], rtol=1e-10)
+
+
+def test_digits_survive_a_large_mean(da):
+    x = symmetric(60, mean=1e8)
+    _, squares = Chunked(da.from_array(x, chunks=17)).block_moments(Partition(np.arange(60) % 2, 2))
+    close(squares, moments_twin(x, np.arange(60) % 2, 2)[1], rtol=1e-9)
+
+
+# The functions of one chunk, on every library
+
+
+def test_chunk_functions(eager_xp, small_blocks):
+    w, k = symmetric(), 4
+    rows, columns = slice(0, 4), slice(4, N)
+    parts = []
+    for a, b in ((rows, rows), (rows, columns), (columns, columns)):
+        block = eager_xp.array(w[a, b])
+        c_a, c_b = eager_xp.array(LABELS[a]), eager_xp.array(LABELS[b])
+        parts.append((block, c_a, c_b, a == b))
+    moments = [chunked.chunk_moments(block, a, b, k, own) for block, a, b, own in parts]
+    merged = eager_xp.numpy(chunked.merged_moments(eager_xp.xp.stack(moments)))
+    means, squares = moments_twin(w, LABELS, k)
+    close(merged[1], means)
+    close(merged[2], squares)
+    guess = symmetric(k, seed=2)
+    found = [chunked.chunk_square_distance(*part[:3], eager_xp.array(guess), part[3]) for part in parts]
+    close(sum(float(eager_xp.numpy(f)) for f in found), distance_twin(w, LABELS, guess))
+
+
+def test_chunk_products_and_blend(eager_xp, small_blocks):
+    w, v = symmetric()[:4, 4:].astype(np.float32), np.random.default_rng(1).normal(size=(N, 2))
+    block, index = eager_xp.array(w), np.array([1, 3])
+    some = (eager_xp.array(index), eager_xp.array(v[index]))
+    right, down = chunked.chunk_products(block, some, (None, eager_xp.array(v[4:])), False)
+    close(eager_xp.numpy(right), w.astype(np.float64) @ v[4:])
+    close(eager_xp.numpy(down), w[index].T.astype(np.float64) @ v[index])
+    assert chunked.chunk_products(block, some, None, False)[0] is None
+    known = np.array([True, False, True, True]), np.arange(7) != 2
+    past = eager_xp.array(np.ones((4, 7), dtype=np.float32))
+    found = chunked.chunk_blend(block, past, eager_xp.array(0.25), *map(eager_xp.array, known))
+    close(eager_xp.numpy(found), np.where(np.outer(*known), 0.25 + 0.75 * w, w), rtol=1e-6)
+
+
+# AFFECT
+
+
+def steps(n=60, n_steps=4):
+    """Return the features and ids of some steps, with objects that come, go and change places."""
+    rng = np.random.default_rng(5)
+    ids = [np.arange(n), np.arange(5, n + 3), rng.permutation(np.arange(8, n + 10)), np.arange(20, n + 10)]
+    for names in ids[:n_steps]:
+        yield 4 * np.eye(3)[names % 3] + rng.normal(size=(len(names), 3)), names.tolist()
+
+
+def run(make, on_step=None, n_steps=4):
+    """Fit AFFECT to the steps, each made into a proximity; return labels and α by step, and Ψ̂."""
+    model, results = ax.Affect(ax.KMeans(3), random_state=0), []
+    for t, (x, ids) in enumerate(steps(n_steps=n_steps)):
+        model.partial_fit(make(x, t), ids)
+        results.append((np.asarray(model.labels_), model.alphas_))
+        if on_step is not None:
+            on_step(t)
+    return results, np.asarray(model.smoothed_.array)
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return run(lambda x, t: x @ x.T)
+
+
+def same_answer(found, expected):
+    for (labels, alphas), (expected_labels, expected_alphas) in zip(found[0], expected[0], strict=True):
+        np.testing.assert_array_equal(labels, expected_labels)
+        np.testing.assert_allclose(alphas, expected_alphas, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-10, atol=1e-10)
+
+
+def test_affect_is_that_of_dense(da, expected):
+    assert len(expected[0]) == 4 and all(alphas[-1] > 0.1 for _, alphas in expected[0][1:])
+    same_answer(run(lambda x, t: Chunked(da.from_array(x @ x.T, chunks=(17 + t, 23)))), expected)
+
+
+def test_affect_on_lazy_features(da, expected):
+    same_answer(run(lambda x, t: features_to_proximity(da.from_array(x, chunks=(19, 2)))), expected)
+
+
+def test_features_are_checked_with_one_compute_and_cut_to_size(da, computes):
+    import dask
+
+    x = da.from_array(np.random.default_rng(0).normal(size=(100, 3)))
+    with dask.config.set({"array.chunk-size": "8 kB"}):
+        w = features_to_proximity(x, "rbf")
+    assert len(computes) == 1
+    assert max(w.array.chunks[0]) ** 2 * 8 <= 8000
+    close(w.array.compute(), features_to_proximity(x.compute(), "rbf").array)
+
+
+# The store
+
+
+@pytest.fixture
+def store(tmp_path):
+    pytest.importorskip("zarr")
+    return tmp_path / "store"
+
+
+def test_affect_in_a_store_keeps_one_matrix(da, expected, store):
+    held = []
+
+    def make(x, t):  # the store of the first step is the store of all
+        return Chunked(da.from_array(x @ x.T, chunks=20), store=store if t == 0 else None)
+
+    same_answer(run(make, lambda t: held.append(len(os.listdir(store)))), expected)
+    assert held == [1, 1, 1, 1]
+    gc.collect()
+    assert os.listdir(store) == []  # the model is gone, and so is what it kept
+
+
+def test_what_is_derived_keeps_the_store_alive(da, library, store):
+    w = Chunked(da.from_array(library.array(symmetric()), chunks=4, asarray=False), store=store).copy()
+    taken = w.take(library.array(np.arange(3)))
+    del w
+    gc.collect()
+    assert len(os.listdir(store)) == 1
+    close(library.numpy(taken.array.compute()), symmetric()[:3, :3])
+    del taken
+    gc.collect()
+    assert os.listdir(store) == []
+
+
+def test_the_copies_of_workers_delete_nothing(da, store):
+    w = Chunked(da.ones((6, 6), chunks=3), store=store).copy()
+    travelled = pickle.loads(pickle.dumps(w._spill))
+    assert travelled.chunk((0, 1)) == w._spill.chunk((0, 1))
+    del travelled
+    gc.collect()
+    close(w.array.compute(), np.ones((6, 6)))
+
+
+def test_the_past_is_deleted_when_it_may_be_overwritten(da, store):
+    past = Chunked(da.zeros((6, 6), chunks=3), store=store).copy()
+    now = Chunked(da.ones((6, 6), chunks=3))
+    same = align(range(6), range(6), np.zeros(1))
+    kept = now.blend(past, 0.5, same)
+    assert len(os.listdir(store)) == 2
+    taken = now.blend(past, 0.5, same, overwrite=True)
+    assert len(os.listdir(store)) == 2
+    close(taken.array.compute(), kept.array.compute())
+
+
+# Bad input
+
+
+def test_a_dask_array_is_checked_with_one_compute(da, computes):
+    x = symmetric()
+    checked_array(da.from_array(x, chunks=(4, 3)), "W")
+    assert len(computes) == 1
+    x[2, 9] += 1
+    with pytest.raises(InputError, match=r"W is not symmetric: W\[2, 9\]"):
+        checked_array(da.from_array(x, chunks=4), "W")
+    x[9, 2] = np.nan
+    with pytest.raises(InputError, match=r"W\[9, 2\] = nan"):
+        checked_array(da.from_array(x, chunks=4), "W")
+
+
+def test_representations_are_not_mixed(da):
+    w = Chunked(da.from_array(symmetric(), chunks=4))
+    with pytest.raises(InputTypeError, match=r"cannot blend Chunked with Dense; .*dask.array.from_array"):
+        w.blend(ax.Dense(symmetric()), 0.5, align(range(N), range(N), symmetric()))
+
+
+def test_chunks_of_unknown_size_are_refused(da):
+    x = da.from_array(symmetric(), chunks=4)
+    with pytest.raises(InputError, match="compute_chunk_sizes"):
+        Chunked(x[x[:, 0] > 0])
+
+
+def test_dask_is_not_imported_before_it_is_needed():
+    code = (
+        "import sys, affect_xp.kernels, affect_xp.proximity.chunked;"
+        "print([m for m in sys.modules if m in ('dask', 'zarr')])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+# A cluster of two processes
+
+
+def lazy_products(da, x, deadly=None):
+    """Return XXᵀ, planned; the first worker to make a chunk where `deadly` names no file yet dies of it."""
+
+    # Defined here so that it travels to the workers by value: they need not import this file, nor torch.
+    def block(block_info=None):
+        if deadly is not None and not os.path.exists(deadly):
+            open(deadly, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        (a, b), (c, d) = block_info[None]["array-location"]
+        return x[a:b] @ x[c:d].T
+
+    sizes = da.core.normalize_chunks(40, shape=(len(x),))[0]
+    return da.map_blocks(block, chunks=(sizes, sizes), dtype=float, meta=np.empty((0, 0)))
+
+
+@pytest.fixture
+def cluster():
+    """Two processes of its own for each test: a cluster gives up a worker that dies twice."""
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as local,
+        distributed.Client(local) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def expected_of_two_steps():
+    return run(lambda x, t: x @ x.T, n_steps=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kept", ["in memory", "in a store"])
+def test_a_worker_that_dies_in_a_step_changes_nothing(da, cluster, expected_of_two_steps, tmp_path, kept):
+    store = tmp_path / "store" if kept == "in a store" else None
+    if store is not None:
+        pytest.importorskip("zarr")
+    deadly, before = tmp_path / "died", set(cluster.run(os.getpid).values())
+    assert len(before) == 2
+
+    def make(x, t):  # the first pass over W of the second step kills
+        return Chunked(lazy_products(da, x, str(deadly) if t == 1 else None), store=store)
+
+    same_answer(run(make, n_steps=2), expected_of_two_steps)
+    assert deadly.exists()
+    assert not before <= set(cluster.run(os.getpid).values())
+
+
+@pytest.mark.slow
+def test_what_was_kept_in_the_memory_of_a_lost_worker_is_computed_again(da, cluster):
+    import distributed
+
+    x = next(steps())[0]
+    blended = Chunked(lazy_products(da, x)).blend(
+        Chunked(lazy_products(da, 2 * x)).copy(), 0.5, align(range(60), range(60), x)
+    )
+    distributed.wait(distributed.futures_of(blended.array))
+    holders = {worker for workers in cluster.who_has(blended.array).values() for worker in workers}
+    assert holders
+    os.kill(cluster.run(os.getpid)[holders.pop()], signal.SIGKILL)
+    close(blended.matmul(np.eye(60)), 2.5 * x @ x.T)
