@@ -16,8 +16,9 @@ from affect_xp.events import DEFAULT_RULES, EventRules
 from affect_xp.exceptions import AffectError, InputError, InputTypeError, NotFittedError
 from affect_xp.external import as_clusterer
 from affect_xp.history import History, Record
+from affect_xp.kernels import KERNELS, Block, features_to_proximity
 from affect_xp.objects import Ids, as_ids
-from affect_xp.proximity import Proximity, as_proximity, is_sparse
+from affect_xp.proximity import Factored, Proximity, as_proximity, is_sparse
 
 IdsOrNone = Iterable[Hashable] | Array | None
 
@@ -30,6 +31,7 @@ class Evolving(abc.ABC):
     """
 
     clusterer: Any
+    proximity: str | Block
     events: EventRules
     random_state: Any
     _state: State | None = None
@@ -56,6 +58,7 @@ class Evolving(abc.ABC):
         ----------
         W : (n, n) array or Proximity
             The proximities observed at this step. An array is checked first, a Proximity is trusted.
+            Unless `proximity` is "precomputed", an (n, p) array of features instead.
         ids : sequence of n hashables, optional
             Which objects they are, in any order. By default the same as in the step before.
         time : hashable, optional
@@ -63,7 +66,7 @@ class Evolving(abc.ABC):
         """
         self._check_parameters()
         before = self._state
-        W = as_proximity(W)
+        W = self._observed(W)
         names = as_ids(ids, W.n, None if before is None else before.ids)
         self._check_same_library(W)
         seed = draw_seed(self.random_state) if self._seed is None else self._seed
@@ -127,10 +130,34 @@ class Evolving(abc.ABC):
                 "call reset() and start again"
             )
         self._check()
+        self._check_kind()
         if not isinstance(self.events, EventRules):
             raise InputTypeError(f"events must be an EventRules, got {self.events!r}")
         self.events.check()
         as_clusterer(self.clusterer).check()
+
+    def _check_kind(self) -> None:
+        """Raise if `proximity` gives what the clusterer does not take."""
+        if callable(self.proximity):
+            return
+        check_choice("proximity, where it is not a function,", self.proximity, ("precomputed", *KERNELS))
+        if self.proximity == "precomputed":
+            return
+        gives, wants = KERNELS[self.proximity].kind, getattr(as_clusterer(self.clusterer), "wants", None)
+        if wants not in (None, gives):
+            fitting = " or ".join(repr(name) for name, kernel in KERNELS.items() if kernel.kind == wants)
+            raise InputError(
+                f"proximity={self.proximity!r} gives a {gives}, but {type(self.clusterer).__name__} takes a "
+                f"{wants}; use proximity={fitting}, or convert with ax.to_{wants} and pass that"
+            )
+
+    def _observed(self, given: Array | Proximity) -> Proximity:
+        """Return what was given to a step as a proximity."""
+        if isinstance(given, Proximity) or self.proximity == "precomputed":
+            return as_proximity(given)
+        if self.proximity == "dot" and not _array.is_lazy(given):
+            return Factored.from_features(given)
+        return features_to_proximity(given, self.proximity)
 
     def _check_same_library(self, W: Proximity) -> None:
         if self._state is None:
@@ -220,6 +247,9 @@ class Affect(Evolving):
     ----------
     clusterer : KMeans, ... or a function from a Proximity to labels
         The static method applied to Ψ̂ᵗ.
+    proximity : "precomputed", "dot", "rbf", "cosine", "euclidean", or function
+        What a step is given: proximities, or features from which they are made. "dot" never forms n×n
+        (see `Factored`); the others do (see `affect_xp.kernels`). "euclidean" gives dissimilarities.
     n_iter : int
         How often a step goes from clusters to α to clusters. It stops earlier when nothing changes.
     alpha : "estimate", float, sequence of floats, or function
@@ -267,12 +297,13 @@ class Affect(Evolving):
     [0.0, 0.33, 0.61, 0.78, 0.68]
     """
 
-    _parameters = ("clusterer", "n_iter", "alpha", "init", "events", "random_state")
+    _parameters = ("clusterer", "proximity", "n_iter", "alpha", "init", "events", "random_state")
 
     def __init__(
         self,
         clusterer: Any,
         *,
+        proximity: str | Block = "precomputed",
         n_iter: int = 3,
         alpha: Alpha = "estimate",
         init: str = "previous",
@@ -280,6 +311,7 @@ class Affect(Evolving):
         random_state: Any = None,
     ) -> None:
         self.clusterer = clusterer
+        self.proximity = proximity
         self.n_iter = n_iter
         self.alpha = alpha
         self.init = init
@@ -336,6 +368,8 @@ class Static(Evolving):
     Parameters
     ----------
     clusterer : KMeans, ... or a function from a Proximity to labels
+    proximity : "precomputed", "dot", "rbf", "cosine", "euclidean", or function
+        What a step is given: proximities, or features from which they are made.
     warm_start : bool
         Whether a step starts from the labels of the step before.
     events : EventRules
@@ -350,17 +384,19 @@ class Static(Evolving):
     array([1, 1, 1, 0, 0, 0])
     """
 
-    _parameters = ("clusterer", "warm_start", "events", "random_state")
+    _parameters = ("clusterer", "proximity", "warm_start", "events", "random_state")
 
     def __init__(
         self,
         clusterer: Any,
         *,
+        proximity: str | Block = "precomputed",
         warm_start: bool = True,
         events: EventRules = DEFAULT_RULES,
         random_state: Any = None,
     ) -> None:
         self.clusterer = clusterer
+        self.proximity = proximity
         self.warm_start = warm_start
         self.events = events
         self.random_state = random_state

@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse
 
 import affect_xp as ax
+from affect_xp.kernels import features_to_proximity
 
 
 def matrices(n_steps=3, n=6, seed=0):
@@ -269,6 +270,50 @@ def test_ids_of_all_kinds(ids):
 def test_ids_on_a_device(eager_xp):
     model = ax.Affect(ax.KMeans(2)).partial_fit(eager_xp.array(W), ids=eager_xp.array(np.arange(6)))
     assert model.ids_ == (0, 1, 2, 3, 4, 5)
+
+
+@pytest.mark.parametrize("kind", ["dot", "rbf", "cosine", "euclidean", lambda a, b: a @ b.T + 1])
+def test_features(eager_xp, kind):
+    rng = np.random.default_rng(0)
+    steps = [rng.normal(size=(12, 2)) + np.repeat([[5, 0], [0, 5]], 6, axis=0) for _ in range(3)]
+    clusterer = ax.Linkage(2) if kind == "euclidean" else ax.KMeans(2)
+    model = ax.Affect(clusterer, proximity=kind, random_state=0).fit([eager_xp.array(x) for x in steps])
+    by_hand = ax.Affect(clusterer, random_state=0)
+    by_hand.fit([features_to_proximity(eager_xp.array(x), kind) for x in steps])
+    np.testing.assert_allclose(model.history_.alpha, by_hand.history_.alpha, rtol=1e-10)
+    np.testing.assert_array_equal(eager_xp.numpy(model.labels_), eager_xp.numpy(by_hand.labels_))
+    assert isinstance(model.smoothed_, ax.Factored if kind == "dot" else ax.Dense)
+
+
+@pytest.mark.parametrize(
+    ("clusterer", "kind", "message"),
+    [
+        (
+            ax.KMeans(2),
+            "euclidean",
+            "but KMeans takes a similarity; use proximity='dot' or",
+        ),
+        (
+            ax.Spectral(2),
+            "euclidean",
+            "but Spectral takes .*convert with ax.to_similarity",
+        ),
+        (
+            ax.Linkage(2),
+            "rbf",
+            "but Linkage takes a dissimilarity; use proximity='euclidean'",
+        ),
+        (
+            ax.KMeans(2),
+            "manhattan",
+            "where it is not a function, must be one of 'precomputed', 'dot'",
+        ),
+        (ax.KMeans(2), None, "proximity, where it is not a function, must be one of"),
+    ],
+)
+def test_kinds_must_agree(clusterer, kind, message):
+    with pytest.raises(ValueError, match=message):
+        ax.Affect(clusterer, proximity=kind).partial_fit(np.eye(4))
 
 
 def test_history(monkeypatch):
