@@ -140,7 +140,7 @@ def test_the_caller_may_reuse_its_array():
     assert [r.alpha for r in model.history_] == [r.alpha for r in expected.history_]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.sampled_from(["previous", "static"]))
 def test_properties(seed, k, init):
     steps, ids = zip(*churning(seed, n_steps=4, pool=14, k=k), strict=True)

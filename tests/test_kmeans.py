@@ -37,7 +37,7 @@ def test_same_labels_as_the_naive_iteration(eager_xp, small_blocks, update, dtyp
     assert result.converged and result.moved and result.n_iter > 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 14), st.integers(1, 6), st.integers(0, 2**32 - 1), st.booleans())
 def test_any_start(n, k, seed, indefinite):
     rng = np.random.default_rng(seed)

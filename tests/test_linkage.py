@@ -114,7 +114,7 @@ def test_float32(eager_xp, way, small_blocks, method):
     assert hierarchy.is_valid_linkage(tree.merges) and np.all(np.diff(tree.heights) >= 0)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.integers(2, 12), st.integers(0, 2**32 - 1), st.sampled_from(METHODS), st.booleans())
 def test_ties(n, seed, method, on_device):
     rng = np.random.default_rng(seed)
@@ -178,7 +178,7 @@ def test_distances_stay_symmetric_to_the_last_bit(eager_xp, small_blocks, method
     np.testing.assert_allclose(merged[0, 5], max(x, y) if method == "complete" else 0.9 * x + 0.1 * y)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.integers(1, 10**5), st.integers(1, 10**5))
 def test_a_mean_is_not_rounded_below_the_smaller(x, y, m_a, m_b):
     mean = module._mean(np.array([x]), np.array([y]), np.array([m_b / (m_a + m_b)]))[0]

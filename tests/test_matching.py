@@ -10,7 +10,7 @@ import affect_xp as ax
 from affect_xp.matching import match_clusters
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 2**32 - 1))
 def test_no_matching_is_better(k_before, k, seed):
     table = np.random.default_rng(seed).integers(0, 6, size=(k_before, k))

@@ -122,7 +122,7 @@ def test_sums_of_float32_features_are_wide(eager_xp):
 seeds = st.integers(0, 2**32 - 1)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(seed=seeds, n=st.integers(1, 12), p=st.integers(0, 4), k=st.integers(1, 4), n_steps=st.integers(1, 4))
 def test_any_sequence_of_blends_is_the_dense_one(seed, n, p, k, n_steps):
     rng = np.random.default_rng(seed)

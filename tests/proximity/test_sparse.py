@@ -346,7 +346,7 @@ def test_what_has_decayed_is_pruned_and_symmetry_stays(library, small_blocks):
     assert 0 < np.abs(found - exact).sum() < 2 * 1e-3 * 2 * np.abs(exact).sum()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32), st.floats(0.0, 1.0), st.floats(0.0, 0.5), st.booleans())
 def test_a_blend_leaves_out_no_more_than_it_says(seed, alpha, prune, moved):
     rng = np.random.default_rng(seed)
@@ -422,7 +422,7 @@ def test_affect_is_that_of_the_dense_matrix(library, churn, init):
     assert_like_dense(library, steps, lambda: ax.Affect(ax.KMeans(3), init=init, random_state=1))
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**32), st.integers(6, 40), st.integers(0, 5), st.floats(0.02, 0.45))
 def test_affect_is_that_of_the_dense_matrix_on_any_graph(seed, n, churn, density):
     steps = community_steps(np.random.default_rng(seed), n, 4, min(churn, n), density)
