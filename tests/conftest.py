@@ -15,8 +15,8 @@ import hypothesis
 import numpy as np
 import pytest
 
-# No deadlines: tests never time anything. In CI the same examples every time, so that a failure is the change's.
-hypothesis.settings.register_profile("suite", derandomize="CI" in os.environ)
+# No deadlines: tests never time anything. In CI the same examples every time: a failure is the change's.
+hypothesis.settings.register_profile("suite", deadline=None, derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("suite")
 
 KNOWN = ("numpy", "strict", "torch", "dask", "cupy")
