@@ -5,13 +5,13 @@ from affect_xp._array import array_namespace, device_of, row_blocks, wide_dtype
 from affect_xp._typing import Array
 from affect_xp._validation import check_choice
 from affect_xp.exceptions import InputError
-from affect_xp.proximity import Dense, Proximity, as_proximity
+from affect_xp.proximity import Chunked, Dense, Proximity, as_proximity
 from affect_xp.proximity.dense import assemble
 
 KINDS = ("distance", "squared_distance", "complement")
 
 
-def to_dissimilarity(W: Array | Proximity, kind: str = "distance") -> Array | Dense:
+def to_dissimilarity(W: Array | Proximity, kind: str = "distance") -> Array | Proximity:
     """Return dissimilarities made of similarities, in the precision of W.
 
     Parameters
@@ -25,7 +25,7 @@ def to_dissimilarity(W: Array | Proximity, kind: str = "distance") -> Array | De
 
     Returns
     -------
-    array, or Dense if W is a Proximity
+    array, or a Proximity (Dense, or Chunked) if W is one
 
     Examples
     --------
@@ -51,7 +51,7 @@ def to_dissimilarity(W: Array | Proximity, kind: str = "distance") -> Array | De
     return _as_given(W, assemble(w, row_blocks(w), rows_of))
 
 
-def to_similarity(D: Array | Proximity, kind: str = "distance") -> Array | Dense:
+def to_similarity(D: Array | Proximity, kind: str = "distance") -> Array | Proximity:
     """Return similarities made of dissimilarities, in the precision of D: `to_dissimilarity` undone.
 
     Parameters
@@ -65,7 +65,7 @@ def to_similarity(D: Array | Proximity, kind: str = "distance") -> Array | Dense
 
     Returns
     -------
-    array, or Dense if D is a Proximity
+    array, or a Proximity (Dense, or Chunked) if D is one
 
     Examples
     --------
@@ -115,15 +115,17 @@ def _complement(w: Array, name: str, on_diagonal: float) -> Array:
     return assemble(w, row_blocks(w), rows_of)
 
 
-def _as_given(given: Array | Proximity, array: Array) -> Array | Dense:
-    """Return a Dense where a Proximity was given, and else the array."""
-    return Dense(array) if isinstance(given, Proximity) else array
+def _as_given(given: Array | Proximity, array: Array) -> Array | Proximity:
+    """Return a Proximity where one was given, and else the array."""
+    if not isinstance(given, Proximity):
+        return array
+    return Chunked(array) if _array.is_lazy(array) else Dense(array)
 
 
 def stored(W: Proximity) -> Array:
     """Return all proximities as an array."""
     W = W.formed()
-    if isinstance(W, Dense):
+    if isinstance(W, Dense | Chunked):
         return W.array
     xp, wide, device = array_namespace(W.like), wide_dtype(W.like), device_of(W.like)
     w = xp.empty((W.n, W.n), dtype=W.like.dtype, device=device)

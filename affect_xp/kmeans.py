@@ -12,12 +12,12 @@ of every partition by the same number, so the best partition is still well defin
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from affect_xp import _array
-from affect_xp._array import array_namespace, device_of, one_hot, wide_dtype
+from affect_xp._array import array_namespace, device_of, one_hot, row_blocks, wide_dtype
 from affect_xp._random import as_generator
 from affect_xp._typing import Array, Seed
 from affect_xp._validation import check_choice, check_fraction, check_int, check_n_clusters
@@ -267,25 +267,40 @@ class _Batch:
         some = m > 0
         m_safe = xp.where(some, m, xp.ones_like(m))
         centre = xp.where(some, own / (m_safe * m_safe), xp.full_like(m, xp.inf))
-        distance = centre[None, :, :] - 2 * self.product / m_safe[None, :, :]  # less wᵢᵢ, (n, R, k)
-        labels = xp.argmin(distance, axis=2)
+
+        def distance(rows: slice) -> Array:  # less wᵢᵢ, (rows, R, k)
+            return centre[None, :, :] - 2 * self.product[rows, :, :] / m_safe[None, :, :]
+
+        labels = xp.concat([xp.argmin(distance(rows), axis=2) for rows in self._blocks()])
         inertia = self._inertia(m_safe, own)
-        n_empty = xp.sum(xp.astype(_counts(labels, m) == 0, xp.int64))
+        n_empty = xp.sum(xp.astype(self._sizes(labels) == 0, xp.int64))
         n_moved, n_rows, empty, inertia = _array.to_host(
             *self._moves(labels), n_empty, inertia, reason="has k-means converged?"
         )
         if empty > 0:
-            labels = self._repair(labels, distance)
+            labels = self._repair(labels, distance(slice(0, self.labels.shape[0])))
             n_moved, n_rows = _array.to_host(
                 *self._moves(labels), reason="has k-means converged after a repair?"
             )
         return _Assignment(labels, n_moved, int(n_rows), 2 if empty > 0 else 1, inertia)
 
+    def _blocks(self) -> Iterator[slice]:
+        """Yield slices of rows: what is computed for one of them stays in cache."""
+        n, n_runs, k = self.product.shape
+        return row_blocks(array_namespace(self.product).reshape(self.product, (n, n_runs * k)))
+
+    def _sizes(self, labels: Array) -> Array:
+        """Return the number of objects of each cluster in each run, (R, k)."""
+        k, dtype = self.product.shape[2], self.product.dtype
+        return sum(_column_sums(one_hot(labels[rows, :], k, dtype)) for rows in self._blocks())
+
     def _sizes_and_sums(self) -> tuple[Array, Array]:
         """Return m and the diagonal of ZᵀWZ, (R, k)."""
-        xp = array_namespace(self.labels)
-        z = one_hot(self.labels, self.product.shape[2], self.product.dtype)
-        return xp.sum(z, axis=0), xp.sum(z * self.product, axis=0)
+        k, dtype, m, own = self.product.shape[2], self.product.dtype, 0, 0
+        for rows in self._blocks():
+            z = one_hot(self.labels[rows, :], k, dtype)
+            m, own = m + _column_sums(z), own + _column_sums(z * self.product[rows, :, :])
+        return m, own
 
     def _inertia(self, m_safe: Array, own: Array) -> Array:
         """Return Σ wᵢᵢ − Σ_c (ZᵀWZ)cc / m_c of each run, (R,)."""
@@ -354,7 +369,8 @@ def _product(W: Proximity, z: Array, rows: Array | None = None) -> Array:
     return xp.reshape(W.matmul(xp.reshape(z, (-1, n_runs * k)), rows), (W.n, n_runs, k))
 
 
-def _counts(labels: Array, like: Array) -> Array:
-    """Return the number of objects of each cluster in each run, (R, k)."""
-    xp = array_namespace(labels)
-    return xp.sum(one_hot(labels, like.shape[1], like.dtype), axis=0)
+def _column_sums(x: Array) -> Array:
+    """Return the sums over the rows of x (rows, R, k), (R, k), as a product: faster than along an axis."""
+    xp, (n, n_runs, k) = array_namespace(x), x.shape
+    ones = xp.ones((n,), dtype=x.dtype, device=device_of(x))
+    return xp.reshape(ones @ xp.reshape(x, (n, n_runs * k)), (n_runs, k))

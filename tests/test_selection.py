@@ -258,16 +258,16 @@ class TestSelect:
             if (r, k) != ("modularity", "dissimilarity")
         ],
     )
-    def test_finds_the_number_of_groups(self, xp, rule, kind):
+    def test_finds_the_number_of_groups(self, eager_xp, rule, kind):
         x, truth = blocks()
         d = squareform(pdist(x))
         w = d if kind == "dissimilarity" else np.exp(-(d**2) / 50) if rule == "modularity" else x @ x.T
-        k, partition, scores = select(xp.array(w), rule, 6, cuts(xp, d), kind=kind)
+        k, partition, scores = select(eager_xp.array(w), rule, 6, cuts(eager_xp, d), kind=kind)
         assert k == 3 and list(scores) == [2, 3, 4, 5, 6]
-        assert ax.rand_index(xp.numpy(partition.labels), truth) == 1
+        assert ax.rand_index(eager_xp.numpy(partition.labels), truth) == 1
         by_hand = {"silhouette": silhouette, "calinski_harabasz": calinski_harabasz}
         for n_clusters, score in scores.items():
-            labels = xp.numpy(cuts(xp, d)(n_clusters).labels)
+            labels = eager_xp.numpy(cuts(eager_xp, d)(n_clusters).labels)
             given = {} if rule == "modularity" else {"kind": kind}
             expected = float(by_hand.get(rule, modularity)(w, labels, **given))
             assert score == pytest.approx(expected, rel=1e-12)
