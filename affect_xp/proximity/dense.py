@@ -77,7 +77,7 @@ class Dense(Proximity):
         Sums are taken about a guess g of each block's mean (from one row of W for each cluster), so
         that no digits are lost where the mean is large and the spread is small:
 
-            μ = g + Σ(w − g)/N,   Σ(w − μ)² = Σ(w − g)² − N(μ − g)²
+            μ = g − Σ(g − w)/N,   Σ(w − μ)² = Σ(g − w)² − N(g − μ)²
         """
         xp = array_namespace(self.array)
         z = partition.membership
@@ -85,15 +85,16 @@ class Dense(Proximity):
         s = q = xp.zeros_like(guess)
         for rows, columns, x in self._residual_blocks(partition, guess):
             z_rows, z_columns = z[rows, :].T, z[columns, :]
-            s_block = z_rows @ (x @ z_columns)
-            q_block = z_rows @ ((x * x) @ z_columns)
+            s_block = (z_rows @ x) @ z_columns
+            x *= x
+            q_block = (z_rows @ x) @ z_columns
             if columns != rows:  # the mirror image below the diagonal
                 s_block, q_block = s_block + s_block.T, q_block + q_block.T
             s, q = s + s_block, q + q_block
         count = partition.pair_counts
         shift = s / xp.where(count > 0, count, xp.ones_like(count))
         squares = q - count * shift * shift
-        return guess + shift, xp.where(squares > 0, squares, xp.zeros_like(squares))
+        return guess - shift, xp.where(squares > 0, squares, xp.zeros_like(squares))
 
     def _guess_means(self, partition: Partition) -> Array:
         """Return the mean of one row of each cluster over each cluster, (k, k), made symmetric."""
@@ -116,25 +117,30 @@ class Dense(Proximity):
         member = xp.sum(partition.membership, axis=1)  # 1 for objects in a cluster, 0 for others
         total = xp.zeros((), dtype=member.dtype, device=device_of(member))
         for rows, columns, x in self._residual_blocks(partition, means):
-            part = member[rows] @ ((x * x) @ member[columns])
+            x *= x
+            part = (member[rows] @ x) @ member[columns]
             total = total + (part if columns == rows else 2 * part)
         return total
 
     def _residual_blocks(self, partition: Partition, means: Array) -> Iterator[tuple[slice, slice, Array]]:
-        """Yield (rows, columns, wᵢⱼ − μ_{cᵢcⱼ}) over the diagonal and what is right of it.
+        """Yield (rows, columns, μ_{cᵢcⱼ} − wᵢⱼ) over the diagonal and what is right of it.
 
-        The blocks on the diagonal have rows == columns and zeros in place of wᵢᵢ − μ.
+        The blocks on the diagonal have rows == columns and zeros in place of μ − wᵢᵢ. The array is the
+        receiver's to overwrite: fresh memory for each block costs more than the sums in it.
         """
         w = self.array
         xp = array_namespace(w)
         by_column = means @ partition.membership.T  # μ_{c cⱼ}, (k, n)
         for rows in row_blocks(w):
             cluster = partition.rows[rows]
-            x = w[rows, rows] - xp.take(by_column[:, rows], cluster, axis=0)
+            x = xp.take(by_column[:, rows], cluster, axis=0)
+            x -= w[rows, rows]
             yield rows, rows, xp.where(_eye(x) > 0, xp.zeros_like(x), x)
             columns = slice(rows.stop, self.n)
             if columns.start < columns.stop:
-                yield rows, columns, w[rows, columns] - xp.take(by_column[:, columns], cluster, axis=0)
+                x = xp.take(by_column[:, columns], cluster, axis=0)
+                x -= w[rows, columns]
+                yield rows, columns, x
 
     def take(self, index: Array) -> "Dense":
         """Return the proximities among the objects at `index`."""
