@@ -5,6 +5,7 @@ with `Affect` and `KMeans`.
 """
 
 from affect_xp import datasets, exceptions, plots
+from affect_xp.baselines import PCM, PCQ, RG, cross_validate_alpha, tune_alpha
 from affect_xp.clusterers import KMeans, Linkage, Spectral
 from affect_xp.dissimilarity import to_dissimilarity, to_similarity
 from affect_xp.estimators import Affect, Static
@@ -23,6 +24,9 @@ from affect_xp.spectral import SpectralResult, spectral
 __version__ = "0.1.0"
 
 __all__ = [
+    "PCM",
+    "PCQ",
+    "RG",
     "Affect",
     "BlockMoments",
     "Chunked",
@@ -44,6 +48,7 @@ __all__ = [
     "as_proximity",
     "block_moments",
     "calinski_harabasz",
+    "cross_validate_alpha",
     "datasets",
     "exceptions",
     "forgetting_factor",
@@ -60,4 +65,5 @@ __all__ = [
     "to_dissimilarity",
     "to_similarity",
     "tracking_error",
+    "tune_alpha",
 ]
