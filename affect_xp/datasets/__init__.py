@@ -1,5 +1,6 @@
 """Simulated data that change over time, with the truth beside them."""
 
-from affect_xp.datasets.simulated import GaussianStep, colliding_gaussians
+from affect_xp.datasets.boids import BoidsStep, boids
+from affect_xp.datasets.simulated import GaussianStep, colliding_gaussians, separated_gaussians
 
-__all__ = ["GaussianStep", "colliding_gaussians"]
+__all__ = ["BoidsStep", "GaussianStep", "boids", "colliding_gaussians", "separated_gaussians"]

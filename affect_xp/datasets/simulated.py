@@ -86,6 +86,48 @@ def colliding_gaussians(
         yield GaussianStep(_samples(means, covariances, labels, generator), labels, means, covariances)
 
 
+def separated_gaussians(
+    n_samples: int = 40, n_steps: int = 40, *, rng: Seed = None
+) -> Iterator[GaussianStep]:
+    """Yield the steps of two Gaussians far apart, whose means wander a little and whose noise grows once.
+
+    The components start at (4, 0) and (-4, 0). At each step after the first each mean moves by 0.1 along
+    the first axis, forth or back by chance, and each for itself. The covariances are 0.1 I, and 0.3 I
+    from step 19 on. Samples are drawn anew at each step and keep their component.
+
+    Parameters
+    ----------
+    n_samples : int
+        Even; half of them in each component.
+    n_steps : int
+    rng : None, int or numpy.random.Generator
+
+    References
+    ----------
+    Xu, Kliger & Hero, "Adaptive Evolutionary Clustering", section 5.1.
+
+    Examples
+    --------
+    >>> import affect_xp as ax
+    >>> steps = list(ax.datasets.separated_gaussians(rng=0))
+    >>> len(steps), steps[0].X.shape
+    (40, (40, 2))
+    >>> [float(step.covariances[0, 0, 0]) for step in steps[18:20]]
+    [0.1, 0.3]
+    """
+    if check_int("n_samples", n_samples, 2) % 2:
+        raise InputError(f"n_samples must be even, got {n_samples}")
+    check_int("n_steps", n_steps, 1)
+    generator = as_generator(rng)
+    labels = np.repeat([0, 1], n_samples // 2)
+    means = np.array([[4.0, 0.0], [-4.0, 0.0]])
+    for t in range(n_steps):
+        if t > 0:
+            means = means + np.stack([generator.choice([-0.1, 0.1], size=2), np.zeros(2)], axis=1)
+        covariances = np.stack([np.eye(2), np.eye(2)]) * (0.1 if t < 19 else 0.3)
+        yield GaussianStep(_samples(means, covariances, labels, generator), labels, means, covariances)
+
+
 def _samples(
     means: np.ndarray, covariances: np.ndarray, labels: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:

@@ -1,0 +1,155 @@
+"""Flocks of boids: simulated animals that fly together and now and then change flocks (Reynolds)."""
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+
+from affect_xp._random import as_generator
+from affect_xp._typing import Seed
+from affect_xp._validation import check_int
+from affect_xp.exceptions import InputError
+
+MOVES = 5  # moves between two time steps
+CUBE = 60.0  # side of the cube in which a flock starts
+COHESION = 1 / 100  # of the way to the centre of the flock, and of that to its goal
+ALIGNMENT = 1 / 8  # of the difference between the heading of the flock and one's own
+NEAR = 10.0  # boids closer than this double their distance
+SCATTERED_NEAR = 20.0  # the same while flocks scatter
+SPEED = 2.0  # of the goals along their paths, a move
+SCATTER_AT, REGROUP_AT = 17, 19
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BoidsStep:
+    """Boids at one time step.
+
+    Attributes
+    ----------
+    X : (n, 3) array
+        The positions.
+    velocities : (n, 3) array
+        What the boids move by at each move.
+    labels : (n,) int array
+        The flock of each boid.
+    """
+
+    X: np.ndarray
+    velocities: np.ndarray
+    labels: np.ndarray
+
+
+def boids(
+    n_steps: int = 40,
+    *,
+    n_flocks: int = 4,
+    flock_size: int = 25,
+    spacing: float = CUBE,
+    variable: bool = False,
+    rng: Seed = None,
+) -> Iterator[BoidsStep]:
+    """Yield the steps of flocks that fly along parallel paths, while one boid changes flocks at each.
+
+    The boids of a flock start at random places of a cube with sides of 60. Between two steps each moves
+    five times, by a velocity to which each rule adds its part before:
+
+    - cohesion: 1/100 of the way to the centre of the others of its flock;
+    - separation: from each other boid that is closer than 10, their difference, which doubles the distance;
+    - alignment: 1/8 of the difference to the mean velocity of the others of its flock;
+    - goal: 1/100 of the way to the goal of its flock, a point that moves along a straight path.
+
+    At each step after the first, one boid drawn at random joins another flock drawn at random.
+
+    The paper leaves details open. Here the cubes touch (`spacing`), side by side in a row across the
+    direction of flight; boids start with the velocity of the goals, which start at the centres of the
+    cubes; separation is from boids of all flocks; all boids move at once, and nothing but alignment slows
+    them, so that flocks swing about their paths. The speed of the goals does not matter to distances; the
+    spacing matters most, since flocks are about as wide as their cubes.
+
+    Parameters
+    ----------
+    n_steps : int
+    n_flocks, flock_size : int
+    spacing : float
+        Between the centres of neighbouring cubes, at least 60.
+    variable : bool
+        Whether flocks scatter at step 17 (no cohesion and no goal, separation below 20), and those of two
+        neighbouring paths come together at step 19: for four flocks, two from then on. They fly midway
+        between the paths. Until then boids count to the flock they were in.
+    rng : None, int or numpy.random.Generator
+
+    References
+    ----------
+    Reynolds, "Flocks, Herds, and Schools", SIGGRAPH 1987. Xu, Kliger & Hero, "Adaptive Evolutionary
+    Clustering", section 5.3.
+
+    Examples
+    --------
+    >>> import affect_xp as ax
+    >>> steps = list(ax.datasets.boids(n_steps=3, rng=0))
+    >>> steps[0].X.shape, [int((step.labels != steps[0].labels).sum()) for step in steps]
+    ((100, 3), [0, 1, 2])
+    """
+    _check_sizes(n_steps, n_flocks, flock_size, spacing, variable)
+    generator = as_generator(rng)
+    labels = np.repeat(np.arange(n_flocks), flock_size)
+    heading = np.array([SPEED, 0.0, 0.0])
+    goals = np.stack([np.zeros(n_flocks), spacing * np.arange(n_flocks), np.zeros(n_flocks)], axis=1)
+    x = goals[labels] + generator.uniform(-CUBE / 2, CUBE / 2, (len(labels), 3))
+    v = np.tile(heading, (len(labels), 1))
+    for t in range(n_steps):
+        if variable and t == REGROUP_AT:
+            labels, goals = labels // 2, (goals[::2] + goals[1::2]) / 2
+        if t > 0:
+            labels = _one_changes(labels, len(goals), generator)
+            scatters = variable and SCATTER_AT <= t < REGROUP_AT
+            for _ in range(MOVES):
+                goals = goals + heading
+                x, v = _moved(x, v, labels, goals, scatters=scatters)
+        yield BoidsStep(x, v, labels)
+
+
+def _check_sizes(n_steps: int, n_flocks: int, flock_size: int, spacing: float, variable: bool) -> None:
+    check_int("n_steps", n_steps, 1)
+    check_int("n_flocks", n_flocks, 2)
+    check_int("flock_size", flock_size, 2)
+    if not spacing >= CUBE:
+        raise InputError(f"spacing must be at least {CUBE:g}, lest the cubes overlap, got {spacing}")
+    if variable and (n_flocks % 2 or n_flocks < 4):
+        raise InputError(f"n_flocks must be even and at least 4 with variable=True, got {n_flocks}")
+
+
+def _one_changes(labels: np.ndarray, n_flocks: int, rng: np.random.Generator) -> np.ndarray:
+    """Return the labels after one boid has joined another flock."""
+    labels = labels.copy()
+    boid = rng.integers(len(labels))
+    labels[boid] = (labels[boid] + rng.integers(1, n_flocks)) % n_flocks
+    return labels
+
+
+def _moved(
+    x: np.ndarray, v: np.ndarray, labels: np.ndarray, goals: np.ndarray, *, scatters: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return positions and velocities after one move."""
+    push = _separation(x, SCATTERED_NEAR if scatters else NEAR)
+    align = ALIGNMENT * (_mean_of_others(v, labels, len(goals)) - v)
+    pull = np.zeros_like(x)
+    if not scatters:
+        pull = COHESION * (_mean_of_others(x, labels, len(goals)) - x + goals[labels] - x)
+    v = v + push + align + pull
+    return x + v, v
+
+
+def _separation(x: np.ndarray, near: float) -> np.ndarray:
+    """Return the sum of the differences to all boids closer than `near`, (n, 3)."""
+    apart = x[:, None, :] - x[None, :, :]  # (n, n, 3)
+    close = np.sum(apart**2, axis=2) < near**2
+    return np.sum(apart * close[:, :, None], axis=1)
+
+
+def _mean_of_others(values: np.ndarray, labels: np.ndarray, n_flocks: int) -> np.ndarray:
+    """Return for each boid the mean over the others of its flock, its own value if it is alone, (n, 3)."""
+    z = labels[:, None] == np.arange(n_flocks)
+    others = (z.sum(axis=0) - 1)[labels][:, None]
+    sums = (z.T.astype(values.dtype) @ values)[labels] - values
+    return np.where(others > 0, sums / np.maximum(others, 1), values)
