@@ -14,7 +14,7 @@ from affect_xp import _array
 from affect_xp._array import array_namespace
 from affect_xp._typing import Array
 from affect_xp._validation import check_fraction
-from affect_xp.clusterers import Clusterer, Clustering
+from affect_xp.clusterers import Clusterer, Clustering, Moment
 from affect_xp.events import DEFAULT_RULES, Clusters, Event, EventRules, follow, members_of
 from affect_xp.exceptions import InputError
 from affect_xp.forgetting import estimate
@@ -189,9 +189,7 @@ class _Past:
 
     def cluster(self, clusterer: Clusterer, proximity: Proximity, seed: int) -> Clustering:
         """Cluster from here; every call of a step draws the same random numbers."""
-        return clusterer.cluster(
-            proximity, t=self.t, start=self.start, memory=self.memory, rng=[seed, self.t]
-        )
+        return clusterer.cluster(proximity, Moment(self.t, self.start, self.memory, rng=[seed, self.t]))
 
 
 def _alpha(

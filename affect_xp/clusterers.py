@@ -1,6 +1,6 @@
 """Static clustering methods as objects that `Affect` applies to the smoothed proximities of each step.
 
-A clusterer has one method, `cluster(proximity, t=, start=, rng=)`, that returns a `Clustering`.
+A clusterer has a method `cluster(proximity, moment)` that returns a `Clustering`.
 """
 
 import dataclasses
@@ -55,26 +55,38 @@ class Clustering:
     scores: dict[int, float] | None = None
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Moment:
+    """When a clusterer is called, and what the objects bring along from the step before.
+
+    Attributes
+    ----------
+    t : int
+        The number of the step.
+    start : Partition or None
+        The clusters the objects were in, -1 for new ones; None where there is no past.
+    memory : (n, r) array or None
+        What the last call left, with rows of zeros for new objects.
+    rng : None, int, sequence of int, or numpy.random.Generator
+    """
+
+    t: int = 0
+    start: Partition | None = None
+    memory: Array | None = None
+    rng: Seed = None
+
+
+FIRST = Moment()
+
+
 class Clusterer(Protocol):
     """What `Affect` needs of a static clustering method."""
 
     def check(self) -> None:
         """Raise if a parameter is not valid."""
 
-    def cluster(
-        self,
-        proximity: Proximity,
-        *,
-        t: int = 0,
-        start: Partition | None = None,
-        memory: Array | None = None,
-        rng: Seed = None,
-    ) -> Clustering:
-        """Cluster the objects of time step t.
-
-        `start` are the labels they had the step before, -1 for new ones; `memory` is what the last call
-        left, with rows of zeros for new objects. Both are None where there is no past.
-        """
+    def cluster(self, proximity: Proximity, moment: Moment = FIRST) -> Clustering:
+        """Cluster the objects of a step."""
 
 
 NClusters = int | Sequence[int] | str
@@ -154,38 +166,36 @@ class KMeans:
         if isinstance(self.init, str):
             check_choice("init", self.init, STARTS)
 
-    def cluster(
-        self,
-        proximity: Proximity,
-        *,
-        t: int = 0,
-        start: Partition | None = None,
-        memory: Array | None = None,
-        rng: Seed = None,
-    ) -> Clustering:
+    def cluster(self, proximity: Proximity, moment: Moment = FIRST) -> Clustering:
         """Cluster the objects of step t, from the labels of the step before where there are any."""
-        k = clusters_at(self.n_clusters, t, proximity.n)
+        k = clusters_at(self.n_clusters, moment.t, proximity.n)
         if k is not None:
-            result = self._run(proximity, k, t, start, rng)
+            result = self._run(proximity, k, moment)
             return Clustering(Partition(result.labels, k, 0), result.moved, result.n_iter)
         n_iter = []
 
         def cluster_k(k: int) -> Partition:
-            result = self._run(proximity, k, t, start, rng)
+            result = self._run(proximity, k, moment)
             n_iter.append(result.n_iter)
             return Partition(result.labels, k, 0)
 
         chosen = select(proximity, str(self.n_clusters), self.max_clusters, cluster_k, kind="similarity")
         return Clustering(chosen.partition, n_iter=sum(n_iter) + 1, scores=chosen.scores)
 
-    def _run(self, proximity: Proximity, k: int, t: int, start: Partition | None, rng: Seed) -> KMeansResult:
-        init = self.init if start is None else start
+    def _run(self, proximity: Proximity, k: int, moment: Moment) -> KMeansResult:
         result = kmeans(
-            proximity, k, init=init, n_init=self.n_init, max_iter=self.max_iter, tol=self.tol, rng=rng
+            proximity,
+            k,
+            init=self.init if moment.start is None else moment.start,
+            n_init=self.n_init,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            rng=moment.rng,
         )
         if not result.converged and result.n_iter >= self.max_iter:
             warnings.warn(
-                f"k-means stopped at max_iter={self.max_iter} at step {t}, before it converged; raise it",
+                f"k-means stopped at max_iter={self.max_iter} at step {moment.t}, before it converged; "
+                "raise it",
                 ConvergenceWarning,
                 stacklevel=2,
             )
@@ -237,17 +247,9 @@ class Spectral:
         check_int("n_init", self.n_init, 1)
         check_choice("solver", self.solver, SOLVERS)
 
-    def cluster(
-        self,
-        proximity: Proximity,
-        *,
-        t: int = 0,
-        start: Partition | None = None,
-        memory: Array | None = None,
-        rng: Seed = None,
-    ) -> Clustering:
+    def cluster(self, proximity: Proximity, moment: Moment = FIRST) -> Clustering:
         """Cluster the objects of step t; eigenvectors start from those of the step before."""
-        k, scores = clusters_at(self.n_clusters, t, proximity.n), None
+        k, scores = clusters_at(self.n_clusters, moment.t, proximity.n), None
         # The gap after the last candidate needs one eigenvalue more.
         k_max = min(self.max_clusters + 1, proximity.n) if k is None else k
         scan = SpectralScan(
@@ -258,14 +260,14 @@ class Spectral:
             self.components,
             self.n_init,
             self.solver,
-            memory,
-            rng,
+            moment.memory,
+            moment.rng,
         )
         if k is None:
             scores = self._scores(proximity, scan)
             k = choose(scores)
         result = scan.result(k)
-        self._warn(result, t)
+        self._warn(result, moment.t)
         return Clustering(
             Partition(result.labels, k, 0), n_iter=result.n_iter, memory=result.vectors, scores=scores
         )
@@ -335,21 +337,13 @@ class Linkage:
             check_distance_threshold(self.distance_threshold)
         check_choice("method", self.method, METHODS)
 
-    def cluster(
-        self,
-        proximity: Proximity,
-        *,
-        t: int = 0,
-        start: Partition | None = None,
-        memory: Array | None = None,
-        rng: Seed = None,
-    ) -> Clustering:
+    def cluster(self, proximity: Proximity, moment: Moment = FIRST) -> Clustering:
         """Cut the dendrogram of the objects of step t."""
         tree, scores = linkage(proximity, self.method), None
         if self.n_clusters is None:
             k: int | None = tree.n_clusters_at(check_distance_threshold(self.distance_threshold))
         else:
-            k = clusters_at(self.n_clusters, t, proximity.n)
+            k = clusters_at(self.n_clusters, moment.t, proximity.n)
         if k is None:
             scores = self._scores(proximity, tree)
             k = choose(scores)
@@ -378,15 +372,7 @@ class FunctionClusterer:
     def check(self) -> None:
         """Accept any function."""
 
-    def cluster(
-        self,
-        proximity: Proximity,
-        *,
-        t: int = 0,
-        start: Partition | None = None,
-        memory: Array | None = None,
-        rng: Seed = None,
-    ) -> Clustering:
+    def cluster(self, proximity: Proximity, moment: Moment = FIRST) -> Clustering:
         """Call the function and number the clusters it names from 0."""
         labels = self.function(proximity.formed())
         partition = as_partition(labels, proximity.n, proximity.like, name="labels returned by the clusterer")

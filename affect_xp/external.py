@@ -9,9 +9,8 @@ import numpy as np
 from affect_xp import _array, clusterers
 from affect_xp._random import as_generator
 from affect_xp._typing import Array, Seed
-from affect_xp.clusterers import Clusterer, Clustering, FunctionClusterer
+from affect_xp.clusterers import FIRST, Clusterer, Clustering, FunctionClusterer, Moment
 from affect_xp.exceptions import InputError, InputTypeError
-from affect_xp.partition import Partition
 from affect_xp.proximity import Dense, Proximity
 
 # The parameters by which estimators are told that they get proximities, and of which kind.
@@ -73,20 +72,12 @@ class ExternalClusterer:
                 "set linkage to 'average', 'complete' or 'single'"
             )
 
-    def cluster(
-        self,
-        proximity: Proximity,
-        *,
-        t: int = 0,
-        start: Partition | None = None,
-        memory: Array | None = None,
-        rng: Seed = None,
-    ) -> Clustering:
+    def cluster(self, proximity: Proximity, moment: Moment = FIRST) -> Clustering:
         """Fit a copy of the estimator, and number its clusters from 0."""
 
         def labels(stored: Proximity) -> np.ndarray:
             matrix = self._matrix(stored)
-            return np.asarray(self._copy(rng).fit_predict(matrix))
+            return np.asarray(self._copy(moment.rng).fit_predict(matrix))
 
         return FunctionClusterer(labels).cluster(proximity)
 

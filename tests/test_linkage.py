@@ -12,7 +12,7 @@ from scipy.cluster import hierarchy
 from scipy.spatial.distance import pdist, squareform
 
 import affect_xp as ax
-from affect_xp.clusterers import Linkage
+from affect_xp.clusterers import Linkage, Moment
 from affect_xp.dissimilarity import to_dissimilarity, to_similarity
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.linkage import (
@@ -402,7 +402,7 @@ def test_the_clusterer(eager_xp, way, method):
     by_number, by_height = Linkage([4, 3], method=method), Linkage(distance_threshold=1.0, method=method)
     by_number.check()
     by_height.check()
-    found = by_number.cluster(proximity, t=1)
+    found = by_number.cluster(proximity, Moment(t=1))
     assert found.partition.k == 3
     expected = hierarchy.fcluster(table, 3, "maxclust")
     assert ax.rand_index(eager_xp.numpy(found.partition.labels), expected) == 1.0

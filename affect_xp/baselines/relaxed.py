@@ -22,7 +22,7 @@ from affect_xp._random import as_generator
 from affect_xp._typing import Array, Seed
 from affect_xp._validation import check_fraction
 from affect_xp.affect import alpha_at
-from affect_xp.clusterers import Clustering, Spectral, clusters_at
+from affect_xp.clusterers import FIRST, Clustering, Moment, Spectral, clusters_at
 from affect_xp.eigen import Eigenpairs, Operator, top_eigenpairs
 from affect_xp.exceptions import ConvergenceWarning, InputError, InputTypeError
 from affect_xp.objects import UNCHANGED, Alignment
@@ -232,33 +232,25 @@ class Relaxed:
         """Raise if a parameter is not valid."""
         self.settings.check()
 
-    def cluster(
-        self,
-        proximity: Proximity,
-        *,
-        t: int = 0,
-        start: Partition | None = None,
-        memory: Array | None = None,
-        rng: Seed = None,
-    ) -> Clustering:
+    def cluster(self, proximity: Proximity, moment: Moment = FIRST) -> Clustering:
         """Cluster the objects of step t; eigenvectors start from those of the step before."""
         asked, scores = self.settings, None
-        k = clusters_at(asked.n_clusters, t, proximity.n)
+        k, memory = clusters_at(asked.n_clusters, moment.t, proximity.n), moment.memory
         k_max = min(asked.max_clusters + 1, proximity.n) if k is None else k
         if memory is not None and _array.is_lazy(memory):
             memory = _array.to_host(memory, reason="vectors of a lazy library")[0]
         pairs = top_eigenpairs(Operator.of(proximity), k_max, solver=asked.solver, start=memory)
         if not pairs.converged:
             warnings.warn(
-                f"the eigenvectors of step {t} have a residual of {pairs.residual:.1e} after {pairs.n_iter} "
-                "products; use solver='full'",
+                f"the eigenvectors of step {moment.t} have a residual of {pairs.residual:.1e} after "
+                f"{pairs.n_iter} products; use solver='full'",
                 ConvergenceWarning,
                 stacklevel=4,
             )
         if k is None:
-            scores = self._scores(pairs, proximity.like, rng)
+            scores = self._scores(pairs, proximity.like, moment.rng)
             k = choose(scores)
-        partition, vectors = self._rounded(pairs, k, proximity.like, rng)
+        partition, vectors = self._rounded(pairs, k, proximity.like, moment.rng)
         return Clustering(partition, n_iter=pairs.n_iter, memory=vectors, scores=scores)
 
     def _scores(self, pairs: Eigenpairs, like: Array, rng: Seed) -> dict[int, float]:
