@@ -7,6 +7,7 @@ with αᵗ estimated from the data by the clusters, and the clusters found on Ψ
 
 import dataclasses
 from collections.abc import Callable, Hashable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -211,16 +212,21 @@ def _alpha(
     return check_fraction("the forgetting factor returned by alpha", given)
 
 
-def alpha_at(alpha: float | Sequence[float] | np.ndarray, t: int) -> float:
+def _by_step(alpha: object) -> bool:
+    """Tell whether α is given as one number for each step."""
+    return isinstance(alpha, Sequence) or (isinstance(alpha, np.ndarray) and alpha.ndim > 0)
+
+
+def alpha_at(alpha: Any, t: int) -> float:
     """Return the fixed forgetting factor of step t."""
-    if isinstance(alpha, Sequence | np.ndarray):
-        if t >= len(alpha):
-            raise InputError(f"alpha has {len(alpha)} entries, but this is step {t}; give one for each step")
-        return check_fraction(f"alpha[{t}]", alpha[t])
-    return check_fraction("alpha", alpha)
+    if not _by_step(alpha):
+        return check_fraction("alpha", alpha.item() if isinstance(alpha, np.ndarray) else alpha)
+    if t >= len(alpha):
+        raise InputError(f"alpha has {len(alpha)} entries, but this is step {t}; give one for each step")
+    return check_fraction(f"alpha[{t}]", alpha[t])
 
 
-def check_alpha(alpha: object) -> None:
+def check_alpha(alpha: Any) -> None:
     """Raise unless `alpha` is "estimate", a number, a sequence of numbers, or a function."""
     if callable(alpha) or (isinstance(alpha, str) and alpha == "estimate"):
         return
@@ -228,11 +234,8 @@ def check_alpha(alpha: object) -> None:
         raise InputError(
             f"alpha must be 'estimate', a number, one for each step, or a function, got {alpha!r}"
         )
-    if isinstance(alpha, Sequence | np.ndarray):
-        for t in range(len(alpha)):
-            alpha_at(alpha, t)
-    else:
-        check_fraction("alpha", alpha)
+    for t in range(len(alpha) if _by_step(alpha) else 1):
+        alpha_at(alpha, t)
 
 
 def _settled(found: Clustering, partition: Partition, start: Partition, iteration: int) -> bool:

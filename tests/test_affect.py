@@ -182,6 +182,8 @@ def test_alpha_by_step_and_by_function():
     given_alphas = [0.0, 0.1, 0.2, 0.3]
     listed = ax.Affect(ax.KMeans(3), alpha=given_alphas, random_state=2).fit(steps)
     called = ax.Affect(ax.KMeans(3), alpha=lambda w, past, labels, t: t / 10, random_state=2).fit(steps)
+    assert ax.Affect(ax.KMeans(3), alpha=np.array(0.25), random_state=2).fit(steps).alpha_ == 0.25
+    assert ax.Affect(ax.KMeans(3), alpha=np.array(given_alphas), random_state=2).fit(steps).alpha_ == 0.3
     np.testing.assert_allclose(listed.history_.alpha, given_alphas)
     np.testing.assert_allclose(called.history_.alpha, given_alphas)
     estimated = ax.Affect(ax.KMeans(3), random_state=2).fit(steps)
