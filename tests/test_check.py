@@ -72,13 +72,6 @@ def test_half_precision_is_refused():
         ax.as_proximity(np.eye(3, dtype=np.float16))
 
 
-def test_matrices_of_numpy_are_arrays():
-    with pytest.warns(PendingDeprecationWarning):
-        matrix = np.matrix([[1.0, 2.0], [2.0, 1.0]])
-    proximity = ax.as_proximity(matrix)
-    assert type(proximity.array) is np.ndarray
-
-
 def test_masked_arrays_are_refused():
     with pytest.raises(TypeError, match=r"W is a masked array; fill it with W\.filled\(0\)"):
         ax.as_proximity(np.ma.masked_equal(np.eye(3), 0.0))

@@ -21,7 +21,9 @@ DEVICE_TILE = 4096
 
 def checked_array(w: Array, name: str) -> Array:
     """Return w as a real, finite, square and symmetric array, or say what is wrong where."""
-    w = checked_dtype(_plain(w, name), name)
+    if isinstance(w, np.ma.MaskedArray):
+        raise InputTypeError(f"{name} is a masked array; fill it with {name}.filled(0), or leave objects out")
+    w = checked_dtype(w, name)
     if w.ndim != 2 or w.shape[0] != w.shape[1]:
         raise InputError(
             f"{name} must be a square matrix of proximities, got shape {tuple(w.shape)}; "
@@ -46,13 +48,6 @@ def checked_array(w: Array, name: str) -> Array:
             f"use ({name} + {name}.T) / 2 if either half will do"
         )
     return w
-
-
-def _plain(w: Array, name: str) -> Array:
-    """Return w unless it is of a kind of NumPy array whose operators mean something else."""
-    if isinstance(w, np.ma.MaskedArray):
-        raise InputTypeError(f"{name} is a masked array; fill it with {name}.filled(0), or leave objects out")
-    return np.asarray(w) if isinstance(w, np.matrix) else w
 
 
 def _dtype_name(w: Array) -> str:
