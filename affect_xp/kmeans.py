@@ -188,8 +188,8 @@ class _Run:
     moved: bool = False
 
     def record(self, labels: Array, inertia: float, tol: float) -> None:
-        """Keep labels if they are the best so far; if hardly better than those before, be content."""
-        if inertia < self.inertia or self.labels is None:
+        """Keep labels if they are a fixed point, or the best so far; if hardly better, be content."""
+        if self.converged or inertia < self.inertia or self.labels is None:
             if np.isfinite(self.inertia) and self.inertia - inertia < tol * abs(self.inertia):
                 self.converged = True
             self.labels, self.inertia, self.stalled = labels, float(inertia), 0

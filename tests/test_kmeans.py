@@ -49,6 +49,10 @@ def test_any_start(n, k, seed, indefinite):
     assert len(np.unique(result.labels)) == k  # no cluster is empty
     assert np.isfinite(result.inertia)
     np.testing.assert_allclose(result.inertia, reference.inertia(w, result.labels), rtol=1e-9, atol=1e-9)
+    if result.converged:  # a fixed point: nobody is nearer to another centroid
+        distance = reference.distances(w, result.labels, k)
+        own = distance[np.arange(n), result.labels]
+        assert np.all(own <= distance.min(axis=1) + 1e-9 * (1 + abs(w).max()))
     if result.converged and not indefinite:
         assert result.inertia <= reference.inertia(w, reference.kmeans(w, start, k)) + 1e-6 * (
             1 + abs(w).max()
