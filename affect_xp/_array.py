@@ -32,8 +32,10 @@ __all__ = [
 
 log = logging.getLogger("affect_xp")
 
-# A block of rows should stay in a CPU's cache; a device wants few launches instead.
-HOST_BLOCK_BYTES = 4 * 2**20
+# A block of rows should stay in a CPU's cache, but not be so flat that products with it are slow; a device
+# wants few launches instead.
+HOST_BLOCK_BYTES = 2**20
+HOST_BLOCK_ROWS = 64
 DEVICE_BLOCK_BYTES = 128 * 2**20
 
 
@@ -98,15 +100,20 @@ def _find_wide_dtype(xp: Namespace, device: object) -> object:
     return xp.float32
 
 
-def row_blocks(x: Array, n_rows: int | None = None) -> Iterator[slice]:
+def row_blocks(x: Array, n_rows: int | None = None, *, n_columns: int | None = None) -> Iterator[slice]:
     """Yield slices of rows such that one block of them, in wide precision, is small.
 
-    Small means a few megabytes on the host (it stays in cache) and a hundred on a device (few
-    launches). A lazy array is one block: its library cuts it by itself.
+    Small means a megabyte on the host (it stays in cache) and a hundred on a device (few launches).
+    A lazy array is one block: its library cuts it by itself.
     """
     n_rows = x.shape[0] if n_rows is None else n_rows
-    budget = HOST_BLOCK_BYTES if on_host(x) else DEVICE_BLOCK_BYTES
-    width = n_rows if is_lazy(x) else budget // (8 * max(1, x.shape[1]))
+    n_columns = max(1, x.shape[1] if n_columns is None else n_columns)
+    if is_lazy(x):
+        width = n_rows
+    elif on_host(x):
+        width = max(HOST_BLOCK_ROWS, HOST_BLOCK_BYTES // (8 * n_columns))
+    else:
+        width = DEVICE_BLOCK_BYTES // (8 * n_columns)
     width = max(1, width)
     for start in range(0, n_rows, width):
         yield slice(start, min(start + width, n_rows))

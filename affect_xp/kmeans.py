@@ -111,9 +111,12 @@ def kmeans(
         return lloyd(W, STARTS[init](W, k, n_init, as_generator(rng)), k, max_iter, tol)
     start = _fewer(as_partition(init, W.n, W.like, name="init"), k)
     if n_init == 1:
-        return lloyd(W, start.labels[:, None], k, max_iter, tol, start.membership)
+        return lloyd(
+            W, start.labels[:, None], k, max_iter, tol, z=start.membership, complete=start.n_outside == 0
+        )
     others = random_partitions(W, k, n_init - 1, as_generator(rng))
-    return lloyd(W, array_namespace(others).concat([start.labels[:, None], others], axis=1), k, max_iter, tol)
+    starts = array_namespace(others).concat([start.labels[:, None], others], axis=1)
+    return lloyd(W, starts, k, max_iter, tol, complete=start.n_outside == 0)
 
 
 def random_partitions(W: Proximity, k: int, n_init: int, rng: np.random.Generator) -> Array:
@@ -190,7 +193,7 @@ class _Run:
     def record(self, labels: Array, inertia: float, tol: float) -> None:
         """Keep labels if they are a fixed point, or the best so far; if hardly better, be content."""
         if self.converged or inertia < self.inertia or self.labels is None:
-            if np.isfinite(self.inertia) and self.inertia - inertia < tol * abs(self.inertia):
+            if np.isfinite(self.inertia) and 0 <= self.inertia - inertia < tol * abs(self.inertia):
                 self.converged = True
             self.labels, self.inertia, self.stalled = labels, float(inertia), 0
         else:
@@ -203,11 +206,19 @@ class _Run:
 
 
 def lloyd(
-    W: Proximity, labels: Array, k: int, max_iter: int, tol: float = 0.0, z: Array | None = None
+    W: Proximity,
+    labels: Array,
+    k: int,
+    max_iter: int,
+    tol: float = 0.0,
+    *,
+    z: Array | None = None,
+    complete: bool = True,
 ) -> KMeansResult:
     """Run Lloyd's iteration from each column of labels (n, R) and return the best result.
 
-    `z` is the membership (n, R·k) of the start, where the caller has it.
+    `z` is the membership (n, R·k) of the start, where the caller has it; `complete` tells that no object of
+    the start is unlabelled.
     """
     runs = [_Run() for _ in range(labels.shape[1])]
     batch, active = _Batch.start(W, labels, k, z), runs
@@ -217,9 +228,11 @@ def lloyd(
             run.n_iter += assignment.n_reads
             run.converged = bool(assignment.n_moved[r] == 0)
             run.moved = run.moved or not run.converged
-            # A start may leave objects unlabelled: its sum of squares is that of fewer objects.
             if iteration > 0 or run.converged:
                 run.record(batch.labels[:, r], assignment.inertia[r], tol)
+            elif complete:
+                # Not a result, as clusters of the start may be empty, but something to fall from.
+                run.inertia = float(assignment.inertia[r])
         if not any(run.goes_on for run in active):
             break
         keep = [r for r, run in enumerate(active) if run.goes_on]
@@ -269,7 +282,9 @@ class _Batch:
         centre = xp.where(some, own / (m_safe * m_safe), xp.full_like(m, xp.inf))
 
         def distance(rows: slice) -> Array:  # less wᵢᵢ, (rows, R, k)
-            return centre[None, :, :] - 2 * self.product[rows, :, :] / m_safe[None, :, :]
+            d = self.product[rows, :, :] * (-2 / m_safe)
+            d += centre
+            return d
 
         labels = xp.concat([xp.argmin(distance(rows), axis=2) for rows in self._blocks()])
         inertia = self._inertia(m_safe, own)

@@ -128,6 +128,7 @@ def small_blocks(request, monkeypatch):
     """Both with matrices in one block, and cut into blocks of a few rows."""
     if request.param:
         monkeypatch.setattr("affect_xp._array.HOST_BLOCK_BYTES", 600)
+        monkeypatch.setattr("affect_xp._array.HOST_BLOCK_ROWS", 1)
         monkeypatch.setattr("affect_xp._array.DEVICE_BLOCK_BYTES", 600)
         monkeypatch.setattr("affect_xp.proximity._check.HOST_TILE", 4)
         monkeypatch.setattr("affect_xp.proximity._check.DEVICE_TILE", 4)

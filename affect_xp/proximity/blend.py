@@ -135,7 +135,9 @@ class Blend(Proximity):
         w_v = parts.product(v) if rows is None else parts.rows_product(v, rows)
         if self._without_past:
             return w_v
-        return w_v + self.alpha * (parts.change(v) if rows is None else parts.rows_change(v, rows, w_v))
+        product = self.alpha * (parts.change(v) if rows is None else parts.rows_change(v, rows, w_v))
+        product += w_v
+        return product
 
     def formed(self, *, overwrite: bool = False) -> Proximity:
         """Return the blend as a stored proximity, formed once.

@@ -3,8 +3,6 @@
 import dataclasses
 import functools
 import math
-import operator
-from collections.abc import Callable, Iterator
 from typing import final
 
 import numpy as np
@@ -18,69 +16,22 @@ from affect_xp.objects import Alignment
 from affect_xp.partition import Partition
 from affect_xp.proximity._base import Proximity
 from affect_xp.proximity._check import checked_dtype
+from affect_xp.proximity._columns import (
+    Factor,
+    Scatter,
+    copied,
+    expand,
+    filled,
+    mapped,
+    numbered,
+    project,
+    rows_of,
+    scatters,
+)
 from affect_xp.proximity.dense import Dense
 
 # Columns whose weight has fallen below this share of the one they came with are rounding.
 TOLERANCE = 1e-17
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Factor:
-    """Some columns of U: features, without the rows of some objects."""
-
-    x: Array  # (n, p); other factors may hold the same array
-    mask: Array | None = None  # (n,), 0 for the objects whose row is zero in U, else 1; None for all 1
-    decay: float = 1.0  # what is left of the weight the columns came with, at most; known to the host
-
-    @property
-    def width(self) -> int:
-        """The number of columns."""
-        return self.x.shape[1]
-
-    def rows(self, which: slice | Array) -> Array:
-        """Return some rows of these columns, in wide floats."""
-        xp = array_namespace(self.x)
-        x = xp.astype(_pick(self.x, which), wide_dtype(self.x), copy=False)
-        return x if self.mask is None else x * _pick(self.mask, which)[:, None]
-
-    def without_new(self, source: Array) -> "_Factor":
-        """Return the factor with rows of zeros for the objects at which `source` is negative."""
-        known = array_namespace(source).astype(source >= 0, wide_dtype(self.x))
-        return dataclasses.replace(self, mask=known if self.mask is None else known * self.mask)
-
-    def decayed(self, share: float) -> "_Factor":
-        """Return the factor with less of its weight left."""
-        return dataclasses.replace(self, decay=self.decay * share)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Scatter:
-    """Sums of squares of columns of U over all objects, about any centre r."""
-
-    centre: Array  # r, (q,)
-    sums: Array  # Σᵢ (uᵢ − r)(uᵢ − r)ᵀ, (q, q)
-
-    @property
-    def q(self) -> int:
-        """The number of columns."""
-        return self.centre.shape[0]
-
-    def columns(self, index: Array) -> "_Scatter":
-        """Return the scatter of some of the columns."""
-        xp = array_namespace(self.sums)
-        return _Scatter(
-            xp.take(self.centre, index), xp.take(xp.take(self.sums, index, axis=0), index, axis=1)
-        )
-
-    def plus(self, sums: Array) -> "_Scatter":
-        """Return the scatter of other rows besides, whose sums about the same centre are given."""
-        return _Scatter(self.centre, self.sums + sums)
-
-    def beside(self, mean: Array, products: Array) -> "_Scatter":
-        """Return the scatter of further columns besides, given their means and their products with all."""
-        xp = array_namespace(self.sums)
-        left = xp.concat([self.sums, products[: self.q, :].T])
-        return _Scatter(xp.concat([self.centre, mean]), xp.concat([left, products], axis=1))
 
 
 @final
@@ -117,12 +68,13 @@ class Factored(Proximity):
     array([ 8., 12.])
     """
 
-    factors: tuple[_Factor, ...]
+    factors: tuple[Factor, ...]
     weights: Array
     max_rank: int | None = None
     tolerance: float = TOLERANCE
     error: Array | float = 0.0
-    leading: _Scatter | None = None  # of the first columns, where it is known
+    leading: Scatter | None = None  # of the first columns, where it is known
+    known_diagonal: Array | None = None  # where it follows from what is known of a blend's parts
 
     @staticmethod
     def from_features(
@@ -155,7 +107,7 @@ class Factored(Proximity):
             shape = tuple(weights.shape)
             raise InputError(f"weights must be of shape ({p},), one for each column of X, got {shape}")
         tolerance = check_fraction("tolerance", tolerance)
-        return Factored((_Factor(X),), xp.astype(weights, wide), max_rank, tolerance)
+        return Factored((Factor(X),), xp.astype(weights, wide), max_rank, tolerance)
 
     @property
     def n(self) -> int:
@@ -178,45 +130,19 @@ class Factored(Proximity):
 
     @functools.cached_property
     def _diagonal(self) -> Array:
+        if self.known_diagonal is not None:
+            return self.known_diagonal
         # wᵢᵢ = Σ_a s_a uᵢₐ²
-        return self._by_factor(lambda u, columns: _square(u) @ self.weights[columns, None], 1)[:, 0]
+        return expand(self.factors, lambda u, columns: _square(u) @ self.weights[columns, None], 1)[:, 0]
 
     def matmul(self, v: Array, rows: Array | None = None) -> Array:
         """Return W·V = U (s ∘ UᵀV), (n, r); with `rows`, W[:, rows]·v."""
-        t = self.weights[:, None] * _project(self.factors, v, rows)
-        return array_namespace(v).astype(self._expand(t), v.dtype, copy=False)
+        t = self.weights[:, None] * project(self.factors, v, rows)
+        return array_namespace(v).astype(self._times(t), v.dtype, copy=False)
 
-    def _columns(self) -> Iterator[tuple[_Factor, slice]]:
-        """Yield each factor and which columns of U it makes."""
-        start = 0
-        for factor in self.factors:
-            yield factor, slice(start, start + factor.width)
-            start += factor.width
-
-    def _rows(self, which: slice | Array) -> Array:
-        """Return some rows of U, in wide floats."""
-        return array_namespace(self.weights).concat([factor.rows(which) for factor in self.factors], axis=1)
-
-    def _expand(self, t: Array) -> Array:
+    def _times(self, t: Array) -> Array:
         """Return U·T, (n, r)."""
-        return self._by_factor(lambda u, columns: u @ t[columns, :], t.shape[1])
-
-    def _by_factor(self, term: Callable[[Array, slice], Array], n_columns: int) -> Array:
-        """Return the sum over factors of a function of their rows, (n, n_columns), in wide floats."""
-
-        def sum_of_terms(rows: slice) -> Array:
-            return functools.reduce(operator.add, (term(f.rows(rows), c) for f, c in self._columns()))
-
-        return self._filled(n_columns, self.weights.dtype, sum_of_terms)
-
-    def _filled(self, n_columns: int, dtype: object, rows_of: Callable[[slice], Array]) -> Array:
-        """Return an array with a row for each object, filled by blocks of rows."""
-        if _array.is_lazy(self.like):
-            return rows_of(slice(0, self.n))
-        out = array_namespace(self.like).empty((self.n, n_columns), dtype=dtype, device=device_of(self.like))
-        for rows in row_blocks(out):
-            out[rows, :] = rows_of(rows)
-        return out
+        return expand(self.factors, lambda u, columns: u @ t[columns, :], t.shape[1])
 
     def block_moments(self, partition: Partition) -> tuple[Array, Array]:
         """Return the mean of each block and the sum of squares about it, both (k, k).
@@ -228,27 +154,20 @@ class Factored(Proximity):
             w̄ = ⟨ū_c, ū_d⟩,   Σ(w − w̄)² = m_c ū_cᵀC_d ū_c + m_d ū_dᵀC_c ū_d + ⟨C_c, C_d⟩
         """
         s, m, centroids = self.weights, partition.sizes, self._centroids(partition)
-        scatters = self._packed_scatters(partition.membership, centroids)  # (k, q(q + 1)/2)
-        folded = scatters * _how_often(s)  # an entry off the diagonal stands for two
+        xp, (k, q) = array_namespace(s), centroids.shape
+        c = scatters(self.factors, partition, centroids)  # (k, q, q)
         weighted = s * centroids
-        cross = _pairs(weighted) @ folded.T  # ū_cᵀC_d ū_c, (k, k)
-        squares = m[:, None] * cross + m[None, :] * cross.T + (scatters * _pairs(s[None, :])) @ folded.T
+        cross = xp.sum((weighted @ c) * weighted, axis=2).T  # ū_cᵀC_d ū_c, (k, k)
+        flat = xp.reshape(c, (k, q * q))
+        within = (flat * xp.reshape(s[:, None] * s, (1, q * q))) @ flat.T  # ⟨C_c, C_d⟩
+        squares = m[:, None] * cross + m[None, :] * cross.T + within
         return self._off_diagonal(partition, weighted @ centroids.T, squares)
 
     def _centroids(self, partition: Partition) -> Array:
         """Return the mean ū of the rows of U in each cluster, (k, q)."""
         m = partition.sizes
         xp = array_namespace(m)
-        return _project(self.factors, partition.membership).T / xp.where(m > 0, m, xp.ones_like(m))[:, None]
-
-    def _packed_scatters(self, z: Array, centroids: Array) -> Array:
-        """Return C_c of each cluster on and above its diagonal, (k, q(q + 1)/2)."""
-        xp = array_namespace(z)
-        total = xp.zeros((1, 1), dtype=z.dtype, device=device_of(z))
-        for rows in row_blocks(self.like):
-            d = self._rows(rows) - z[rows, :] @ centroids
-            total = total + xp.concat([z[rows, :].T @ products for products in _products(d)], axis=1)
-        return total
+        return project(self.factors, partition.membership).T / xp.where(m > 0, m, xp.ones_like(m))[:, None]
 
     def _off_diagonal(self, partition: Partition, means: Array, squares: Array) -> tuple[Array, Array]:
         """Return μ and Σ(w − μ)² over i ≠ j, given w̄ and Σ(w − w̄)² over all pairs. Within a cluster
@@ -290,20 +209,20 @@ class Factored(Proximity):
         return xp.where(total > 0, total, xp.zeros_like(total))
 
     @functools.cached_property
-    def _scatter(self) -> _Scatter:
+    def _scatter(self) -> Scatter:
         """The scatter of U; only what is not known of it is computed."""
         xp, scatter = array_namespace(self.weights), self.leading
         if scatter is None:
             none = self.weights[:0]
-            scatter = _Scatter(none, none[:, None] * none)
-        for i, (factor, columns) in enumerate(self._columns()):
+            scatter = Scatter(none, none[:, None] * none)
+        for i, (factor, columns) in enumerate(numbered(self.factors)):
             if columns.stop > scatter.q:
                 v = factor.rows(slice(0, self.n))
                 mean = xp.mean(v, axis=0)
                 v = v - mean
                 centre = xp.concat([scatter.centre, mean])
                 # Σ(u − r)vᵀ = Uᵀv − r·1ᵀv; 1ᵀv is rounding, but a large r makes it count.
-                products = _project(self.factors[: i + 1], v) - centre[:, None] * xp.sum(v, axis=0)
+                products = project(self.factors[: i + 1], v) - centre[:, None] * xp.sum(v, axis=0)
                 scatter = scatter.beside(mean, products)
         return scatter
 
@@ -323,28 +242,30 @@ class Factored(Proximity):
     def _rows_scatter(self, index: Array) -> Array:
         """Return Σ(uᵢ − r)(uᵢ − r)ᵀ over some objects, (q, q)."""
         centre, total = self._scatter.centre, 0
-        for block in row_blocks(self.like, index.shape[0]):
-            u = self._rows(index[block]) - centre
+        for block in row_blocks(self.like, index.shape[0], n_columns=self.rank):
+            u = rows_of(self.factors, index[block]) - centre
             total = total + u.T @ u
         return total
 
     def take(self, index: Array) -> "Factored":
         """Return the proximities among the objects at `index`."""
         xp = array_namespace(self.weights)
-        factors = _mapped(self.factors, lambda x: xp.take(x, index, axis=0))
-        return dataclasses.replace(self, factors=factors, leading=None)
+        factors = mapped(self.factors, lambda x: xp.take(x, index, axis=0))
+        return dataclasses.replace(self, factors=factors, leading=None, known_diagonal=None)
 
     def copy(self) -> "Factored":
         """Return the same proximities in storage of their own."""
-        return dataclasses.replace(self, factors=_copied(self.factors))
+        return dataclasses.replace(self, factors=copied(self.factors))
 
     def to_dense(self) -> Dense:
         """Return the same proximities as an n×n array, in the precision of the features."""
         xp, dtype = array_namespace(self.weights), self.like.dtype
-        u = self._rows(slice(0, self.n)).T  # (q, n)
-        return Dense(
-            self._filled(self.n, dtype, lambda rows: xp.astype((self._rows(rows) * self.weights) @ u, dtype))
-        )
+        u = rows_of(self.factors, slice(0, self.n)).T  # (q, n)
+
+        def rows_of_w(rows: slice) -> Array:
+            return xp.astype((rows_of(self.factors, rows) * self.weights) @ u, dtype)
+
+        return Dense(filled(self.factors, self.n, dtype, rows_of_w))
 
     def blend(
         self, past: "Factored", alpha: Array | float, alignment: Alignment, *, overwrite: bool = False
@@ -362,25 +283,35 @@ class Factored(Proximity):
         a = float(alpha) if is_known else xp.astype(alpha, s.dtype)
         before, leading = past._embedded(alignment)
         before = tuple(f.decayed(a if is_known else 1.0) for f in before)
-        now = _copied(self.factors)
+        now = copied(self.factors)
         if alignment.n_new:
             now, weights = now + tuple(f.without_new(alignment.source) for f in now), xp.concat([s, -a * s])
         else:
             now, weights = tuple(f.decayed(1 - a if is_known else 1.0) for f in now), (1 - a) * s
         weights = xp.concat([a * past.weights, weights])
         error = a * past.error + self.error
-        return Factored(before + now, weights, self.max_rank, self.tolerance, error, leading)._shortened()
+        blended = Factored(before + now, weights, self.max_rank, self.tolerance, error, leading)
+        return dataclasses.replace(
+            blended, known_diagonal=self._blended_diagonal(past, a, alignment)
+        )._shortened()
 
-    def _embedded(self, alignment: Alignment) -> tuple[tuple[_Factor, ...], _Scatter | None]:
+    def _blended_diagonal(self, past: "Factored", a: Array | float, alignment: Alignment) -> Array:
+        """Return the diagonal of the blend, which needs no further look at the columns."""
+        w, psi, source = self.diagonal(), past.diagonal(), alignment.source
+        if source is None:
+            return w + a * (psi - w)
+        return array_namespace(w).where(source >= 0, w + a * (gather(psi, source, 0) - w), w)
+
+    def _embedded(self, alignment: Alignment) -> tuple[tuple[Factor, ...], Scatter | None]:
         """Return EU, with zeros for the objects that are new, and what is known of its scatter."""
         source, scatter = alignment.source, vars(self).get("_scatter")
         if source is None:
             return self.factors, scatter
         xp = array_namespace(source)
         if alignment.n_new:
-            factors = _mapped(self.factors, lambda x: gather(x, source, 0))
+            factors = mapped(self.factors, lambda x: gather(x, source, 0))
         else:
-            factors = _mapped(self.factors, lambda x: xp.take(x, source, axis=0))
+            factors = mapped(self.factors, lambda x: xp.take(x, source, axis=0))
         n_left = self.n - alignment.n_common
         if scatter is None or 2 * n_left > self.n:
             return factors, None
@@ -401,10 +332,11 @@ class Factored(Proximity):
     def _keep(self, stays: list[bool]) -> "Factored":
         """Return the same without some factors, and their norms in `error`: ‖s u uᵀ‖ = |s| ‖u‖²."""
         xp, error, leading = array_namespace(self.weights), self.error, self.leading
-        for stay, (factor, columns) in zip(stays, self._columns(), strict=True):
+        diagonal = self.diagonal()
+        for stay, (factor, columns) in zip(stays, numbered(self.factors), strict=True):
             if not stay:
-                norms = xp.sum(_square(factor.rows(slice(0, self.n))), axis=0)
-                error = error + xp.abs(self.weights[columns]) @ norms
+                squares, s = _square(factor.rows(slice(0, self.n))), self.weights[columns]
+                error, diagonal = error + xp.abs(s) @ xp.sum(squares, axis=0), diagonal - squares @ s
         kept = np.repeat(stays, [factor.width for factor in self.factors]).nonzero()[0]
         if leading is not None:
             leading = leading.columns(_array.from_host(kept[kept < leading.q], self.weights))
@@ -414,6 +346,7 @@ class Factored(Proximity):
             weights=xp.take(self.weights, _array.from_host(kept, self.weights)),
             error=error,
             leading=leading,
+            known_diagonal=diagonal,
         )
 
     def _truncated(self, rank: int) -> "Factored":
@@ -432,20 +365,21 @@ class Factored(Proximity):
         inverse = xp.where(some, 1 / xp.where(some, root, xp.ones_like(root)), xp.zeros_like(root))
         basis = (v * inverse) @ xp.take(vectors, order[:rank], axis=1)
         lost = xp.sqrt(xp.sum(_square(xp.take(values, order[rank:]))))
-        factor = _Factor(xp.astype(self._expand(basis), self.like.dtype, copy=False))
+        factor = Factor(xp.astype(self._times(basis), self.like.dtype, copy=False))
         return dataclasses.replace(
             self,
             factors=(factor,),
             weights=xp.take(values, order[:rank]),
             error=self.error + lost,
             leading=None,
+            known_diagonal=None,
         )
 
     def _gram(self) -> Array:
         """Return UᵀU = Σ(u − r)(u − r)ᵀ + σrᵀ + rσᵀ − n rrᵀ with σ = Σu, (q, q)."""
         xp, r = array_namespace(self.weights), self._scatter.centre
         ones = xp.ones((self.n, 1), dtype=r.dtype, device=device_of(r))
-        shift = _project(self.factors, ones) * r  # σrᵀ, (q, q)
+        shift = project(self.factors, ones) * r  # σrᵀ, (q, q)
         return self._scatter.sums + shift + shift.T - self.n * r[:, None] * r
 
 
@@ -470,57 +404,5 @@ def _checked_features(X: Array) -> Array:
     return X
 
 
-def _pick(x: Array, which: slice | Array) -> Array:
-    """Return some rows of x."""
-    return x[which, ...] if isinstance(which, slice) else array_namespace(x).take(x, which, axis=0)
-
-
-def _project(factors: tuple[_Factor, ...], v: Array, rows: Array | None = None) -> Array:
-    """Return UᵀV, (q, r); with `rows`, U[rows]ᵀ·v."""
-    wide = wide_dtype(v)
-    xp = array_namespace(v)
-    sums = [xp.zeros((factor.width, v.shape[1]), dtype=wide, device=device_of(v)) for factor in factors]
-    for block in row_blocks(v):
-        which = block if rows is None else rows[block]
-        part = xp.astype(v[block, :], wide, copy=False)
-        sums = [t + factor.rows(which).T @ part for t, factor in zip(sums, factors, strict=True)]
-    return xp.concat(sums)
-
-
-def _mapped(factors: tuple[_Factor, ...], change: Callable[[Array], Array]) -> tuple[_Factor, ...]:
-    """Return the factors with their arrays changed; arrays that were shared still are."""
-    changed = {id(factor.x): factor.x for factor in factors}
-    changed = {key: change(x) for key, x in changed.items()}
-    return tuple(
-        dataclasses.replace(
-            factor, x=changed[id(factor.x)], mask=None if factor.mask is None else change(factor.mask)
-        )
-        for factor in factors
-    )
-
-
-def _copied(factors: tuple[_Factor, ...]) -> tuple[_Factor, ...]:
-    """Return the factors in storage of their own: the caller may fill the features anew for the next step."""
-    return _mapped(factors, lambda x: array_namespace(x).asarray(x, copy=True))
-
-
 def _square(x: Array) -> Array:
     return x * x
-
-
-def _products(x: Array) -> Iterator[Array]:
-    """Yield for each column a of x the products x_a·x_b with the columns b ≥ a."""
-    q = x.shape[1]
-    for a in range(max(1, q)):  # without columns, one empty product
-        yield x[:, a : min(a + 1, q)] * x[:, a:]
-
-
-def _pairs(x: Array) -> Array:
-    """Return the products of all pairs of columns of x in that order, (…, q(q + 1)/2)."""
-    return array_namespace(x).concat(list(_products(x)), axis=1)
-
-
-def _how_often(s: Array) -> Array:
-    """Return how often each pair of columns stands in a symmetric matrix: 1 on the diagonal, else 2."""
-    a, b = np.triu_indices(s.shape[0])
-    return _array.from_host(np.where(a == b, 1.0, 2.0), s, dtype=s.dtype)

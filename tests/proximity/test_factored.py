@@ -15,6 +15,7 @@ from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.forgetting import estimate
 from affect_xp.objects import align
 from affect_xp.partition import Partition
+from affect_xp.proximity._columns import rows_of
 from affect_xp.proximity.factored import Factored
 
 N = 11
@@ -355,7 +356,7 @@ def test_the_scatter_is_carried_along_rather_than_recomputed(monkeypatch):
         psi = Factored.from_features(x[t]).blend(psi, 0.5, align(ids[t], ids[t - 1], x))
         assert psi.leading is not None
     fresh = Factored(psi.factors, psi.weights)
-    u = psi._rows(slice(0, 20)) - psi._scatter.centre
+    u = rows_of(psi.factors, slice(0, 20)) - psi._scatter.centre
     np.testing.assert_allclose(psi._scatter.sums, u.T @ u, atol=1e-12)
     partition = Partition(np.arange(20) % 3, 3)
     np.testing.assert_allclose(

@@ -1,0 +1,193 @@
+"""The columns of the factor U of W = U diag(s) Uᵀ: features of several steps side by side.
+
+A row of U is never longer than it must be in memory: columns are kept by step, as they came, and read a block
+of rows at a time.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+
+from affect_xp import _array
+from affect_xp._array import array_namespace, device_of, row_blocks, wide_dtype
+from affect_xp._typing import Array
+from affect_xp.partition import Partition
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Factor:
+    """Some columns of U: features, without the rows of some objects."""
+
+    x: Array  # (n, p); other factors may hold the same array
+    mask: Array | None = None  # (n,), 0 for the objects whose row is zero in U, else 1; None for all 1
+    decay: float = 1.0  # what is left of the weight the columns came with, at most; known to the host
+
+    @property
+    def width(self) -> int:
+        """The number of columns."""
+        return self.x.shape[1]
+
+    def rows(self, which: slice | Array) -> Array:
+        """Return some rows of these columns, in wide floats."""
+        x = _pick(self.x, which)
+        if self._is_narrow:
+            x = array_namespace(x).astype(x, wide_dtype(x))
+        return x if self.mask is None else x * _pick(self.mask, which)[:, None]
+
+    @functools.cached_property
+    def _is_narrow(self) -> bool:
+        return bool(self.x.dtype != wide_dtype(self.x))
+
+    def without_new(self, source: Array) -> "Factor":
+        """Return the factor with rows of zeros for the objects at which `source` is negative."""
+        known = array_namespace(source).astype(source >= 0, wide_dtype(self.x))
+        return dataclasses.replace(self, mask=known if self.mask is None else known * self.mask)
+
+    def decayed(self, share: float) -> "Factor":
+        """Return the factor with less of its weight left."""
+        return dataclasses.replace(self, decay=self.decay * share)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Scatter:
+    """Sums of squares of columns of U over all objects, about any centre r."""
+
+    centre: Array  # r, (q,)
+    sums: Array  # Σᵢ (uᵢ − r)(uᵢ − r)ᵀ, (q, q)
+
+    @property
+    def q(self) -> int:
+        """The number of columns."""
+        return self.centre.shape[0]
+
+    def columns(self, index: Array) -> "Scatter":
+        """Return the scatter of some of the columns."""
+        xp = array_namespace(self.sums)
+        return Scatter(xp.take(self.centre, index), xp.take(xp.take(self.sums, index, axis=0), index, axis=1))
+
+    def plus(self, sums: Array) -> "Scatter":
+        """Return the scatter of other rows besides, whose sums about the same centre are given."""
+        return Scatter(self.centre, self.sums + sums)
+
+    def beside(self, mean: Array, products: Array) -> "Scatter":
+        """Return the scatter of further columns besides, given their means and their products with all."""
+        xp = array_namespace(self.sums)
+        left = xp.concat([self.sums, products[: self.q, :].T])
+        return Scatter(xp.concat([self.centre, mean]), xp.concat([left, products], axis=1))
+
+
+Factors = tuple[Factor, ...]
+
+
+def rows_of(factors: Factors, which: slice | Array) -> Array:
+    """Return some rows of U, in wide floats."""
+    return array_namespace(factors[0].x).concat([factor.rows(which) for factor in factors], axis=1)
+
+
+def _pick(x: Array, which: slice | Array) -> Array:
+    """Return some rows of x."""
+    return x[which, ...] if isinstance(which, slice) else array_namespace(x).take(x, which, axis=0)
+
+
+def project(factors: Factors, v: Array, rows: Array | None = None) -> Array:
+    """Return UᵀV, (q, r); with `rows`, U[rows]ᵀ·v."""
+    wide = wide_dtype(v)
+    xp = array_namespace(v)
+    sums = [xp.zeros((v.shape[1], factor.width), dtype=wide, device=device_of(v)) for factor in factors]
+    for block in row_blocks(v, n_columns=_widest(factors, v.shape[1])):
+        which = block if rows is None else rows[block]
+        part = xp.astype(v[block, :], wide, copy=False).T
+        for i, factor in enumerate(factors):
+            sums[i] += part @ factor.rows(which)
+    return xp.concat(sums, axis=1).T
+
+
+def expand(factors: Factors, term: Callable[[Array, slice], Array], n_columns: int) -> Array:
+    """Return the sum over factors of term(their rows, which columns of U they are), (n, n_columns)."""
+
+    def sum_of_terms(rows: slice) -> Array:
+        total = None
+        for factor, columns in numbered(factors):
+            part = term(factor.rows(rows), columns)
+            if total is None:
+                total = part
+            else:
+                total += part
+        return total
+
+    return filled(factors, n_columns, wide_dtype(factors[0].x), sum_of_terms)
+
+
+def filled(factors: Factors, n_columns: int, dtype: object, rows_of: Callable[[slice], Array]) -> Array:
+    """Return an array with a row for each object, filled by blocks of rows."""
+    x = factors[0].x
+    if _array.is_lazy(x):
+        return rows_of(slice(0, x.shape[0]))
+    out = array_namespace(x).empty((x.shape[0], n_columns), dtype=dtype, device=device_of(x))
+    for rows in row_blocks(out, n_columns=_widest(factors, n_columns)):
+        out[rows, :] = rows_of(rows)
+    return out
+
+
+def numbered(factors: Factors) -> Iterator[tuple[Factor, slice]]:
+    """Yield each factor and which columns of U it makes."""
+    start = 0
+    for factor in factors:
+        yield factor, slice(start, start + factor.width)
+        start += factor.width
+
+
+def _widest(factors: Factors, n_columns: int) -> int:
+    """Return the largest number of columns that are handled at a time."""
+    return max(n_columns, *(factor.width for factor in factors))
+
+
+def scatters(factors: Factors, partition: Partition, centroids: Array) -> Array:
+    """Return the scatter Σ(uᵢ − ū_c)(uᵢ − ū_c)ᵀ of each cluster, (k, q, q)."""
+    on_host = _array.on_host(partition.labels) and not _array.is_lazy(partition.labels)
+    return (_scatters_by_order if on_host else _scatters_by_membership)(factors, partition, centroids)
+
+
+def _scatters_by_order(factors: Factors, partition: Partition, centroids: Array) -> Array:
+    """Sort the objects by cluster: nq² operations in all, where sizes can be read without waiting."""
+    xp, k, q = array_namespace(centroids), partition.k, centroids.shape[1]
+    small = xp.int16 if k < 2**15 else xp.int64  # NumPy sorts small integers in one sweep
+    order = xp.argsort(xp.astype(partition.labels, small), stable=True)
+    sizes = _array.to_host(partition.sizes, reason="sizes of clusters")[0].astype(int)
+    totals, stop = [], partition.n - int(sizes.sum())  # objects without a cluster come first
+    for c in range(k):
+        start, stop = stop, stop + int(sizes[c])
+        total = xp.zeros((q, q), dtype=centroids.dtype, device=device_of(centroids))
+        for block in row_blocks(centroids, stop - start):
+            d = rows_of(factors, order[start + block.start : start + block.stop]) - centroids[c, :]
+            total += d.T @ d
+        totals.append(total)
+    return xp.stack(totals)
+
+
+def _scatters_by_membership(factors: Factors, partition: Partition, centroids: Array) -> Array:
+    """Multiply by the membership: k times the operations, but nothing to wait for on a device."""
+    xp, z, (k, q) = array_namespace(centroids), partition.membership, centroids.shape
+    total = xp.zeros((k * q, q), dtype=centroids.dtype, device=device_of(centroids))
+    for rows in row_blocks(z, n_columns=k * q):
+        d = rows_of(factors, rows) - z[rows, :] @ centroids
+        by_cluster = xp.reshape(z[rows, :, None] * d[:, None, :], (d.shape[0], k * q))
+        total = total + by_cluster.T @ d
+    return xp.reshape(total, (k, q, q))
+
+
+def mapped(factors: Factors, change: Callable[[Array], Array]) -> Factors:
+    """Return the factors with their arrays changed; arrays that were shared still are."""
+    changed = {id(factor.x): factor.x for factor in factors}
+    changed = {key: change(x) for key, x in changed.items()}
+    return tuple(
+        dataclasses.replace(
+            factor, x=changed[id(factor.x)], mask=None if factor.mask is None else change(factor.mask)
+        )
+        for factor in factors
+    )
+
+
+def copied(factors: Factors) -> Factors:
+    """Return the factors in storage of their own: the caller may fill the features anew for the next step."""
+    return mapped(factors, lambda x: array_namespace(x).asarray(x, copy=True))
