@@ -1,6 +1,18 @@
-"""Simulated data that change over time, with the truth beside them."""
+"""Data that change over time, with the truth beside them: simulated, or read from files."""
 
 from affect_xp.datasets.boids import BoidsStep, boids
+from affect_xp.datasets.nasdaq import StockStep, load_nasdaq
+from affect_xp.datasets.reality import RealityStep, load_reality
 from affect_xp.datasets.simulated import GaussianStep, colliding_gaussians, separated_gaussians
 
-__all__ = ["BoidsStep", "GaussianStep", "boids", "colliding_gaussians", "separated_gaussians"]
+__all__ = [
+    "BoidsStep",
+    "GaussianStep",
+    "RealityStep",
+    "StockStep",
+    "boids",
+    "colliding_gaussians",
+    "load_nasdaq",
+    "load_reality",
+    "separated_gaussians",
+]
