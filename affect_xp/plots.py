@@ -3,7 +3,27 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from affect_xp.history import History
+
+# The colours of Okabe & Ito, which colour-blind readers can tell apart; lines differ in their dashes too.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 2)), (0, (8, 2)))
+
+
+def style() -> dict[str, Any]:
+    """Return settings for `matplotlib.rc_context`: small type, colours for colour-blind readers.
+
+    Examples
+    --------
+    >>> from affect_xp.plots import style
+    >>> style()["font.size"]
+    9
+    """
+    from matplotlib.rcsetup import cycler
+
+    return {"font.size": 9, "axes.prop_cycle": cycler(color=COLOURS, linestyle=DASHES)}
 
 
 def _axes(ax: Any) -> Any:
@@ -43,7 +63,9 @@ def plot_alpha(history: History, *, ax: Any = None, label: str | None = None) ->
     return _plain(ax)
 
 
-def plot_scores(scores: Mapping[str, Sequence[float]], *, ax: Any = None, ylabel: str = "Rand index") -> Any:
+def plot_scores(
+    scores: Mapping[str, Sequence[float] | np.ndarray], *, ax: Any = None, ylabel: str = "Rand index"
+) -> Any:
     """Draw one line over time for each method, named in a legend."""
     ax = _axes(ax)
     for name, values in scores.items():
@@ -51,3 +73,9 @@ def plot_scores(scores: Mapping[str, Sequence[float]], *, ax: Any = None, ylabel
     ax.set(xlabel="time step", ylabel=ylabel)
     ax.legend(frameon=False)
     return _plain(ax)
+
+
+def legend_beside(ax: Any) -> Any:
+    """Move the legend to the right of the Axes, where it covers no line."""
+    ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    return ax

@@ -1,0 +1,75 @@
+"""The experiments of the paper, each giving its tables and figures beside the published numbers.
+
+Xu, Kliger & Hero, "Adaptive Evolutionary Clustering", Data Min. Knowl. Disc. 28 (2014), section 5.
+"""
+
+import dataclasses
+import importlib
+
+from affect_xp._validation import check_choice
+from affect_xp.experiments._report import Claim, Entry, Figure, Measured, Options, Report, Table, index_page
+
+__all__ = [
+    "EXPERIMENTS",
+    "Claim",
+    "Entry",
+    "Experiment",
+    "Figure",
+    "Measured",
+    "Options",
+    "Report",
+    "Table",
+    "index_page",
+    "reproduce",
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """Where to find an experiment, and what to know before running it."""
+
+    module: str  # imported when the experiment is run
+    title: str
+    runs: int  # as many as in the paper
+    quick_runs: int  # enough to see what the experiment shows
+    data: tuple[str, ...] = ()  # files of real data, one of which it needs
+
+    def is_missing_data(self, options: Options) -> bool:
+        """Tell whether the experiment needs a file that is not there."""
+        return bool(self.data) and all(options.find_data(name) is None for name in self.data)
+
+
+EXPERIMENTS = {
+    "separated": Experiment("separated", "Two well-separated Gaussians", 100, 10),
+    "colliding": Experiment("colliding", "Two colliding Gaussians", 100, 10),
+    "boids": Experiment("boids", "Flocks of boids that exchange members", 100, 3),
+    "boids-variable": Experiment("boids_variable", "Flocks of boids that scatter and gather anew", 100, 3),
+    "reality": Experiment("reality", "MIT Reality Mining", 5, 1, ("reality.npz", "reality.mat")),
+    "nasdaq": Experiment("nasdaq", "NASDAQ stock prices of 2008", 5, 1, ("nasdaq2008.npz",)),
+}
+
+
+def reproduce(name: str, options: Options | None = None) -> Report:
+    """Run an experiment of the paper.
+
+    Parameters
+    ----------
+    name : str
+        One of `EXPERIMENTS`.
+    options : Options, optional
+        Number of runs, seed, processes, the folder with real data.
+
+    Examples
+    --------
+    >>> from affect_xp.experiments import Options, reproduce
+    >>> report = reproduce("colliding", Options(runs=2))
+    >>> report.tables[0]["static"].mean < report.tables[0]["AFFECT, 3 iterations"].mean
+    True
+    """
+    experiment = EXPERIMENTS[check_choice("name", name, EXPERIMENTS)]
+    options = options or Options()
+    if options.runs is None:
+        options = dataclasses.replace(options, runs=experiment.runs)
+    module = importlib.import_module(f"affect_xp.experiments.{experiment.module}")
+    report: Report = module.run(options)
+    return report

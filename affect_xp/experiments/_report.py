@@ -1,0 +1,318 @@
+"""What an experiment gives: tables beside the published ones, claims checked, figures, curves."""
+
+import dataclasses
+import importlib.util
+import json
+import math
+import os
+import statistics
+import textwrap
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import affect_xp
+from affect_xp.exceptions import InputError
+from affect_xp.plots import style
+
+_WIDTH = 100  # of text for the terminal
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How to run an experiment.
+
+    Parameters
+    ----------
+    runs : int, optional
+        Repetitions with other random numbers; None for as many as the paper.
+    seed : int
+        Of all random numbers.
+    jobs : int
+        Processes to spread the runs over.
+    data : Path, optional
+        The folder with `reality.npz` and `nasdaq2008.npz`; None for the environment variable
+        AFFECT_XP_DATA.
+    show : bool
+        Whether to report progress on stderr.
+    """
+
+    runs: int | None = None
+    seed: int = 0
+    jobs: int = 1
+    data: Path | None = None
+    show: bool = False
+
+    def __post_init__(self) -> None:
+        for name, least in (("runs", 1), ("jobs", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise InputError(f"{name} must be at least {least}, got {value}")
+
+    def find_data(self, name: str) -> Path | None:
+        """Return the path of a file of real data, or None if it is not there."""
+        folder = self.data or os.environ.get("AFFECT_XP_DATA")
+        path = Path(folder) / name if folder else None
+        return path if path is not None and path.is_file() else None
+
+    def data_file(self, name: str) -> Path:
+        """Return the path of a file of real data, or say how to name its folder."""
+        path = self.find_data(name)
+        if path is None:
+            folder = self.data or os.environ.get("AFFECT_XP_DATA")
+            where = f"there is no {name} in {folder}" if folder else f"the file {name} is needed"
+            raise InputError(f"{where}; name the folder that holds it by --data or AFFECT_XP_DATA")
+        return path
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """A mean over runs with its standard error, or one number without.
+
+    Examples
+    --------
+    >>> Measured.of([0.9, 1.0, 0.8])
+    Measured(mean=0.9, error=0.0577...)
+    """
+
+    mean: float
+    error: float | None = None
+
+    @staticmethod
+    def of(values: Iterable[float]) -> "Measured":
+        """Return the mean and the standard error of the results of several runs."""
+        results = [float(value) for value in values]
+        mean = statistics.fmean(results)
+        if len(results) < 2:
+            return Measured(mean)
+        return Measured(mean, statistics.stdev(results) / math.sqrt(len(results)))
+
+    def text(self, places: int) -> str:
+        """Return the number with its error, both with so many decimal places."""
+        mean = f"{self.mean:.{places}f}"
+        return mean if self.error is None else f"{mean} ± {self.error:.{places}f}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A row of a table."""
+
+    method: str
+    measured: Measured
+    published: float | None = None  # None where the paper gives no number
+    remark: str = ""  # why it differs, for example
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """One measure for several methods, beside the published numbers."""
+
+    title: str
+    measure: str
+    entries: tuple[Entry, ...]
+    note: str = ""
+
+    def __getitem__(self, method: str) -> Measured:
+        """Return what was measured for a method."""
+        return next(entry.measured for entry in self.entries if entry.method == method)
+
+    def cells(self) -> tuple[list[str], list[list[str]]]:
+        """Return the heading and the rows as text; no column of published numbers where there are none."""
+        # The smallest number is shown with four significant digits, the others to the same place.
+        sizes = [abs(entry.measured.mean) for entry in self.entries]
+        smallest = min((size for size in sizes if size > 0 and math.isfinite(size)), default=1.0)
+        places = min(max(4 - math.ceil(math.log10(smallest)), 0), 6)
+        rows = [[entry.method, entry.measured.text(places)] for entry in self.entries]
+        if all(entry.published is None for entry in self.entries):
+            return ["", self.measure], rows
+        for row, entry in zip(rows, self.entries, strict=True):
+            row.append("–" if entry.published is None else f"{entry.published:.{max(places - 1, 0)}f}")
+        return ["", self.measure, "published"], rows
+
+    def text(self) -> str:
+        """Return the table for the terminal, its remarks as footnotes."""
+        heading, rows = self.cells()
+        widths = [max(map(_width, column)) for column in zip(heading, *rows, strict=True)]
+        remarks = list(dict.fromkeys(entry.remark for entry in self.entries if entry.remark))
+        lines = [self.title, "  " + _aligned(heading, widths)]
+        for row, entry in zip(rows, self.entries, strict=True):
+            mark = f"  [{remarks.index(entry.remark) + 1}]" if entry.remark else ""
+            lines.append("  " + _aligned(row, widths) + mark)
+        lines += [_wrapped(f"[{i}] {remark}") for i, remark in enumerate(remarks, start=1)]
+        if self.note:
+            lines.append(_wrapped(self.note))
+        return "\n".join(lines)
+
+    def markdown(self) -> str:
+        """Return the table in Markdown, its remarks in a column."""
+        heading, rows = self.cells()
+        rule = "|---|" + "--:|" * (len(heading) - 1)
+        if any(entry.remark for entry in self.entries):
+            heading, rule = [*heading, "remark"], rule + "---|"
+            rows = [[*row, entry.remark] for row, entry in zip(rows, self.entries, strict=True)]
+        lines = [f"### {self.title}", "", _line(heading), rule, *map(_line, rows)]
+        if self.note:
+            lines += ["", self.note]
+        return "\n".join(lines)
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """Something the paper says the experiment shows, and whether our numbers show it."""
+
+    text: str
+    holds: bool
+
+    def __str__(self) -> str:
+        return f"{'holds' if self.holds else 'FAILS'}: {self.text}"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Figure:
+    """A picture, drawn when it is written."""
+
+    name: str
+    caption: str
+    draw: Callable[[Any], None]  # fills an empty matplotlib Figure
+    size: tuple[float, float] = (7, 3.5)  # inches
+
+    def write(self, stem: Path) -> list[Path]:
+        """Draw to `stem`.png and `stem`.svg, the same bytes every time."""
+        import matplotlib
+        from matplotlib.figure import Figure as Canvas
+
+        with matplotlib.rc_context(style() | {"svg.hashsalt": self.name, "svg.fonttype": "none"}):
+            canvas = Canvas(figsize=self.size, layout="constrained")
+            self.draw(canvas)
+            paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
+            canvas.savefig(paths[0], dpi=130, metadata={"Software": None})
+            canvas.savefig(paths[1], metadata={"Date": None})
+        return paths
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Report:
+    """The result of an experiment."""
+
+    name: str
+    title: str
+    settings: Mapping[str, Any]  # runs, seed: everything needed to repeat it
+    tables: tuple[Table, ...]
+    claims: tuple[Claim, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    remarks: tuple[str, ...] = ()  # what the paper leaves open, what was chosen, how much it matters
+    series: Mapping[str, Sequence[float] | np.ndarray] = dataclasses.field(default_factory=dict)  # over time
+
+    def text(self) -> str:
+        """Return tables, claims and remarks for the terminal."""
+        parts = [f"{self.title}\n{'=' * _width(self.title)}\n{_wrapped(self._settings_line(), '')}"]
+        parts += [table.text() for table in self.tables]
+        for heading, lines in self._lists():
+            parts.append("\n".join([heading, *(_wrapped(f"- {line}") for line in lines)]))
+        return "\n\n".join(parts)
+
+    def markdown(self, *, figures: bool = True) -> str:
+        """Return the report in Markdown, with links to its figures unless told otherwise."""
+        parts = [f"# {self.title}", self._settings_line()]
+        parts += [table.markdown() for table in self.tables]
+        for figure in self.figures if figures else ():
+            parts.append(f"![{figure.caption}]({self._stem(figure)}.png)\n\n*{figure.caption}*")
+        for heading, lines in self._lists():
+            parts.append("\n".join([f"### {heading}", "", *(f"- {line}" for line in lines)]))
+        return "\n\n".join(parts) + "\n"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything but the figures in types that JSON knows; what is not finite becomes None."""
+        content = {
+            "name": self.name,
+            "title": self.title,
+            "affect_xp": affect_xp.__version__,
+            "settings": self.settings,
+            "tables": [dataclasses.asdict(table) for table in self.tables],
+            "claims": [dataclasses.asdict(claim) for claim in self.claims],
+            "figures": [{"name": self._stem(figure), "caption": figure.caption} for figure in self.figures],
+            "remarks": self.remarks,
+            "series": self.series,
+        }
+        plain: dict[str, Any] = _plain(content)
+        return plain
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write NAME.md, NAME.json and the figures (with matplotlib only); return their paths."""
+        folder.mkdir(parents=True, exist_ok=True)
+        drawn = importlib.util.find_spec("matplotlib") is not None
+        texts = {
+            folder / f"{self.name}.md": self.markdown(figures=drawn),
+            folder / f"{self.name}.json": json.dumps(self.as_json(), indent=1, ensure_ascii=False) + "\n",
+        }
+        for path, text in texts.items():
+            path.write_text(text, encoding="utf-8")
+        paths = list(texts)
+        for figure in self.figures if drawn else ():
+            paths += figure.write(folder / self._stem(figure))
+        return paths
+
+    def _stem(self, figure: Figure) -> str:
+        return f"{self.name}-{figure.name}"
+
+    def _lists(self) -> list[tuple[str, list[str]]]:
+        """Return claims and remarks under their headings, if there are any."""
+        lists = [("What the paper claims", [str(c) for c in self.claims]), ("Remarks", list(self.remarks))]
+        return [(heading, lines) for heading, lines in lists if lines]
+
+    def _settings_line(self) -> str:
+        return "Settings: " + ", ".join(f"{name} {value}" for name, value in self.settings.items()) + "."
+
+
+def index_page(reports: Sequence[Report], skipped: Sequence[str] = ()) -> str:
+    """Return a page in Markdown with a line for each report, and those that could not be made."""
+    lines = [
+        "# The experiments of the paper",
+        "",
+        "| experiment | claims of the paper that hold |",
+        "|---|---|",
+    ]
+    for report in reports:
+        held = sum(claim.holds for claim in report.claims)
+        lines.append(f"| [{report.title}]({report.name}.md) | {held} of {len(report.claims)} |")
+    if skipped:
+        lines += ["", *(f"- skipped: {reason}" for reason in skipped)]
+    return "\n".join(lines) + "\n"
+
+
+def _width(text: str) -> int:
+    """Count the columns a text takes; the hat of Ψ̂ takes none."""
+    return sum(not unicodedata.combining(character) for character in text)
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """Pad the first cell on the right, the others on the left."""
+    first, *others = [" " * (width - _width(cell)) for cell, width in zip(cells, widths, strict=True)]
+    return "   ".join([cells[0] + first, *(pad + cell for pad, cell in zip(others, cells[1:], strict=True))])
+
+
+def _line(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _wrapped(text: str, indent: str = "  ") -> str:
+    hanging = indent + ("  " if indent else "")
+    return textwrap.fill(text, _WIDTH, initial_indent=indent, subsequent_indent=hanging)
+
+
+def _plain(value: Any) -> Any:
+    """Turn mappings, sequences, arrays and numbers of any kind into those of JSON."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if hasattr(value, "tolist"):  # an array, or a number of NumPy
+        return _plain(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Iterable):
+        return [_plain(item) for item in value]
+    return str(value)

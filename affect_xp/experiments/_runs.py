@@ -1,0 +1,65 @@
+"""The same experiment over and over with other random numbers, in one process or in several."""
+
+import contextlib
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import TypeVar
+
+import numpy as np
+
+from affect_xp._progress import progress as reported
+
+Result = TypeVar("Result")
+
+_THREAD_LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+
+
+def over_runs(
+    run: Callable[[int], Result], n_runs: int, seed: int, *, jobs: int = 1, progress: str | None = None
+) -> list[Result]:
+    """Return `run(seed of the run)` for each of `n_runs` seeds, the same for any number of `jobs`.
+
+    Parameters
+    ----------
+    run : function of a seed
+        To be sent to other processes where jobs > 1: a function of a module, or a `functools.partial` of one.
+    n_runs, seed : int
+        How many runs, and the seed from which theirs follow.
+    jobs : int
+        The number of processes, each with one thread for linear algebra.
+    progress : str, optional
+        What to call the runs when their progress is reported on stderr; None for silence.
+
+    Examples
+    --------
+    >>> over_runs(abs, 3, 0) == over_runs(abs, 3, 0), over_runs(abs, 3, 0) == over_runs(abs, 3, 1)
+    (True, False)
+    """
+    seeds = run_seeds(n_runs, seed)
+    if jobs == 1:
+        return list(reported(map(run, seeds), n_runs, progress))
+    spawn = multiprocessing.get_context("spawn")  # a fork would copy the threads' locks but not the threads
+    with _one_thread(), ProcessPoolExecutor(min(jobs, n_runs), spawn) as pool:
+        return list(reported(pool.map(run, seeds), n_runs, progress))
+
+
+def run_seeds(n_runs: int, seed: int) -> Sequence[int]:
+    """Return one seed for each run; those of neighbouring `seed`s have nothing in common."""
+    return [int(state) for state in np.random.SeedSequence(seed).generate_state(n_runs)]
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let processes that start meanwhile use one thread each for linear algebra."""
+    before = {name: os.environ.get(name) for name in _THREAD_LIMITS}
+    os.environ.update(dict.fromkeys(_THREAD_LIMITS, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
