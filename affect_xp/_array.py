@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator
 
 import array_api_compat
+import array_api_compat.numpy
 import numpy as np
 from array_api_compat import is_array_api_obj
 
@@ -32,6 +33,8 @@ __all__ = [
 
 log = logging.getLogger("affect_xp")
 
+_NUMPY = (np.ndarray, np.generic)  # what NumPy calls arrays, those without a dimension included
+
 # A block of rows should stay in a CPU's cache, but not be so flat that products with it are slow; a device
 # wants few launches instead.
 HOST_BLOCK_BYTES = 2**20
@@ -46,6 +49,8 @@ def is_array(x: object) -> bool:
 
 def array_namespace(*arrays: Array) -> Namespace:
     """Return the library the arrays share, as a namespace of the array API standard."""
+    if all(isinstance(a, _NUMPY) for a in arrays):  # the most common case, and asked very often
+        return array_api_compat.numpy
     try:
         return array_api_compat.array_namespace(*arrays)
     except TypeError as error:
@@ -63,21 +68,25 @@ def as_array(values: object) -> Array:
 
 def device_of(x: Array) -> object:
     """Return the device on which x lives."""
-    return array_api_compat.device(x)
+    return "cpu" if isinstance(x, _NUMPY) else array_api_compat.device(x)
 
 
 def is_lazy(x: Array) -> bool:
     """Tell whether x is only a plan of a computation (dask, JAX): no writing into it, no loops over it."""
-    return array_api_compat.is_dask_array(x) or array_api_compat.is_jax_array(x)
+    return not isinstance(x, _NUMPY) and (
+        array_api_compat.is_dask_array(x) or array_api_compat.is_jax_array(x)
+    )
 
 
 def on_host(x: Array) -> bool:
     """Tell whether x lives in the memory of the CPU."""
-    return str(device_of(x)).lower().startswith("cpu")
+    return isinstance(x, _NUMPY) or str(device_of(x)).lower().startswith("cpu")
 
 
 def wide_dtype(x: Array) -> object:
     """Return the dtype in which sums over x are accumulated: float64 wherever the device has it."""
+    if isinstance(x, _NUMPY):
+        return np.float64
     xp, device = array_namespace(x), device_of(x)
     known = (xp, str(device))  # CuPy's devices cannot be hashed
     if known not in _WIDE_DTYPES:
@@ -123,7 +132,7 @@ def one_hot(labels: Array, k: int, dtype: object) -> Array:
     """Return the membership Z, labels along its first axes and clusters along the last; -1 gives zeros."""
     xp = array_namespace(labels)
     clusters = xp.arange(k, dtype=labels.dtype, device=device_of(labels))
-    return xp.astype(xp.expand_dims(labels, axis=-1) == clusters, dtype)
+    return xp.astype(labels[..., None] == clusters, dtype)
 
 
 def gather(x: Array, index: Array, fill: float | int) -> Array:
@@ -152,8 +161,8 @@ def to_host(*arrays: Array, reason: str) -> tuple[np.ndarray, ...]:
     array of wide floats, so integers come back exact up to 2^53.
     """
     log.debug("device to host: %s", reason)
-    if len(arrays) == 1:
-        return (_to_numpy(arrays[0]),)
+    if len(arrays) == 1 or all(isinstance(a, _NUMPY) for a in arrays):
+        return tuple(_to_numpy(a) for a in arrays)
     xp = array_namespace(*arrays)
     wide = wide_dtype(arrays[0])
     flat = _to_numpy(xp.concat([xp.reshape(xp.astype(a, wide), (-1,)) for a in arrays]))

@@ -18,7 +18,7 @@ from affect_xp.exceptions import ConvergenceWarning, InputError, InputTypeError
 from affect_xp.kmeans import STARTS, KMeansResult, kmeans
 from affect_xp.linkage import METHODS, Dendrogram, check_distance_threshold, linkage
 from affect_xp.partition import Partition, as_partition
-from affect_xp.proximity import Proximity
+from affect_xp.proximity import Product, Proximity
 from affect_xp.rounding import ASSIGNMENTS
 from affect_xp.selection import (
     calinski_harabasz_scores,
@@ -46,6 +46,8 @@ class Clustering:
         What helps to start the next time, with a row for each object (eigenvectors, for instance).
     scores : dict or None
         The score of each number of clusters that was tried, where it was chosen.
+    product : Product or None
+        The proximity times the membership of the partition, where it is known.
     """
 
     partition: Partition
@@ -53,6 +55,7 @@ class Clustering:
     n_iter: int = 0
     memory: Array | None = None
     scores: dict[int, float] | None = None
+    product: Product | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -171,7 +174,9 @@ class KMeans:
         k = clusters_at(self.n_clusters, moment.t, proximity.n)
         if k is not None:
             result = self._run(proximity, k, moment)
-            return Clustering(Partition(result.labels, k, 0), result.moved, result.n_iter)
+            return Clustering(
+                Partition(result.labels, k, 0), result.moved, result.n_iter, product=result.product
+            )
         n_iter = []
 
         def cluster_k(k: int) -> Partition:

@@ -22,7 +22,7 @@ from affect_xp._random import as_generator
 from affect_xp._typing import Array, Seed
 from affect_xp._validation import check_choice, check_fraction, check_int, check_n_clusters
 from affect_xp.partition import Partition, as_partition
-from affect_xp.proximity import Proximity, as_proximity
+from affect_xp.proximity import Product, Proximity, as_proximity, column_sums, membership
 
 # Fetching the columns of the objects that moved pays while they are fewer than this share of all.
 UPDATE_SHARE = 0.25
@@ -50,6 +50,8 @@ class KMeansResult:
         best labels seen.
     moved : bool
         Whether any label differs from the start.
+    product : Product
+        W·Z for these labels, which need not be computed again.
     """
 
     labels: Array
@@ -57,6 +59,7 @@ class KMeansResult:
     n_iter: int
     converged: bool
     moved: bool
+    product: Product = dataclasses.field(repr=False)
 
 
 def kmeans(
@@ -183,19 +186,20 @@ STARTS: dict[str, Callable[[Proximity, int, int, np.random.Generator], Array]] =
 class _Run:
     """One start, as the host follows it."""
 
-    labels: Array = None  # the best so far
+    batch: "_Batch | None" = None  # holds the best labels so far
+    place: int = 0  # of this run in that batch
     inertia: float = np.inf  # their sum of squares
     n_iter: int = 0
     stalled: int = 0  # iterations since the sum of squares last fell
     converged: bool = False
     moved: bool = False
 
-    def record(self, labels: Array, inertia: float, tol: float) -> None:
-        """Keep labels if they are a fixed point, or the best so far; if hardly better, be content."""
-        if self.converged or inertia < self.inertia or self.labels is None:
+    def record(self, batch: "_Batch", r: int, inertia: float, tol: float) -> None:
+        """Keep the labels in place r if they are a fixed point or the best so far; if hardly better, stop."""
+        if self.converged or inertia < self.inertia or self.batch is None:
             if np.isfinite(self.inertia) and 0 <= self.inertia - inertia < tol * abs(self.inertia):
                 self.converged = True
-            self.labels, self.inertia, self.stalled = labels, float(inertia), 0
+            self.batch, self.place, self.inertia, self.stalled = batch, r, float(inertia), 0
         else:
             self.stalled += 1
 
@@ -229,7 +233,7 @@ def lloyd(
             run.converged = bool(assignment.n_moved[r] == 0)
             run.moved = run.moved or not run.converged
             if iteration > 0 or run.converged:
-                run.record(batch.labels[:, r], assignment.inertia[r], tol)
+                run.record(batch, r, assignment.inertia[r], tol)
             elif complete:
                 # Not a result, as clusters of the start may be empty, but something to fall from.
                 run.inertia = float(assignment.inertia[r])
@@ -239,11 +243,36 @@ def lloyd(
         batch, active = batch.move(W, assignment, keep), [active[r] for r in keep]
     else:
         for r, (run, inertia) in enumerate(zip(active, batch.read_inertia(), strict=True)):
-            run.record(batch.labels[:, r], inertia, tol)
+            run.record(batch, r, inertia, tol)
     # Of starts that are equally good but for rounding the first one wins, on every library.
     lowest = min(run.inertia for run in runs)
     best = next(run for run in runs if run.inertia <= lowest + TIE * abs(lowest))
-    return KMeansResult(best.labels, best.inertia, best.n_iter, best.converged, best.moved)
+    assert best.batch is not None
+    labels, product = best.batch.labels[:, best.place], best.batch.product_of(best.place)
+    return KMeansResult(labels, best.inertia, best.n_iter, best.converged, best.moved, product)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Members:
+    """How many objects are in each cluster, and who, where that is small enough to keep."""
+
+    sizes: Array  # m, (R, k)
+    z: Array | None  # (n, R·k)
+
+    @staticmethod
+    def of(labels: Array, k: int, dtype: object) -> "_Members":
+        """Count the objects of each cluster, a block of rows at a time."""
+        xp, n_runs = array_namespace(labels), labels.shape[1]
+        z, sizes = None, xp.zeros((n_runs * k,), dtype=dtype, device=device_of(labels))
+        for rows in row_blocks(labels, n_columns=n_runs * k):
+            z = membership(labels[rows, :], k, dtype)
+            sizes = sizes + column_sums(z)
+        whole = z if z is not None and z.shape[0] == labels.shape[0] else None
+        return _Members(xp.reshape(sizes, (n_runs, k)), whole)
+
+    def of_runs(self, runs: Array) -> "_Members":
+        """Return the same for some of the runs."""
+        return _Members(array_namespace(runs).take(self.sizes, runs, axis=0), None)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -251,6 +280,7 @@ class _Assignment:
     """Each object in the cluster of its nearest centroid, and what the host needs to know of it."""
 
     labels: Array  # (n, R)
+    members: "_Members"
     n_moved: np.ndarray  # (R,), how many labels have changed
     n_rows: int  # how many objects have moved in any run
     n_reads: int  # how often the host waited
@@ -262,72 +292,71 @@ class _Batch:
     """R runs of Lloyd's iteration side by side: labels and the products W·[Z₁ ... Z_R]."""
 
     labels: Array  # (n, R)
-    product: Array  # WZ, (n, R, k)
+    members: _Members
+    product: Product  # WZ, (n, R·k)
     w_ii: Array  # (n,)
 
     @staticmethod
     def start(W: Proximity, labels: Array, k: int, z: Array | None) -> "_Batch":
         """Multiply W with the memberships of the starts."""
-        n, n_runs = labels.shape
-        xp = array_namespace(labels)
-        z = xp.reshape(one_hot(labels, k, wide_dtype(W.like)), (n, n_runs * k)) if z is None else z
-        return _Batch(labels, xp.reshape(W.matmul(z), (n, n_runs, k)), W.diagonal())
+        z = membership(labels, k, wide_dtype(W.like)) if z is None else z
+        sizes = array_namespace(z).reshape(column_sums(z), (labels.shape[1], k))
+        return _Batch(labels, _Members(sizes, None), W.product(z), W.diagonal())
+
+    def product_of(self, run: int) -> Product:
+        """Return WZ of one run."""
+        n_runs, k = self.members.sizes.shape
+        if n_runs == 1:
+            return self.product
+        return self.product.columns(_array.from_host(np.arange(run * k, (run + 1) * k), self.labels))
 
     def assign(self) -> _Assignment:
         """Find the nearest centroid of each object; one read of the host, two when a cluster ran empty."""
-        xp = array_namespace(self.labels)
-        m, own = self._sizes_and_sums()
+        m, own = self.members.sizes, self._own()
+        xp, (n_runs, k) = array_namespace(m), m.shape
         some = m > 0
-        m_safe = xp.where(some, m, xp.ones_like(m))
-        centre = xp.where(some, own / (m_safe * m_safe), xp.full_like(m, xp.inf))
+        m = xp.where(some, m, xp.ones_like(m))
+        centre = xp.where(some, own / (m * m), xp.full_like(m, xp.inf))
 
         def distance(rows: slice) -> Array:  # less wᵢᵢ, (rows, R, k)
-            d = self.product[rows, :, :] * (-2 / m_safe)
+            wz = self.product.rows(rows)
+            d = xp.reshape(wz, (wz.shape[0], n_runs, k)) * (-2 / m)
             d += centre
             return d
 
         labels = xp.concat([xp.argmin(distance(rows), axis=2) for rows in self._blocks()])
-        inertia = self._inertia(m_safe, own)
-        n_empty = xp.sum(xp.astype(self._sizes(labels) == 0, xp.int64))
+        members = _Members.of(labels, k, m.dtype)
+        n_empty = xp.sum(xp.astype(members.sizes == 0, xp.int64))
         n_moved, n_rows, empty, inertia = _array.to_host(
-            *self._moves(labels), n_empty, inertia, reason="has k-means converged?"
+            *self._moves(labels), n_empty, self._inertia(m, own), reason="has k-means converged?"
         )
         if empty > 0:
             labels = self._repair(labels, distance(slice(0, self.labels.shape[0])))
+            members = _Members.of(labels, k, m.dtype)
             n_moved, n_rows = _array.to_host(
                 *self._moves(labels), reason="has k-means converged after a repair?"
             )
-        return _Assignment(labels, n_moved, int(n_rows), 2 if empty > 0 else 1, inertia)
+        return _Assignment(labels, members, n_moved, int(n_rows), 2 if empty > 0 else 1, inertia)
+
+    def _own(self) -> Array:
+        """Return the diagonal of ZᵀWZ, (R, k)."""
+        return self.product.own(self.labels, self.members.sizes.shape[1], self.members.z)
 
     def _blocks(self) -> Iterator[slice]:
         """Yield slices of rows: what is computed for one of them stays in cache."""
-        n, n_runs, k = self.product.shape
-        return row_blocks(array_namespace(self.product).reshape(self.product, (n, n_runs * k)))
+        n_runs, k = self.members.sizes.shape
+        return row_blocks(self.labels, n_columns=n_runs * k)
 
-    def _sizes(self, labels: Array) -> Array:
-        """Return the number of objects of each cluster in each run, (R, k)."""
-        k, dtype = self.product.shape[2], self.product.dtype
-        return sum(_column_sums(one_hot(labels[rows, :], k, dtype)) for rows in self._blocks())
-
-    def _sizes_and_sums(self) -> tuple[Array, Array]:
-        """Return m and the diagonal of ZᵀWZ, (R, k)."""
-        k, dtype, m, own = self.product.shape[2], self.product.dtype, 0, 0
-        for rows in self._blocks():
-            z = one_hot(self.labels[rows, :], k, dtype)
-            m, own = m + _column_sums(z), own + _column_sums(z * self.product[rows, :, :])
-        return m, own
-
-    def _inertia(self, m_safe: Array, own: Array) -> Array:
+    def _inertia(self, m: Array, own: Array) -> Array:
         """Return Σ wᵢᵢ − Σ_c (ZᵀWZ)cc / m_c of each run, (R,)."""
         xp = array_namespace(self.labels)
         in_cluster = xp.astype(self.labels >= 0, self.w_ii.dtype)
-        return self.w_ii @ in_cluster - xp.sum(own / m_safe, axis=1)
+        return self.w_ii @ in_cluster - xp.sum(own / m, axis=1)
 
     def read_inertia(self) -> np.ndarray:
         """Return the sum of squares of each run on the host, (R,)."""
-        xp = array_namespace(self.labels)
-        m, own = self._sizes_and_sums()
-        inertia = self._inertia(xp.where(m > 0, m, xp.ones_like(m)), own)
+        xp, m = array_namespace(self.labels), self.members.sizes
+        inertia = self._inertia(xp.where(m > 0, m, xp.ones_like(m)), self._own())
         return _array.to_host(inertia, reason="sum of squares of k-means")[0]
 
     def _moves(self, labels: Array) -> tuple[Array, Array]:
@@ -335,7 +364,7 @@ class _Batch:
         xp = array_namespace(labels)
         moved = labels != self.labels
         n_moved = xp.sum(xp.astype(moved, xp.int64), axis=0)
-        return n_moved, xp.sum(xp.astype(xp.any(moved, axis=1), xp.int64))
+        return n_moved, xp.sum(xp.astype(_in_any_run(moved), xp.int64))
 
     def _repair(self, labels: Array, distance: Array) -> Array:
         """Give each empty cluster the object farthest from its centroid.
@@ -361,31 +390,24 @@ class _Batch:
 
     def move(self, W: Proximity, assignment: _Assignment, keep: list[int]) -> "_Batch":
         """Return the batch of the runs `keep` with the new labels; multiply only what has changed."""
-        old, new, product = self.labels, assignment.labels, self.product
-        n, _, k = product.shape
-        xp = array_namespace(old)
-        if len(keep) < old.shape[1]:
+        old, new, members, product = self.labels, assignment.labels, assignment.members, self.product
+        n_runs, k = members.sizes.shape
+        xp, wide = array_namespace(old), members.sizes.dtype
+        if len(keep) < n_runs:
             runs = _array.from_host(keep, old)
-            old, new, product = (xp.take(a, runs, axis=1) for a in (old, new, product))
-        if assignment.n_rows > UPDATE_SHARE * n:
-            return _Batch(new, _product(W, one_hot(new, k, product.dtype)), self.w_ii)
-        moved = xp.astype(xp.any(assignment.labels != self.labels, axis=1), xp.int8)
+            columns = _array.from_host([r * k + c for r in keep for c in range(k)], old)
+            old, new = xp.take(old, runs, axis=1), xp.take(new, runs, axis=1)
+            members, product = members.of_runs(runs), product.columns(columns)
+        if assignment.n_rows > UPDATE_SHARE * W.n:
+            z = membership(new, k, wide) if members.z is None else members.z
+            return _Batch(new, members, W.product(z), self.w_ii)
+        moved = xp.astype(_in_any_run(assignment.labels != self.labels), xp.int8)
         rows = xp.argsort(moved, descending=True, stable=True)[: assignment.n_rows]
-        change = one_hot(xp.take(new, rows, axis=0), k, product.dtype) - one_hot(
-            xp.take(old, rows, axis=0), k, product.dtype
-        )
-        return _Batch(new, product + _product(W, change, rows), self.w_ii)
+        change = membership(xp.take(new, rows, axis=0), k, wide)
+        change -= membership(xp.take(old, rows, axis=0), k, wide)
+        return _Batch(new, members, product.moved(change, rows), self.w_ii)
 
 
-def _product(W: Proximity, z: Array, rows: Array | None = None) -> Array:
-    """Return W·Z for memberships of several runs, (n, R, k)."""
-    xp = array_namespace(z)
-    _, n_runs, k = z.shape
-    return xp.reshape(W.matmul(xp.reshape(z, (-1, n_runs * k)), rows), (W.n, n_runs, k))
-
-
-def _column_sums(x: Array) -> Array:
-    """Return the sums over the rows of x (rows, R, k), (R, k), as a product: faster than along an axis."""
-    xp, (n, n_runs, k) = array_namespace(x), x.shape
-    ones = xp.ones((n,), dtype=x.dtype, device=device_of(x))
-    return xp.reshape(ones @ xp.reshape(x, (n, n_runs * k)), (n_runs, k))
+def _in_any_run(moved: Array) -> Array:
+    """Return which objects have moved in any run, (n,)."""
+    return moved[:, 0] if moved.shape[1] == 1 else array_namespace(moved).any(moved, axis=1)

@@ -88,6 +88,12 @@ class Alignment:
         order = xp.argsort(xp.astype(self.source >= 0, xp.int8), stable=True)  # type: ignore[operator]
         return order[: self.n_new]
 
+    def gone(self) -> Array:
+        """Return the positions at t-1 of the objects that are there no more."""
+        xp = _array.array_namespace(self.target)
+        order = xp.argsort(xp.astype(self.target >= 0, xp.int8), stable=True)  # type: ignore[operator]
+        return order[: self.n_gone]
+
     def common(self) -> tuple[Array, Array]:
         """Return the positions of the common objects at t and at t-1; only when something has changed."""
         xp = _array.array_namespace(self.source)

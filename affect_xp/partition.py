@@ -42,7 +42,14 @@ class Partition:
     @functools.cached_property
     def sizes(self) -> Array:
         """The number of objects of each cluster, m = Zᵀ1, (k,), in wide floats."""
-        return array_namespace(self.labels).sum(self.membership, axis=0)
+        z = self.membership
+        # As a product: faster than a sum along an axis.
+        return array_namespace(z).ones((self.n,), dtype=z.dtype, device=_array.device_of(z)) @ z
+
+    @functools.cached_property
+    def is_member(self) -> Array:
+        """1 for objects in a cluster, 0 for others, (n,), in wide floats."""
+        return array_namespace(self.labels).astype(self.labels >= 0, _array.wide_dtype(self.labels))
 
     @functools.cached_property
     def pair_counts(self) -> Array:

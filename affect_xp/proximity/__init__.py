@@ -21,13 +21,27 @@ from affect_xp.exceptions import InputTypeError
 from affect_xp.proximity._base import Proximity
 from affect_xp.proximity._check import checked_array
 from affect_xp.proximity._check_sparse import checked_sparse
-from affect_xp.proximity.blend import Blend
+from affect_xp.proximity.blend import Blend, parts_of
 from affect_xp.proximity.chunked import Chunked, is_dask_array
 from affect_xp.proximity.dense import Dense
 from affect_xp.proximity.factored import Factored
+from affect_xp.proximity.product import Product, column_sums, membership
 from affect_xp.proximity.sparse import Sparse, is_sparse
 
-__all__ = ["Blend", "Chunked", "Dense", "Factored", "Proximity", "Sparse", "as_proximity", "is_sparse"]
+__all__ = [
+    "Blend",
+    "Chunked",
+    "Dense",
+    "Factored",
+    "Product",
+    "Proximity",
+    "Sparse",
+    "as_proximity",
+    "column_sums",
+    "is_sparse",
+    "membership",
+    "parts_of",
+]
 
 
 def as_proximity(w: Array | Proximity, name: str = "W") -> Proximity:

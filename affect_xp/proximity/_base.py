@@ -7,6 +7,7 @@ from affect_xp._array import array_namespace
 from affect_xp._typing import Array, Namespace
 from affect_xp.objects import Alignment
 from affect_xp.partition import Partition
+from affect_xp.proximity.product import Product, Stored
 
 
 class Proximity(abc.ABC):
@@ -37,6 +38,21 @@ class Proximity(abc.ABC):
 
         With `rows`, V is zero but for these rows, and `v` holds only them: W[:, rows]·v.
         """
+
+    def product(self, z: Array) -> Product:
+        """Return W·Z for memberships Z, (n, R·k), to be kept up to date while objects move."""
+        return self.stored_product(self.matmul(z))
+
+    def stored_product(self, array: Array) -> Product:
+        """Return W·Z, given its entries (n, R·k)."""
+        return Stored(self, array)
+
+    def carried(self, product: Product) -> Product | None:
+        """Return a product that was known before this proximity was stored as one of its own, to be kept.
+
+        None where it would take too much room, or cannot be told.
+        """
+        return self.stored_product(product.rows(slice(0, self.n)))
 
     @abc.abstractmethod
     def block_moments(self, partition: Partition) -> tuple[Array, Array]:

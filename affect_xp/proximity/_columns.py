@@ -105,17 +105,18 @@ def project(factors: Factors, v: Array, rows: Array | None = None) -> Array:
 def expand(factors: Factors, term: Callable[[Array, slice], Array], n_columns: int) -> Array:
     """Return the sum over factors of term(their rows, which columns of U they are), (n, n_columns)."""
 
-    def sum_of_terms(rows: slice) -> Array:
-        total = None
-        for factor, columns in numbered(factors):
-            part = term(factor.rows(rows), columns)
-            if total is None:
-                total = part
-            else:
-                total += part
-        return total
+    def rows(block: slice) -> Array:
+        return sum_of_terms(term(factor.rows(block), columns) for factor, columns in numbered(factors))
 
-    return filled(factors, n_columns, wide_dtype(factors[0].x), sum_of_terms)
+    return filled(factors, n_columns, wide_dtype(factors[0].x), rows)
+
+
+def sum_of_terms(terms: Iterator[Array]) -> Array:
+    """Return the sum of some new arrays, in the memory of the first."""
+    total = next(terms)
+    for term in terms:
+        total += term
+    return total
 
 
 def filled(factors: Factors, n_columns: int, dtype: object, rows_of: Callable[[slice], Array]) -> Array:

@@ -1,5 +1,6 @@
 """The blend of a proximity with its past, multiplied without being formed."""
 
+import dataclasses
 from typing import final
 
 from affect_xp._array import array_namespace, gather
@@ -7,65 +8,147 @@ from affect_xp._typing import Array
 from affect_xp.objects import Alignment
 from affect_xp.partition import Partition
 from affect_xp.proximity._base import Proximity
+from affect_xp.proximity.product import Product
 
 
 class _Parts:
     """The present W and the past Ψ of a blend, and their products, which do not depend on α.
 
-    The products with the last thin matrix are remembered, recognised by identity: every iteration of a
-    step starts k-means from the same membership.
+    The products with the last membership are remembered, recognised by identity: every iteration of a step
+    starts k-means from the same one.
     """
 
     def __init__(self, current: Proximity, past: Proximity, alignment: Alignment) -> None:
         self.current, self.past, self.alignment = current, past, alignment
-        self._v: Array = None
-        self._w_v: Array = None
-        self._change: Array = None
+        self._z: Array = None
+        self._products: dict[str, Product] = {}
 
     def forget(self) -> None:
         """Let go of the products; those of the past are void once it is overwritten."""
-        self._v = self._w_v = self._change = None
+        self._z, self._products = None, {}
 
-    def product(self, v: Array) -> Array:
-        """Return WV."""
-        if v is not self._v:
-            self._v, self._w_v, self._change = v, self.current.matmul(v), None
-        return self._w_v
+    def know(self, z: Array, past: Product) -> None:
+        """Take Ψ·EᵀZ as known."""
+        self._z, self._products = z, {"past": past}
 
-    def change(self, v: Array) -> Array:
-        """Return (E Ψ Eᵀ − P W P)V."""
-        w_v = self.product(v)
-        if self._change is None:
-            self._change = self._multiply_change(v, w_v)
-        return self._change
+    def product(self, name: str, z: Array) -> Product:
+        """Return WZ ("current"), W·PZ ("common") or Ψ·EᵀZ ("past")."""
+        if z is not self._z:
+            self._z, self._products = z, {}
+        if name not in self._products:
+            self._products[name] = self._multiply(name, z)
+        return self._products[name]
 
-    def _multiply_change(self, v: Array, w_v: Array) -> Array:
+    def _multiply(self, name: str, z: Array) -> Product:
+        alignment = self.alignment
+        if name == "past":
+            return self.past.product(z if alignment.target is None else gather(z, alignment.target, 0))
+        if name == "current":
+            return self.current.product(z)
+        if not alignment.n_new:
+            return self.product("current", z)
+        # W PZ = WZ − W (Z − PZ), and Z − PZ is zero but for the rows of new objects.
+        new = alignment.new()
+        return self.product("current", z).moved(-array_namespace(z).take(z, new, axis=0), new)
+
+    def change(self, v: Array, w_v: Array) -> Array:
+        """Return (E Ψ Eᵀ − P W P)V, given WV."""
         source, target = self.alignment.source, self.alignment.target
         if source is None or target is None:
             return self.past.matmul(v) - w_v
         if self.alignment.n_new:
-            # W PV = WV − W (V − PV), and V − PV is zero but for the rows of new objects.
             new = self.alignment.new()
             w_v = w_v - self.current.matmul(array_namespace(v).take(v, new, axis=0), new)
         return gather(self.past.matmul(gather(v, target, 0)), source, 0) - _project(w_v, source)
-
-    def rows_product(self, v: Array, rows: Array) -> Array:
-        """Return WV for a V that is zero but for some rows."""
-        return self.current.matmul(v, rows)
 
     def rows_change(self, v: Array, rows: Array, w_v: Array) -> Array:
         """Return (E Ψ Eᵀ − P W P)V for a V that is zero but for some rows, given WV."""
         source = self.alignment.source
         if source is None:
             return self.past.matmul(v, rows) - w_v
-        xp = array_namespace(v)
-        places = xp.take(source, rows)
+        known, places = _known_rows(v, rows, source)
         if self.alignment.n_new:
-            v = _project(v, places)
-            w_v = self.current.matmul(v, rows)
-            # A new object has no row in Ψ: its row of PV is zero, so any row will do.
-            places = xp.where(places >= 0, places, xp.zeros_like(places))
-        return gather(self.past.matmul(v, places), source, 0) - _project(w_v, source)
+            w_v = self.current.matmul(known, rows)
+        return gather(self.past.matmul(known, places), source, 0) - _project(w_v, source)
+
+
+def _known_rows(v: Array, rows: Array, source: Array) -> tuple[Array, Array]:
+    """Return the rows of a V with those of new objects set to zero, and where they stand in the past.
+
+    A new object has no row there: its row of V being zero, any will do.
+    """
+    xp = array_namespace(v)
+    places = xp.take(source, rows)
+    return _project(v, places), xp.where(places >= 0, places, xp.zeros_like(places))
+
+
+@final
+@dataclasses.dataclass(frozen=True, eq=False)
+class BlendProduct(Product):
+    """Ψ̂Z = WZ + α (E ΨEᵀZ − P W PZ), known through the products of its parts."""
+
+    proximity: "Blend"
+    current: Product  # WZ
+    common: Product  # W·PZ; the same as `current` where no object is new
+    past: Product  # Ψ·EᵀZ, with a row for each object of the past
+
+    @property
+    def alpha(self) -> Array | float:
+        """The weight of the past."""
+        return self.proximity.alpha
+
+    @property
+    def alignment(self) -> Alignment:
+        """Where the objects of W stand in Ψ."""
+        return self.proximity.alignment
+
+    def rows(self, which: slice | Array) -> Array:
+        """Return some rows of Ψ̂Z."""
+        w, source = self.current.rows(which), self.alignment.source
+        if source is None:
+            change = self.past.rows(which) - w
+        else:
+            xp = array_namespace(w)
+            places = source[which] if isinstance(which, slice) else xp.take(source, which)
+            known = places >= 0
+            psi = self.past.rows(xp.where(known, places, xp.zeros_like(places)))
+            base = w if self.common is self.current else self.common.rows(which)
+            change = _project(psi - base, places)
+        change *= self.alpha
+        change += w
+        return change
+
+    def own(self, labels: Array, k: int, z: Array | None = None) -> Array:
+        """Return the diagonal of ZᵀΨ̂Z for each partition, (R, k)."""
+        source, target = self.alignment.source, self.alignment.target
+        w = base = self.current.own(labels, k, z)
+        if source is None or target is None:
+            return w + self.alpha * (self.past.own(labels, k, z) - w)
+        if self.common is not self.current:
+            xp = array_namespace(labels)
+            base = self.common.own(xp.where((source >= 0)[:, None], labels, -xp.ones_like(labels)), k)
+        return w + self.alpha * (self.past.own(gather(labels, target, -1), k) - base)
+
+    def moved(self, v: Array, rows: Array) -> "BlendProduct":
+        """Return Ψ̂·(Z + V)."""
+        current = common = self.current.moved(v, rows)
+        if self.alignment.source is not None:
+            v, places = _known_rows(v, rows, self.alignment.source)
+            if self.common is not self.current:
+                common = self.common.moved(v, rows)
+            rows = places
+        return dataclasses.replace(self, current=current, common=common, past=self.past.moved(v, rows))
+
+    def columns(self, index: Array) -> "BlendProduct":
+        """Return some columns of Ψ̂Z."""
+        current, past = self.current.columns(index), self.past.columns(index)
+        common = current if self.common is self.current else self.common.columns(index)
+        return dataclasses.replace(self, current=current, common=common, past=past)
+
+
+def parts_of(product: Product | None) -> tuple[Product, Product] | None:
+    """Return the products of W and of Ψ with the objects common to both, where a blend's product tells."""
+    return (product.common, product.past) if isinstance(product, BlendProduct) else None
 
 
 @final
@@ -132,12 +215,32 @@ class Blend(Proximity):
     def matmul(self, v: Array, rows: Array | None = None) -> Array:
         """Return Ψ̂·V = WV + α (E Ψ Eᵀ − P W P)V."""
         parts = self._parts
-        w_v = parts.product(v) if rows is None else parts.rows_product(v, rows)
+        w_v = parts.current.matmul(v, rows)
         if self._without_past:
             return w_v
-        product = self.alpha * (parts.change(v) if rows is None else parts.rows_change(v, rows, w_v))
+        product = self.alpha * (parts.change(v, w_v) if rows is None else parts.rows_change(v, rows, w_v))
         product += w_v
         return product
+
+    def product(self, z: Array) -> Product:
+        """Return Ψ̂·Z for memberships Z; its parts are those of every blend of the same W and Ψ."""
+        if self._without_past:
+            return self._parts.product("current", z)
+        current, common, past = (self._parts.product(name, z) for name in ("current", "common", "past"))
+        return BlendProduct(self, current, common, past)
+
+    def know(self, z: Array, past: Product) -> None:
+        """Take the product of the past with a membership Z as known from before."""
+        self._parts.know(z, past)
+
+    def parts(self, z: Array) -> tuple[Product, Product]:
+        """Return the products of W and of Ψ with the membership Z of the objects common to both."""
+        return self._parts.product("common", z), self._parts.product("past", z)
+
+    @property
+    def alignment(self) -> Alignment:
+        """Where the objects of W stand in Ψ."""
+        return self._parts.alignment
 
     def formed(self, *, overwrite: bool = False) -> Proximity:
         """Return the blend as a stored proximity, formed once.

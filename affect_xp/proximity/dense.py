@@ -10,6 +10,11 @@ from affect_xp._typing import Array
 from affect_xp.objects import Alignment
 from affect_xp.partition import Partition
 from affect_xp.proximity._base import Proximity
+from affect_xp.proximity.product import Stored
+
+# Plain sums of squares serve while this share of them is left when the mean is taken off: then the relative
+# error is some 1e-11 at most.
+EXACT = 1e-5
 
 
 @final
@@ -34,6 +39,7 @@ class Dense(Proximity):
     """
 
     array: Array
+    square_sum: float | None = dataclasses.field(default=None, kw_only=True)  # Σ wᵢⱼ², where it is known
 
     @property
     def n(self) -> int:
@@ -57,7 +63,7 @@ class Dense(Proximity):
         w = self.array
         xp = array_namespace(w, v)
         if w.dtype == v.dtype or _array.is_lazy(w):
-            return w @ v
+            return _times(w, v)
         # A product of mixed precision would copy W whole: widen a block at a time.
         return xp.concat([xp.astype(w[block, :], v.dtype) @ v for block in row_blocks(w)])
 
@@ -67,17 +73,56 @@ class Dense(Proximity):
         xp = array_namespace(w, v)
         product = xp.zeros((self.n, v.shape[1]), dtype=v.dtype, device=device_of(w))
         for block in row_blocks(w, rows.shape[0]):
-            fetched = xp.astype(xp.take(w, rows[block], axis=0), v.dtype, copy=False)
-            product = product + fetched.T @ v[block, :]
+            product += _times(xp.astype(xp.take(w, rows[block], axis=0), v.dtype, copy=False), v[block, :])
         return product
+
+    def stored_product(self, array: Array) -> "DenseProduct":
+        """Return W·Z, given its entries."""
+        return DenseProduct(self, array)
 
     def block_moments(self, partition: Partition) -> tuple[Array, Array]:
         """Return the mean of each block and the sum of squares about it, both (k, k), in one pass.
 
-        Sums are taken about a guess g of each block's mean (from one row of W for each cluster), so
-        that no digits are lost where the mean is large and the spread is small:
+        Plain sums lose digits where the mean is large and the spread is small. On the host, where that can
+        be seen without waiting, a second pass is made then; on a device the careful one is the first.
+        """
+        found = self._plain_moments(partition, *self._sums(partition, (1, 2))) if _is_at_hand(self) else None
+        return self._careful_moments(partition) if found is None else found
 
-            μ = g − Σ(g − w)/N,   Σ(w − μ)² = Σ(g − w)² − N(g − μ)²
+    def _plain_moments(self, partition: Partition, sums: Array, squares: Array) -> tuple[Array, Array] | None:
+        """Return μ = Σw/N and Σ(w − μ)² = Σw² − Nμ², or None where digits were lost."""
+        xp, count = array_namespace(sums), partition.pair_counts
+        means = sums / xp.where(count > 0, count, xp.ones_like(count))
+        left = squares - count * means * means
+        varied = count - _eye(count) > 1  # the others have no spread
+        if not bool(xp.all((left >= EXACT * squares) | ~varied)):
+            return None
+        return means, xp.where(varied, left, xp.zeros_like(left))
+
+    def _sums(self, partition: Partition, powers: tuple[int, ...]) -> list[Array]:
+        """Return Σ wᵢⱼ and Σ wᵢⱼ² (or one of them) over i ≠ j of each block, (k, k), in half a pass."""
+        z, w = partition.membership, self.array
+        xp = array_namespace(w)
+        totals = {
+            power: xp.zeros((partition.k, partition.k), dtype=z.dtype, device=device_of(z))
+            for power in powers
+        }
+        for rows in row_blocks(w):
+            x = xp.astype(w[rows, rows.start :], z.dtype, copy=False)
+            z_rows = z[rows, :].T
+            for power in powers:
+                by_column = z_rows @ (x if power == 1 else x * x)  # (k, columns)
+                part = by_column @ z[rows.start :, :]
+                on_diagonal = by_column[:, : z_rows.shape[1]] @ z[rows, :]
+                totals[power] += part + part.T - on_diagonal  # what is below the diagonal is the mirror image
+        w_ii = self.diagonal()
+        eye = _eye(totals[powers[0]])
+        return [total - eye * (w_ii**power @ z) for power, total in totals.items()]
+
+    def _careful_moments(self, partition: Partition) -> tuple[Array, Array]:
+        """Return the moments from sums about a guess g of each block's mean: one row of W for each cluster.
+
+        μ = g − Σ(g − w)/N,   Σ(w − μ)² = Σ(g − w)² − N(g − μ)²
         """
         xp = array_namespace(self.array)
         z = partition.membership
@@ -112,9 +157,36 @@ class Dense(Proximity):
         return (means + means.T) / 2
 
     def square_distance(self, partition: Partition, means: Array) -> Array:
-        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² in one pass."""
+        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² in one pass, or two where the first one lost digits."""
+        found = None
+        if _is_at_hand(self):
+            found = self._plain_distance(partition, means, self._sums(partition, (1,))[0])
+        return self._careful_distance(partition, means) if found is None else found
+
+    def _plain_distance(self, partition: Partition, means: Array, sums: Array) -> Array | None:
+        """Return Σw² − 2Σμ Σw + ΣNμ² with Σw of each block, or None where digits were lost."""
+        xp = array_namespace(sums)
+        squares = self._off_diagonal_squares(partition)
+        spread = xp.sum(partition.pair_counts * means * means)
+        total = squares - 2 * xp.sum(means * sums) + spread
+        return total if bool(total >= EXACT * (squares + spread)) else None
+
+    def _off_diagonal_squares(self, partition: Partition) -> Array:
+        """Return Σ_{i≠j} wᵢⱼ² over the objects that are in a cluster."""
+        w, w_ii = self.array, self.diagonal()
+        if partition.n_outside == 0 and self.square_sum is not None:
+            return self.square_sum - w_ii @ w_ii
+        xp, member = array_namespace(w), partition.is_member
+        total = -member @ (w_ii * w_ii)
+        for rows in row_blocks(w):
+            x = xp.astype(w[rows, :], member.dtype, copy=False)
+            total += member[rows] @ ((x * x) @ member)
+        return total
+
+    def _careful_distance(self, partition: Partition, means: Array) -> Array:
+        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² from the differences."""
         xp = array_namespace(self.array)
-        member = xp.sum(partition.membership, axis=1)  # 1 for objects in a cluster, 0 for others
+        member = partition.is_member
         total = xp.zeros((), dtype=member.dtype, device=device_of(member))
         for rows, columns, x in self._residual_blocks(partition, means):
             x *= x
@@ -166,9 +238,18 @@ class Dense(Proximity):
                 assemble(w, row_blocks(w), lambda rows: self._blend_changed(past, a, alignment, rows))
             )
         out = past.array if overwrite and past.array.dtype == w.dtype else None
-        return Dense(
-            assemble(w, row_blocks(w), lambda rows: a * past.array[rows, :] + (1 - a) * w[rows, :], out)
-        )
+        square_sum = 0.0 if _is_at_hand(self) else None
+
+        def blended(rows: slice) -> Array:
+            nonlocal square_sum
+            block = a * past.array[rows, :]
+            block += (1 - a) * w[rows, :]
+            if square_sum is not None:  # while the block is in cache
+                square_sum += _sum_of_squares(block)
+            return block
+
+        array = assemble(w, row_blocks(w), blended, out)
+        return Dense(array, square_sum=square_sum)
 
     def _blend_changed(self, past: "Dense", a: Array | float, alignment: Alignment, rows: slice) -> Array:
         """Return some rows of the blend when objects have come, gone or changed places."""
@@ -178,6 +259,51 @@ class Dense(Proximity):
         before = gather(gather(past.array, source[rows], 0).T, source, 0).T
         common = (source[rows] >= 0)[:, None] & (source >= 0)[None, :]
         return xp.where(common, a * before + (1 - a) * w, w)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class DenseProduct(Stored):
+    """W·Z as an array; on the host it saves the moments a pass."""
+
+    proximity: Dense
+
+    def block_moments(self, partition: Partition) -> tuple[Array, Array]:
+        """Return the mean of each block and the sum of squares about it."""
+        found = None
+        if _is_at_hand(self.proximity):
+            (squares,) = self.proximity._sums(partition, (2,))
+            found = self.proximity._plain_moments(partition, self._off_diagonal(partition), squares)
+        return self.proximity._careful_moments(partition) if found is None else found
+
+    def square_distance(self, partition: Partition, means: Array) -> Array:
+        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})²."""
+        found = None
+        if _is_at_hand(self.proximity):
+            found = self.proximity._plain_distance(partition, means, self._off_diagonal(partition))
+        return self.proximity._careful_distance(partition, means) if found is None else found
+
+    def _off_diagonal(self, partition: Partition) -> Array:
+        """Return Σ wᵢⱼ over i ≠ j of each block, (k, k)."""
+        z = partition.membership
+        total = z.T @ self.array
+        return total - _eye(total) * (self.proximity.diagonal() @ z)
+
+
+def _is_at_hand(proximity: Dense) -> bool:
+    """Tell whether values can be looked at without waiting for them."""
+    return _array.on_host(proximity.array) and not _array.is_lazy(proximity.array)
+
+
+def _times(w: Array, v: Array) -> Array:
+    """Return Wᵀ·V as (VᵀW)ᵀ, stored by rows: BLAS reads a large W faster from this side."""
+    return array_namespace(w, v).asarray((v.T @ w).T, copy=True)
+
+
+def _sum_of_squares(x: Array) -> float:
+    """Return Σx² of a block on the host, in wide floats."""
+    xp = array_namespace(x)
+    x = xp.astype(x, wide_dtype(x), copy=False)
+    return float(xp.sum(x * x))
 
 
 def _eye(x: Array) -> Array:

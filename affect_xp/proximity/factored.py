@@ -27,8 +27,11 @@ from affect_xp.proximity._columns import (
     project,
     rows_of,
     scatters,
+    sum_of_terms,
 )
+from affect_xp.proximity.blend import BlendProduct
 from affect_xp.proximity.dense import Dense
+from affect_xp.proximity.product import Product, column_sums
 
 # Columns whose weight has fallen below this share of the one they came with are rounding.
 TOLERANCE = 1e-17
@@ -140,6 +143,19 @@ class Factored(Proximity):
         t = self.weights[:, None] * project(self.factors, v, rows)
         return array_namespace(v).astype(self._times(t), v.dtype, copy=False)
 
+    def product(self, z: Array) -> "Projected":
+        """Return W·Z, known through UᵀZ: no n×k array is kept."""
+        return Projected(self, project(self.factors, z))
+
+    def carried(self, product: Product) -> "Projected | None":
+        """Return the product of this blend with the same membership, unless columns were dropped."""
+        parts = [product]
+        if isinstance(product, BlendProduct):
+            parts = [product.past, product.current]
+            parts += [] if product.common is product.current else [product.common]
+        t = array_namespace(self.weights).concat([part.t for part in parts])  # type: ignore[attr-defined]
+        return Projected(self, t) if t.shape[0] == self.rank else None
+
     def _times(self, t: Array) -> Array:
         """Return U·T, (n, r)."""
         return expand(self.factors, lambda u, columns: u @ t[columns, :], t.shape[1])
@@ -153,7 +169,11 @@ class Factored(Proximity):
 
             w̄ = ⟨ū_c, ū_d⟩,   Σ(w − w̄)² = m_c ū_cᵀC_d ū_c + m_d ū_dᵀC_c ū_d + ⟨C_c, C_d⟩
         """
-        s, m, centroids = self.weights, partition.sizes, self._centroids(partition)
+        return self._block_moments(partition, project(self.factors, partition.membership))
+
+    def _block_moments(self, partition: Partition, t: Array) -> tuple[Array, Array]:
+        """Return the same, given T = UᵀZ."""
+        s, m, centroids = self.weights, partition.sizes, _centroids(partition, t)
         xp, (k, q) = array_namespace(s), centroids.shape
         c = scatters(self.factors, partition, centroids)  # (k, q, q)
         weighted = s * centroids
@@ -162,12 +182,6 @@ class Factored(Proximity):
         within = (flat * xp.reshape(s[:, None] * s, (1, q * q))) @ flat.T  # ⟨C_c, C_d⟩
         squares = m[:, None] * cross + m[None, :] * cross.T + within
         return self._off_diagonal(partition, weighted @ centroids.T, squares)
-
-    def _centroids(self, partition: Partition) -> Array:
-        """Return the mean ū of the rows of U in each cluster, (k, q)."""
-        m = partition.sizes
-        xp = array_namespace(m)
-        return project(self.factors, partition.membership).T / xp.where(m > 0, m, xp.ones_like(m))[:, None]
 
     def _off_diagonal(self, partition: Partition, means: Array, squares: Array) -> tuple[Array, Array]:
         """Return μ and Σ(w − μ)² over i ≠ j, given w̄ and Σ(w − w̄)² over all pairs. Within a cluster
@@ -195,8 +209,12 @@ class Factored(Proximity):
 
         The host waits once to learn how many objects are unlabelled, if the partition does not say.
         """
+        return self._square_distance(partition, means, project(self.factors, partition.membership))
+
+    def _square_distance(self, partition: Partition, means: Array, t: Array) -> Array:
+        """Return the same, given T = UᵀZ."""
         xp, s, m = array_namespace(self.weights), self.weights, partition.sizes
-        centroids = self._centroids(partition)
+        centroids = _centroids(partition, t)
         about = centroids - self._scatter.centre
         scatter = self._labelled_scatter(partition) - (m[:, None] * about).T @ about  # C, (q, q)
         weighted = s * centroids
@@ -204,7 +222,7 @@ class Factored(Proximity):
         across = m @ xp.sum((weighted @ scatter) * weighted, axis=1)
         within = s @ (_square(scatter) @ s)
         deviation = self.diagonal() - partition.by_object(xp.linalg.diagonal(means))
-        on_diagonal = _square(deviation) @ xp.sum(partition.membership, axis=1)
+        on_diagonal = _square(deviation) @ partition.is_member
         total = between + 2 * across + within - on_diagonal
         return xp.where(total > 0, total, xp.zeros_like(total))
 
@@ -218,11 +236,11 @@ class Factored(Proximity):
         for i, (factor, columns) in enumerate(numbered(self.factors)):
             if columns.stop > scatter.q:
                 v = factor.rows(slice(0, self.n))
-                mean = xp.mean(v, axis=0)
+                mean = column_sums(v) / self.n
                 v = v - mean
                 centre = xp.concat([scatter.centre, mean])
                 # Σ(u − r)vᵀ = Uᵀv − r·1ᵀv; 1ᵀv is rounding, but a large r makes it count.
-                products = project(self.factors[: i + 1], v) - centre[:, None] * xp.sum(v, axis=0)
+                products = project(self.factors[: i + 1], v) - centre[:, None] * column_sums(v)
                 scatter = scatter.beside(mean, products)
         return scatter
 
@@ -383,6 +401,45 @@ class Factored(Proximity):
         return self._scatter.sums + shift + shift.T - self.n * r[:, None] * r
 
 
+@final
+@dataclasses.dataclass(frozen=True, eq=False)
+class Projected(Product):
+    """W·Z = U (s ∘ T) with T = UᵀZ, of which only T is kept."""
+
+    proximity: Factored
+    t: Array  # (q, R·k)
+
+    @functools.cached_property
+    def _weighted(self) -> list[tuple[Factor, Array]]:
+        """Each factor, and its rows of s ∘ T."""
+        t = self.proximity.weights[:, None] * self.t
+        return [(factor, t[columns, :]) for factor, columns in numbered(self.proximity.factors)]
+
+    def rows(self, which: slice | Array) -> Array:
+        """Return some rows of WZ."""
+        return sum_of_terms(factor.rows(which) @ t for factor, t in self._weighted)
+
+    def own(self, labels: Array, k: int, z: Array | None = None) -> Array:
+        """Return the diagonal of ZᵀWZ = Σ_a s_a t_a² for each partition, (R, k)."""
+        return array_namespace(self.t).reshape(self.proximity.weights @ _square(self.t), (labels.shape[1], k))
+
+    def moved(self, v: Array, rows: Array) -> "Projected":
+        """Return W·(Z + V)."""
+        return Projected(self.proximity, self.t + project(self.proximity.factors, v, rows))
+
+    def columns(self, index: Array) -> "Projected":
+        """Return some columns of WZ."""
+        return Projected(self.proximity, array_namespace(self.t).take(self.t, index, axis=1))
+
+    def block_moments(self, partition: Partition) -> tuple[Array, Array]:
+        """Return the mean of each block and the sum of squares about it."""
+        return self.proximity._block_moments(partition, self.t)
+
+    def square_distance(self, partition: Partition, means: Array) -> Array:
+        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})²."""
+        return self.proximity._square_distance(partition, means, self.t)
+
+
 def _checked_features(X: Array) -> Array:
     """Return features as a real, finite array with a row for each object, or say what is wrong where."""
     if X.ndim != 2 or X.shape[0] == 0:
@@ -402,6 +459,13 @@ def _checked_features(X: Array) -> Array:
             f"X must be finite, but X[{i}, {j}] = {host[i, j]}; leave out objects without data or fill it in"
         )
     return X
+
+
+def _centroids(partition: Partition, t: Array) -> Array:
+    """Return the mean ū of the rows of U in each cluster, (k, q), given T = UᵀZ."""
+    m = partition.sizes
+    xp = array_namespace(m)
+    return t.T / xp.where(m > 0, m, xp.ones_like(m))[:, None]
 
 
 def _square(x: Array) -> Array:

@@ -183,9 +183,9 @@ def test_blend_shares_the_products_of_its_parts(eager_xp):
     object.__setattr__(w, "matmul", counted("W", w))
     object.__setattr__(past, "matmul", counted("past", past))
     lazy = Blend(w, past, 0.0, align(range(N), range(N), eager_xp.array([0.0])))
-    v = eager_xp.array(np.ones((N, 2)))
-    lazy.matmul(v)
+    z = eager_xp.array(np.ones((N, 2)))
+    lazy.product(z)
     assert calls == ["W"]  # without weight the past is not looked at
     for alpha in (0.1, 0.2, 0.3):
-        lazy.at(alpha).matmul(v)
+        lazy.at(alpha).product(z)
     assert sorted(calls) == ["W", "past"]
