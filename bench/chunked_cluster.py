@@ -5,12 +5,21 @@
     python bench/chunked_cluster.py --n 10000 --chunk 2000 --churn 0.01   # 1 % of the objects are replaced
 
 Starts a local dask.distributed cluster of worker processes, each killed by its nanny if it needs more than
-its share of memory. The proximities are dot products of features, made chunk by chunk when they are read,
-for each pass anew. The smoothed ones are kept in a store on disk, or with `--keep memory` by the workers.
-Memory is the highest resident size of each process since it started. Linux only.
+its share of memory. The proximities are dot products of features, made chunk by chunk when they are first
+read. They and the smoothed ones are kept in a store on disk; with `--keep memory` the workers keep the
+smoothed ones, and the others are made for each pass anew.
+
+After each step two passes show what the machine can do at that moment: one makes the chunks on and right of
+the diagonal and adds up their entries, the other adds up those of the smoothed proximities, from where they
+are kept. Passes that read all these chunks are counted by the question they answer; those that read only the
+rows of objects moved by k-means, or the diagonal, apart. Memory is the highest resident size of each process
+since it started. Linux only.
 """
 
 import argparse
+import collections
+import itertools
+import logging
 import os
 import tempfile
 import time
@@ -23,7 +32,7 @@ import numpy as np
 
 import affect_xp as ax
 from affect_xp.kernels import features_to_proximity
-from affect_xp.proximity.chunked import Chunked
+from affect_xp.proximity.chunked import PASS, Chunked
 
 # dask makes workers return freed memory to the system at once; the blocks of a few megabytes in which a chunk
 # is worked on are then fetched back page by page, which took longer than the sums themselves.
@@ -31,6 +40,9 @@ KEEP_FREED_MEMORY = {
     "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 2**27,
     "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 2**25,
 }
+
+# Questions that are answered without reading all chunks.
+PARTIAL = {"product with some rows": "objects that moved", "diagonal": "the diagonal"}
 
 
 def snapshots(options: argparse.Namespace) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -43,6 +55,41 @@ def snapshots(options: argparse.Namespace) -> Iterator[tuple[np.ndarray, np.ndar
         centres += 0.1 * rng.normal(size=centres.shape)
         noise = 2 * rng.normal(size=(options.n, options.p))
         yield (centres[ids % options.k] + noise).astype(np.float32), ids
+
+
+class PassCounter(logging.Handler):
+    """Counts the passes over chunks by the question they answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: collections.Counter[str] = collections.Counter()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Count a record if it tells of a pass."""
+        if record.msg == PASS:
+            self.counts[record.args[0]] += 1
+
+    def told(self) -> str:
+        """Return the counts, and start again."""
+        some = [f"{self.counts.pop(name, 0)} for {told}" for name, told in PARTIAL.items()]
+        whole = [f"{count} {name}" for name, count in sorted(self.counts.items())]
+        total = self.counts.total()
+        self.counts.clear()
+        return f"{total} passes ({', '.join(whole)}); in part: {', '.join(some)}"
+
+
+def time_of_sum(array: dask.array.Array) -> float:
+    """Return how long it takes to add up the entries on and right of the diagonal, chunk by chunk."""
+    chunks = array.to_delayed()
+    places = itertools.combinations_with_replacement(range(len(chunks)), 2)
+    start = time.perf_counter()
+    dask.compute(*[dask.delayed(np.sum)(chunks[place], dtype=np.float64) for place in places])
+    return time.perf_counter() - start
+
+
+def processor_time(client: distributed.Client) -> float:
+    """Return the processor time that client and workers have taken, in seconds."""
+    return time.process_time() + sum(client.run(time.process_time).values())
 
 
 def highest_memory() -> int:
@@ -61,20 +108,38 @@ def folder_size(path: str) -> int:
 def run(options: argparse.Namespace, client: distributed.Client, store: str | None) -> None:
     """Take the steps and print what each of them cost."""
     workers = set(client.run(os.getpid).values())
-    model = ax.Affect(ax.KMeans(options.k, init="k-means++"), n_iter=options.n_iter, random_state=0)
+    passes = PassCounter()
+    logging.getLogger("affect_xp").addHandler(passes)
+    logging.getLogger("affect_xp").setLevel(logging.DEBUG)
+    clusterer = ax.KMeans(options.k, init="k-means++", tol=options.tol)
+    model = ax.Affect(clusterer, n_iter=options.n_iter, init=options.init, random_state=0)
     for t, (x, ids) in enumerate(snapshots(options)):
-        start = time.perf_counter()
+        start, start_processors = time.perf_counter(), processor_time(client)
         lazy = features_to_proximity(dask.array.from_array(x, chunks=(options.chunk, options.p)))
         model.partial_fit(Chunked(lazy.array, store=store), ids)
-        took = time.perf_counter() - start
-        truth = ax.adjusted_rand_index(model.labels_, ids % options.k)
-        alphas = ", ".join(f"{alpha:.4f}" for alpha in model.alphas_)
-        print(f"step {t}: {took:.1f} s, α {alphas}, adjusted Rand index {truth:.3f}", flush=True)
-        highest = [f"{size / 1e9:.2f}" for size in client.run(highest_memory).values()]
-        kept = "" if store is None else f", store {folder_size(store) / 1e9:.2f} GB"
-        print(f"  workers {', '.join(highest)} GB, client {highest_memory() / 1e9:.2f} GB{kept}", flush=True)
+        took, processors = time.perf_counter() - start, processor_time(client) - start_processors
+        print(f"step {t}: {took:.1f} s ({processors:.0f} s of processors); {told(model, ids % options.k)}")
+        print(f"  {passes.told()}")
+        made, read = time_of_sum(lazy.array), time_of_sum(model.smoothed_.array)
+        ratio = f"the step took {took / (made + read):.1f} times both"
+        print(f"  limits: {made:.1f} s to make W and add it up, {read:.1f} s for what is kept; {ratio}")
+        print(f"  {memory(client, store)}", flush=True)
     lost = len(workers - set(client.run(os.getpid).values()))
     print(f"workers lost on the way: {lost}")
+
+
+def told(model: ax.Affect, truth: np.ndarray) -> str:
+    """Return α and how well the clusters agree with the truth."""
+    rand, adjusted = ax.rand_index(model.labels_, truth), ax.adjusted_rand_index(model.labels_, truth)
+    alphas = ", ".join(f"{alpha:.4f}" for alpha in model.alphas_)
+    return f"α {alphas}; Rand index {rand:.4f}, adjusted {adjusted:.4f}"
+
+
+def memory(client: distributed.Client, store: str | None) -> str:
+    """Return the memory that workers and client have taken, and what is in the store."""
+    highest = [f"{size / 1e9:.2f}" for size in client.run(highest_memory).values()]
+    kept = "" if store is None else f", store {folder_size(store) / 1e9:.2f} GB"
+    return f"workers {', '.join(highest)} GB, client {highest_memory() / 1e9:.2f} GB{kept}"
 
 
 def main() -> None:
@@ -84,6 +149,8 @@ def main() -> None:
     parser.add_argument("--p", type=int, default=15, help="features")
     parser.add_argument("--k", type=int, default=12, help="clusters")
     parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--init", default="previous", help="labels of the first α of a step")
+    parser.add_argument("--tol", type=float, default=0.0, help="of k-means")
     parser.add_argument("--n-iter", type=int, default=3, help="iterations of AFFECT a step")
     parser.add_argument("--churn", type=float, default=0.0, help="share of the objects replaced at each step")
     parser.add_argument("--chunk", type=int, default=4_000, help="rows and columns of a chunk")
@@ -94,6 +161,8 @@ def main() -> None:
         "--scratch", help="folder for the store and for what workers spill; by default a temporary one"
     )
     options = parser.parse_args()
+    load = os.getloadavg()[0]
+    print(f"{os.cpu_count()} processors, load {load:.1f} before the run; ", end="")
     print(f"a snapshot: {4 * options.n**2 / 1e9:.2f} GB; workers: {options.workers} of {options.memory}")
     with (
         dask.config.set(KEEP_FREED_MEMORY),

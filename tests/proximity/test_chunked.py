@@ -1,8 +1,6 @@
 """Proximities in dask arrays: the answers of the matrix, one compute a question, on a real cluster too."""
 
-import gc
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -10,76 +8,36 @@ import sys
 import numpy as np
 import pytest
 import reference
-from conftest import BACKENDS
+from chunked_cases import (
+    LABELS,
+    N,
+    close,
+    distance_twin,
+    lazy_products,
+    moments_twin,
+    run,
+    same_answer,
+    steps,
+    symmetric,
+)
 
 import affect_xp as ax
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.kernels import features_to_proximity
 from affect_xp.objects import align
 from affect_xp.partition import Partition
-from affect_xp.proximity import chunked
+from affect_xp.proximity import _chunk
 from affect_xp.proximity._check import checked_array
 from affect_xp.proximity.chunked import Chunked
 
-N = 11
+pytest_plugins = ("chunked_fixtures",)
+
 CHUNKS = [(4, 4), (3, 5), (11, 11), ((2, 5, 4), (11,)), (1, 1)]
-LABELS = np.array([0, -1, 1, 0, 1, 3, 0, 1, 0, -1, 1])  # an empty cluster, a singleton, two objects in none
-
-
-def symmetric(n=N, seed=0, mean=0.0):
-    w = np.random.default_rng(seed).normal(size=(n, n))
-    return w + w.T + mean
-
-
-def close(found, expected, rtol=1e-12, atol=1e-12):
-    np.testing.assert_allclose(found, expected, rtol=rtol, atol=atol)
-
-
-@pytest.fixture
-def da():
-    return pytest.importorskip("dask.array")
-
-
-@pytest.fixture(params=[b for b in BACKENDS if b.name in ("numpy", "cupy")], ids=lambda b: b.name)
-def library(request):
-    """A library of which the chunks can be."""
-    return request.param
 
 
 @pytest.fixture(params=CHUNKS, ids=str)
 def w(request, da, library):
     return Chunked(da.from_array(library.array(symmetric()), chunks=request.param, asarray=False))
-
-
-@pytest.fixture
-def computes(da):
-    """A list that grows by one with each graph that is computed."""
-    import dask
-
-    graphs = []
-
-    def get(graph, keys, **options):
-        graphs.append(keys)
-        return dask.get(graph, keys, **options)
-
-    with dask.config.set(scheduler=get):
-        yield graphs
-
-
-def moments_twin(w, labels, k):
-    """Return the mean of each block and the sum of squares about it, entry by entry."""
-    means, squares = np.zeros((k, k)), np.zeros((k, k))
-    for c, d, pairs in reference.blocks(labels):
-        if d is not None and pairs:
-            values = np.array([w[i, j] for i, j in pairs])
-            means[c, d], squares[c, d] = values.mean(), ((values - values.mean()) ** 2).sum()
-    return means, squares
-
-
-def distance_twin(w, labels, means):
-    inside = labels >= 0
-    off_diagonal = np.outer(inside, inside) & ~np.eye(len(w), dtype=bool)
-    return ((w - means[np.ix_(labels, labels)]) ** 2)[off_diagonal].sum()
 
 
 # The contract, question by question, each with one compute
@@ -216,62 +174,34 @@ def test_chunk_functions(eager_xp, small_blocks):
         block = eager_xp.array(w[a, b])
         c_a, c_b = eager_xp.array(LABELS[a]), eager_xp.array(LABELS[b])
         parts.append((block, c_a, c_b, a == b))
-    moments = [chunked.chunk_moments(block, a, b, k, own) for block, a, b, own in parts]
-    merged = eager_xp.numpy(chunked.merged_moments(eager_xp.xp.stack(moments)))
+    moments = [_chunk.chunk_moments(block, a, b, k, own) for block, a, b, own in parts]
+    merged = eager_xp.numpy(_chunk.merged_moments(eager_xp.xp.stack(moments)))
     means, squares = moments_twin(w, LABELS, k)
     close(merged[1], means)
     close(merged[2], squares)
     guess = symmetric(k, seed=2)
-    found = [chunked.chunk_square_distance(*part[:3], eager_xp.array(guess), part[3]) for part in parts]
+    found = [_chunk.chunk_square_distance(*part[:3], eager_xp.array(guess), part[3]) for part in parts]
     close(sum(float(eager_xp.numpy(f)) for f in found), distance_twin(w, LABELS, guess))
 
 
 def test_chunk_products_and_blend(eager_xp, small_blocks):
     w, v = symmetric()[:4, 4:].astype(np.float32), np.random.default_rng(1).normal(size=(N, 2))
     block, index = eager_xp.array(w), np.array([1, 3])
-    some = (eager_xp.array(index), eager_xp.array(v[index]))
-    right, down = chunked.chunk_products(block, some, (None, eager_xp.array(v[4:])), False)
+    some = (index, eager_xp.array(v[index]))
+    right, down = _chunk.chunk_products(block, eager_xp.array(v[:4]), eager_xp.array(v[4:]), False)
     close(eager_xp.numpy(right), w.astype(np.float64) @ v[4:])
+    close(eager_xp.numpy(down), w.T.astype(np.float64) @ v[:4])
+    right, down = _chunk.some_products(block, some, some, False)
+    close(eager_xp.numpy(right), w[:, index].astype(np.float64) @ v[index])
     close(eager_xp.numpy(down), w[index].T.astype(np.float64) @ v[index])
-    assert chunked.chunk_products(block, some, None, False)[0] is None
+    assert _chunk.some_products(block, some, None, False)[0] is None
     known = np.array([True, False, True, True]), np.arange(7) != 2
     past = eager_xp.array(np.ones((4, 7), dtype=np.float32))
-    found = chunked.chunk_blend(block, past, eager_xp.array(0.25), *map(eager_xp.array, known))
+    found = _chunk.chunk_blend(block, past, eager_xp.array(0.25), *map(eager_xp.array, known))
     close(eager_xp.numpy(found), np.where(np.outer(*known), 0.25 + 0.75 * w, w), rtol=1e-6)
 
 
 # AFFECT
-
-
-def steps(n=60, n_steps=4):
-    """Return the features and ids of some steps, with objects that come, go and change places."""
-    rng = np.random.default_rng(5)
-    ids = [np.arange(n), np.arange(5, n + 3), rng.permutation(np.arange(8, n + 10)), np.arange(20, n + 10)]
-    for names in ids[:n_steps]:
-        yield 4 * np.eye(3)[names % 3] + rng.normal(size=(len(names), 3)), names.tolist()
-
-
-def run(make, on_step=None, n_steps=4):
-    """Fit AFFECT to the steps, each made into a proximity; return labels and α by step, and Ψ̂."""
-    model, results = ax.Affect(ax.KMeans(3), random_state=0), []
-    for t, (x, ids) in enumerate(steps(n_steps=n_steps)):
-        model.partial_fit(make(x, t), ids)
-        results.append((np.asarray(model.labels_), model.alphas_))
-        if on_step is not None:
-            on_step(t)
-    return results, np.asarray(model.smoothed_.array)
-
-
-@pytest.fixture(scope="module")
-def expected():
-    return run(lambda x, t: x @ x.T)
-
-
-def same_answer(found, expected):
-    for (labels, alphas), (expected_labels, expected_alphas) in zip(found[0], expected[0], strict=True):
-        np.testing.assert_array_equal(labels, expected_labels)
-        np.testing.assert_allclose(alphas, expected_alphas, rtol=0, atol=1e-10)
-    np.testing.assert_allclose(found[1], expected[1], rtol=1e-10, atol=1e-10)
 
 
 def test_affect_is_that_of_dense(da, expected):
@@ -292,59 +222,6 @@ def test_features_are_checked_with_one_compute_and_cut_to_size(da, computes):
     assert len(computes) == 1
     assert max(w.array.chunks[0]) ** 2 * 8 <= 8000
     close(w.array.compute(), features_to_proximity(x.compute(), "rbf").array)
-
-
-# The store
-
-
-@pytest.fixture
-def store(tmp_path):
-    pytest.importorskip("zarr")
-    return tmp_path / "store"
-
-
-def test_affect_in_a_store_keeps_one_matrix(da, expected, store):
-    held = []
-
-    def make(x, t):  # the store of the first step is the store of all
-        return Chunked(da.from_array(x @ x.T, chunks=20), store=store if t == 0 else None)
-
-    same_answer(run(make, lambda t: held.append(len(os.listdir(store)))), expected)
-    assert held == [1, 1, 1, 1]
-    gc.collect()
-    assert os.listdir(store) == []  # the model is gone, and so is what it kept
-
-
-def test_what_is_derived_keeps_the_store_alive(da, library, store):
-    w = Chunked(da.from_array(library.array(symmetric()), chunks=4, asarray=False), store=store).copy()
-    taken = w.take(library.array(np.arange(3)))
-    del w
-    gc.collect()
-    assert len(os.listdir(store)) == 1
-    close(library.numpy(taken.array.compute()), symmetric()[:3, :3])
-    del taken
-    gc.collect()
-    assert os.listdir(store) == []
-
-
-def test_the_copies_of_workers_delete_nothing(da, store):
-    w = Chunked(da.ones((6, 6), chunks=3), store=store).copy()
-    travelled = pickle.loads(pickle.dumps(w._spill))
-    assert travelled.chunk((0, 1)) == w._spill.chunk((0, 1))
-    del travelled
-    gc.collect()
-    close(w.array.compute(), np.ones((6, 6)))
-
-
-def test_the_past_is_deleted_when_it_may_be_overwritten(da, store):
-    past = Chunked(da.zeros((6, 6), chunks=3), store=store).copy()
-    now = Chunked(da.ones((6, 6), chunks=3))
-    same = align(range(6), range(6), np.zeros(1))
-    kept = now.blend(past, 0.5, same)
-    assert len(os.listdir(store)) == 2
-    taken = now.blend(past, 0.5, same, overwrite=True)
-    assert len(os.listdir(store)) == 2
-    close(taken.array.compute(), kept.array.compute())
 
 
 # Bad input
@@ -384,21 +261,6 @@ def test_dask_is_not_imported_before_it_is_needed():
 
 
 # A cluster of two processes
-
-
-def lazy_products(da, x, deadly=None):
-    """Return XXᵀ, planned; the first worker to make a chunk where `deadly` names no file yet dies of it."""
-
-    # Defined here so that it travels to the workers by value: they need not import this file, nor torch.
-    def block(block_info=None):
-        if deadly is not None and not os.path.exists(deadly):
-            open(deadly, "w").close()
-            os.kill(os.getpid(), signal.SIGKILL)
-        (a, b), (c, d) = block_info[None]["array-location"]
-        return x[a:b] @ x[c:d].T
-
-    sizes = da.core.normalize_chunks(40, shape=(len(x),))[0]
-    return da.map_blocks(block, chunks=(sizes, sizes), dtype=float, meta=np.empty((0, 0)))
 
 
 @pytest.fixture
