@@ -3,13 +3,18 @@
 from affect_xp._array import array_namespace, device_of, row_blocks, wide_dtype
 from affect_xp._typing import Array
 from affect_xp.exceptions import InputError
-from affect_xp.moments import moments_of
+from affect_xp.moments import BlockMoments, mean_variances, moments_of
 from affect_xp.partition import Partition, as_partition
-from affect_xp.proximity import Proximity, as_proximity
+from affect_xp.proximity import Product, Proximity, as_proximity
 
 
 def forgetting_factor(
-    W: Array | Proximity, past: Array | Proximity, labels: Array | Partition, n_clusters: int | None = None
+    W: Array | Proximity,
+    past: Array | Proximity,
+    labels: Array | Partition,
+    n_clusters: int | None = None,
+    *,
+    correction: str | None = None,
 ) -> Array:
     """Return the estimated forgetting factor: the weight of the past in the best blend.
 
@@ -27,6 +32,11 @@ def forgetting_factor(
         The clusters that make the blocks; objects with -1 take no part.
     n_clusters : int, optional
         k, where it is more than the largest label says.
+    correction : None or "objects"
+        With "objects", α is corrected for the entries of a block that share an object. They make its mean
+        less certain than their number suggests, and that uncertainty looks like drift: without
+        correction α is too low for small clusters. The clusters must be right, though: objects in a
+        wrong cluster look like noise, and the correction adds to it.
 
     Returns
     -------
@@ -54,24 +64,59 @@ def forgetting_factor(
         )
     array_namespace(W.like, past.like)
     partition = as_partition(labels, W.n, W.like, n_clusters)
-    return estimate(W, past, partition, partition)
+    return estimate(W, past, partition, partition, check_correction(correction))
 
 
-def estimate(W: Proximity, past: Proximity, partition: Partition, past_partition: Partition) -> Array:
-    """Return the estimated α; the partition is given in the order of W's objects and of the past's."""
+def check_correction(correction: object) -> str | None:
+    """Return `correction` if it is "objects" or None."""
+    if correction is not None and (not isinstance(correction, str) or correction != "objects"):
+        raise InputError(f"correction must be 'objects' or None, got {correction!r}")
+    return correction
+
+
+def estimate(
+    W: Proximity | Product,
+    past: Proximity | Product,
+    partition: Partition,
+    past_partition: Partition,
+    correction: str | None = None,
+) -> Array:
+    """Return the estimated α; the partition is given in the order of W's objects and of the past's.
+
+    Products with the memberships of these may stand for W and the past.
+
+    The correction: the sample mean μ̂ of a block strays from the expectation μ independently of the past, so
+    that over the N entries of the block
+
+        E Σ(ψ − μ̂)² = Σ(ψ − μ)² + N var μ̂,   E Σ(w − μ̂)² = N var w − N var μ̂
+
+    What is to be added to the noise is to be taken off the drift: U = ΣN var μ̂, estimated with objects as
+    what is sampled (see `affect_xp.moments`). With T = Σ(w − μ̂)² and D = Σ(ψ − μ̂)² over all blocks,
+
+        α = (T + U) / (T + D),   and 1 where U > D
+    """
     moments = moments_of(W, partition)
-    noise = moments.total_variance()
-    psi_ii = past.diagonal()
-    xp = array_namespace(psi_ii)
-    # Σ(ψ − μ)²: off the diagonal, then on it
-    deviation = (psi_ii - past_partition.by_object(moments.diagonal_means)) * xp.sum(
-        past_partition.membership, axis=1
-    )
-    drift = past.square_distance(past_partition, moments.means) + deviation @ deviation
-    return _share(noise, drift)
+    drift = drift_from(past, past_partition, moments)
+    if correction is None:
+        return share_of_noise(moments.total_variance(), drift)
+    uncertainty = moments.total(*mean_variances(W, partition, moments))  # U
+    return share_of_noise(_positive(moments.total_squares() + uncertainty), _positive(drift - uncertainty))
 
 
-def _share(noise: Array, drift: Array) -> Array:
+def drift_from(past: Proximity | Product, past_partition: Partition, moments: BlockMoments) -> Array:
+    """Return Σ(ψ − μ)²: off the diagonal, and on it."""
+    deviation = past.diagonal() - past_partition.by_object(moments.diagonal_means)
+    deviation = deviation * past_partition.is_member
+    return past.square_distance(past_partition, moments.means) + deviation @ deviation
+
+
+def _positive(x: Array) -> Array:
+    """Return x, and 0 where it is negative."""
+    xp = array_namespace(x)
+    return xp.maximum(x, xp.zeros_like(x))
+
+
+def share_of_noise(noise: Array, drift: Array) -> Array:
     """Return noise / (noise + drift), and 0 where both are 0."""
     xp = array_namespace(noise)
     both = noise + drift
@@ -110,7 +155,7 @@ def oracle_forgetting_factor(psi: Array, noise_variance: Array, past: Array) -> 
     for rows in row_blocks(psi):
         noise = noise + xp.sum(noise_variance[rows, :], dtype=wide)
         drift = drift + xp.sum(xp.astype(past[rows, :] - psi[rows, :], wide) ** 2)
-    return _share(noise, drift)
+    return share_of_noise(noise, drift)
 
 
 def gaussian_mixture_proximity(means: Array, covariances: Array, labels: Array) -> tuple[Array, Array]:

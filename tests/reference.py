@@ -37,13 +37,39 @@ def block_moments(w, labels, k):
     return means, variances, diagonal_means, diagonal_variances
 
 
-def forgetting_factor(w, past, labels):
+def mean_variance(w, pairs, each_stands_twice=False):
+    """Return the variance of the mean of a block, by the components of variance of its objects and pairs."""
+    mean, variance = mean_and_variance([w[i, j] for i, j in pairs], each_stands_twice)
+    rows, columns = sorted({i for i, _ in pairs}), sorted({j for _, j in pairs})
+    on_diagonal = all(i == j for i, j in pairs)
+    if on_diagonal or len(rows) < (4 if each_stands_twice else 2) or len(columns) < 2:  # as if independent
+        return variance * (2 if each_stands_twice else 1) / len(pairs) if pairs else 0.0
+    m_c, m_d = len(rows), len(columns)
+    a = {i: mean_and_variance([w[i, j] for k, j in pairs if k == i])[0] - mean for i in rows}
+    b = {j: mean_and_variance([w[i, j] for i, k in pairs if k == j])[0] - mean for j in columns}
+    if each_stands_twice:
+        a = b = {i: a[i] * (m_c - 1) / (m_c - 2) for i in rows}
+    freedom = m_c * (m_c - 3) if each_stands_twice else (m_c - 1) * (m_d - 1)
+    var_e = sum((w[i, j] - mean - a[i] - b[j]) ** 2 for i, j in pairs) / freedom
+    var_a, var_b = (sum(x[i] ** 2 for i in x) / (len(x) - 1) for x in (a, b))
+    if each_stands_twice:
+        return 4 * (var_a - var_e / (m_c - 2)) / m_c + 2 * var_e / len(pairs)
+    return (var_a - var_e / m_d) / m_c + (var_b - var_e / m_c) / m_d + var_e / len(pairs)
+
+
+def forgetting_factor(w, past, labels, correction=None):
     """Return the estimated forgetting factor."""
     noise = drift = 0
     for c, d, pairs in blocks(labels):
         mean, variance = mean_and_variance([w[i, j] for i, j in pairs], each_stands_twice=c == d)
-        noise += variance * len(pairs)
         drift += sum((past[i, j] - mean) ** 2 for i, j in pairs)
+        if correction is None:
+            noise += variance * len(pairs)
+        else:
+            uncertainty = len(pairs) * mean_variance(w, pairs, each_stands_twice=c == d)
+            noise += sum((w[i, j] - mean) ** 2 for i, j in pairs) + uncertainty
+            drift -= uncertainty
+    drift = max(drift, 0)
     return noise / (noise + drift) if noise + drift > 0 else 0.0
 
 
