@@ -19,13 +19,15 @@ from affect_xp.clusterers import Clusterer, Clustering, Moment
 from affect_xp.events import DEFAULT_RULES, Clusters, Event, EventRules, follow, members_of
 from affect_xp.exceptions import InputError
 from affect_xp.forgetting import estimate
+from affect_xp.initial_labels import better_labels, judge
 from affect_xp.objects import UNCHANGED, Alignment, Ids, align
 from affect_xp.partition import Partition, relabel
-from affect_xp.proximity import Blend, Proximity
+from affect_xp.proximity import Blend, Product, Proximity, parts_of
 
 Alpha = (
     str | float | Sequence[float] | np.ndarray | Callable[[Proximity, Proximity, Array, int], Array | float]
 )
+INITS = ("auto", "previous", "static")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -44,6 +46,8 @@ class State:
         The objects.
     memory : (n, r) array or None
         What the clusterer left to start from the next time.
+    product : Product or None
+        Ψ̂ᵗ times the membership of the partition, where it is known.
     """
 
     smoothed: Proximity | None
@@ -51,6 +55,7 @@ class State:
     clusters: Clusters
     ids: Ids
     memory: Array | None = None
+    product: Product | None = None
 
     @property
     def t(self) -> int:
@@ -80,6 +85,8 @@ class Step:
         Wᵗ.
     blend : Blend or None
         Ψ̂ᵗ as a blend of Wᵗ and Ψ̂ᵗ⁻¹; None where there is no past.
+    product : Product or None
+        Ψ̂ᵗ times the membership of the partition, where it is known.
     """
 
     state: State
@@ -90,6 +97,13 @@ class Step:
     scores: dict[int, float] | None
     observed: Proximity
     blend: Blend | None = None
+    product: Product | None = None
+
+    def settled(self, smoothed: Proximity | None) -> State:
+        """Return the state after the step, given the smoothed proximities that are kept."""
+        known = smoothed is not None and self.product is not None
+        product = smoothed.carried(self.product) if known else None  # type: ignore[union-attr, arg-type]
+        return dataclasses.replace(self.state, smoothed=smoothed, product=product)
 
     def smoothed(self, *, overwrite: bool = False) -> Proximity:
         """Return Ψ̂ᵗ in storage of its own, or in that of Ψ̂ᵗ⁻¹ with `overwrite`."""
@@ -126,7 +140,8 @@ def step(
     *,
     alpha: Alpha = "estimate",
     n_iter: int = 3,
-    init: str = "previous",
+    init: str = "auto",
+    correction: str | None = None,
     rules: EventRules = DEFAULT_RULES,
     seed: int = 0,
 ) -> Step:
@@ -138,22 +153,28 @@ def step(
     past = _Past.of(state, ids, W)
     if past.start is None or past.smoothed is None:
         return static_step(state, W, ids, clusterer, rules=rules, seed=seed)
-    partition, n_runs = past.start, 0
+    partition, n_runs, known = past.start, 0, None
     blend = Blend(W, past.smoothed, 0.0, past.alignment)
+    if past.product is not None:
+        blend.know(partition.membership, past.product)
+        known = blend.parts(partition.membership)
     by_labels = callable(alpha) or isinstance(alpha, str)
     n_iter = n_iter if by_labels else 1
-    if init == "static" and by_labels:
+    if init != "previous" and by_labels:
         found = past.cluster(clusterer, blend, seed)
-        partition, n_runs = found.partition, found.n_iter
+        n_runs = found.n_iter
+        if found.moved is not False:  # otherwise both labels are the same
+            partition, known = _initial(init, W, past, blend, found.partition), None
     alphas: list[Array | float] = []
     for i in range(n_iter):
-        alphas.append(_alpha(alpha, W, past.smoothed, partition, past.alignment, past.t))
+        alphas.append(_alpha(alpha, W, past, partition, known, correction))
         blend = blend.at(alphas[-1])
         found = past.cluster(clusterer, blend, seed)
         n_runs += found.n_iter
         if i + 1 == n_iter or _settled(found, partition, past.start, i):
             break
         partition, past = found.partition, past.with_memory(found.memory)
+        known = parts_of(found.product)
     return _finished(state, found, past.start, ids, alphas, n_runs, W, blend, rules)
 
 
@@ -166,6 +187,7 @@ class _Past:
     start: Partition | None = None  # the clusters they were in; None if none of them was there
     smoothed: Proximity | None = None  # Ψ̂ᵗ⁻¹
     memory: Array | None = None
+    product: Product | None = None  # Ψ̂ᵗ⁻¹ times the membership of those of them that are still there
 
     @staticmethod
     def of(state: State | None, ids: Ids, W: Proximity) -> "_Past":
@@ -178,7 +200,8 @@ class _Past:
         if memory is not None and alignment.source is not None:
             memory = _array.gather(memory, alignment.source, fill=0)
         start = state.partition.take(alignment.source, alignment.n_new)
-        return _Past(state.t + 1, alignment, start, state.smoothed, memory)
+        product = _without_gone(state, alignment)
+        return _Past(state.t + 1, alignment, start, state.smoothed, memory, product)
 
     def with_memory(self, memory: Array | None) -> "_Past":
         """Return the same with a fresher memory."""
@@ -193,20 +216,52 @@ class _Past:
         return clusterer.cluster(proximity, Moment(self.t, self.start, self.memory, rng=[seed, self.t]))
 
 
+def _initial(init: str, W: Proximity, past: _Past, blend: Blend, static: Partition) -> Partition:
+    """Return the labels of the first α, given those of static clustering."""
+    if init == "static" or past.start is None or past.smoothed is None:
+        return static
+    products = blend.parts(past.start.membership)
+    judgement = judge(W, past.smoothed, past.alignment, past.start, static, products)
+    return better_labels(judgement, past.start, static)
+
+
+def _without_gone(state: State, alignment: Alignment) -> Product | None:
+    """Return Ψ̂ᵗ⁻¹ times the membership without the objects that left, where the product is known."""
+    if state.product is None or not alignment.n_gone:
+        return state.product
+    gone, labels = alignment.gone(), state.partition.labels
+    z = _array.one_hot(
+        array_namespace(labels).take(labels, gone), state.partition.k, _array.wide_dtype(labels)
+    )
+    return state.product.moved(-z, gone)
+
+
 def _alpha(
-    alpha: Alpha, W: Proximity, past: Proximity, partition: Partition, alignment: Alignment, t: int
+    alpha: Alpha,
+    W: Proximity,
+    past: _Past,
+    partition: Partition,
+    known: tuple[Product, Product] | None,
+    correction: str | None,
 ) -> Array | float:
-    """Return the forgetting factor by the rule `alpha`, from the objects present now and before."""
+    """Return the forgetting factor by the rule `alpha`, from the objects present now and before.
+
+    `known` are the products of W and of the past with their memberships, where they are known.
+    """
+    alignment, smoothed = past.alignment, past.smoothed
+    assert smoothed is not None
     if isinstance(alpha, str):
         now = partition.only(alignment.source, alignment.n_new)
-        return estimate(W, past, now, partition.take(alignment.target, alignment.n_gone))
+        before = partition.take(alignment.target, alignment.n_gone)
+        observed, tracked = known or (W, smoothed)
+        return estimate(observed, tracked, now, before, correction)
     if not callable(alpha):
-        return alpha_at(alpha, t)
+        return alpha_at(alpha, past.t)
     labels = partition.labels
     if not alignment.unchanged:
         here, there = alignment.common()
-        W, past, labels = W.take(here), past.take(there), array_namespace(labels).take(labels, here)
-    given = alpha(W, past, labels, t)
+        W, smoothed, labels = W.take(here), smoothed.take(there), array_namespace(labels).take(labels, here)
+    given = alpha(W, smoothed, labels, past.t)
     if _array.is_array(given):
         given = _array.to_host(given, reason="α of a function")[0].item()
     return check_fraction("the forgetting factor returned by alpha", given)
@@ -280,6 +335,7 @@ def _finished(
         scores=found.scores,
         observed=W,
         blend=blend,
+        product=found.product,
     )
 
 

@@ -1,7 +1,6 @@
 """Estimators: the loop over time around one step, in the manner of scikit-learn."""
 
 import abc
-import dataclasses
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Self, final
@@ -10,11 +9,12 @@ from affect_xp import _array
 from affect_xp._random import draw_seed
 from affect_xp._typing import Array
 from affect_xp._validation import check_choice, check_int
-from affect_xp.affect import Alpha, State, Step, check_alpha, static_step, step
+from affect_xp.affect import INITS, Alpha, State, Step, check_alpha, static_step, step
 from affect_xp.clusterers import Clusterer
 from affect_xp.events import DEFAULT_RULES, EventRules
 from affect_xp.exceptions import AffectError, InputError, InputTypeError, NotFittedError
 from affect_xp.external import as_clusterer
+from affect_xp.forgetting import check_correction
 from affect_xp.history import History, Record
 from affect_xp.kernels import KERNELS, Block, features_to_proximity
 from affect_xp.objects import Ids, as_ids
@@ -180,7 +180,7 @@ class Evolving(abc.ABC):
         overwrite = self._owns_smoothed
         self._interrupted = overwrite  # should anything stop the blend halfway, the past is lost
         smoothed = self._smoothed(found, overwrite=overwrite)
-        self._state = dataclasses.replace(found.state, smoothed=smoothed)
+        self._state = found.settled(smoothed)
         self._seed, self._owns_smoothed, self._interrupted = seed, True, False
         if "history_" not in self.__dict__:
             self.history_ = History()
@@ -255,9 +255,18 @@ class Affect(Evolving):
     alpha : "estimate", float, sequence of floats, or function
         The forgetting factor: estimated; fixed; fixed by step (the first is not used); or the result of
         `alpha(W, past, labels, t)`, which gets the objects that were there before.
-    init : "previous" or "static"
-        The labels with which the first α of a step is estimated: those of the step before, or those of
-        static clustering at this step. The latter reacts faster to members that change clusters.
+    init : "auto", "previous" or "static"
+        The labels with which the first α of a step is estimated: those of the step before, those of
+        static clustering at this step, or the better of these. Labels of the step before are blind to
+        members that change clusters, which look like noise and raise α; static labels follow such
+        change, and noise as well, which lowers α. "auto" compares both α to one that needs no labels of
+        the past: the noise of W divided by Σ(w − ψ̂)², where of what static clusters explain of W only the
+        share that the past confirms is not noise. The labels whose α is nearer are taken. It costs one
+        run of the clusterer and two evaluations of α more than "previous". See
+        `affect_xp.initial_labels`.
+    correction : None or "objects"
+        Whether α is corrected for entries that share an object. It comes closer to the best α where clusters
+        are right, and reacts more slowly where they are not; see `forgetting_factor`.
     events : EventRules
         What counts as a birth, a split and so on, and how long a missing cluster is remembered.
     random_state : None, int, or numpy.random.Generator
@@ -297,7 +306,16 @@ class Affect(Evolving):
     [0.0, 0.33, 0.61, 0.78, 0.68]
     """
 
-    _parameters = ("clusterer", "proximity", "n_iter", "alpha", "init", "events", "random_state")
+    _parameters = (
+        "clusterer",
+        "proximity",
+        "n_iter",
+        "alpha",
+        "init",
+        "correction",
+        "events",
+        "random_state",
+    )
 
     def __init__(
         self,
@@ -306,7 +324,8 @@ class Affect(Evolving):
         proximity: str | Block = "precomputed",
         n_iter: int = 3,
         alpha: Alpha = "estimate",
-        init: str = "previous",
+        init: str = "auto",
+        correction: str | None = None,
         events: EventRules = DEFAULT_RULES,
         random_state: Any = None,
     ) -> None:
@@ -315,13 +334,15 @@ class Affect(Evolving):
         self.n_iter = n_iter
         self.alpha = alpha
         self.init = init
+        self.correction = correction
         self.events = events
         self.random_state = random_state
 
     def _check(self) -> None:
         check_int("n_iter", self.n_iter, 1)
         check_alpha(self.alpha)
-        check_choice("init", self.init, ("previous", "static"))
+        check_choice("init", self.init, INITS)
+        check_correction(self.correction)
 
     def _step(self, W: Proximity, ids: Ids, clusterer: Clusterer, seed: int) -> Step:
         return step(
@@ -332,6 +353,7 @@ class Affect(Evolving):
             alpha=self.alpha,
             n_iter=self.n_iter,
             init=self.init,
+            correction=self.correction,
             rules=self.events,
             seed=seed,
         )

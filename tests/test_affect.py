@@ -141,7 +141,7 @@ def test_the_caller_may_reuse_its_array():
 
 
 @settings(max_examples=40)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.sampled_from(["previous", "static"]))
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4), st.sampled_from(["auto", "previous", "static"]))
 def test_properties(seed, k, init):
     steps, ids = zip(*churning(seed, n_steps=4, pool=14, k=k), strict=True)
     k = min(k, min(len(i) for i in ids))

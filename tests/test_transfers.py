@@ -68,7 +68,7 @@ def test_kmeans_needs_one_per_iteration(init):
     assert seen.total() == result.n_iter, seen.where
 
 
-@pytest.mark.parametrize("init", ["previous", "static"])
+@pytest.mark.parametrize("init", ["auto", "previous", "static"])
 @pytest.mark.parametrize("churn", [0, 3], ids=["same objects", "objects come and go"])
 def test_a_step_needs_three_more_than_its_kmeans(init, churn):
     model = ax.Affect(ax.KMeans(3), init=init, random_state=0)
