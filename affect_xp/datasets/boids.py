@@ -4,10 +4,11 @@ import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from affect_xp._random import as_generator
 from affect_xp._typing import Seed
-from affect_xp._validation import check_int
+from affect_xp._validation import check_choice, check_int
 from affect_xp.exceptions import InputError
 
 MOVES = 5  # moves between two time steps
@@ -18,6 +19,10 @@ NEAR = 10.0  # boids closer than this double their distance
 SCATTERED_NEAR = 20.0  # the same while flocks scatter
 SPEED = 2.0  # of the goals along their paths, a move
 SCATTER_AT, REGROUP_AT = 17, 19
+SPACING = 1.5 * CUBE  # between the centres of neighbouring cubes
+LAYOUTS = ("row", "square")
+SEPARATIONS = ("all", "flock")
+GOALS = ("place", "direction")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -44,7 +49,10 @@ def boids(
     *,
     n_flocks: int = 4,
     flock_size: int = 25,
-    spacing: float = CUBE,
+    spacing: float = SPACING,
+    layout: str = "row",
+    separation: str = "all",
+    goal: str = "place",
     variable: bool = False,
     rng: Seed = None,
 ) -> Iterator[BoidsStep]:
@@ -60,18 +68,27 @@ def boids(
 
     At each step after the first, one boid drawn at random joins another flock drawn at random.
 
-    The paper leaves details open. Here the cubes touch (`spacing`), side by side in a row across the
-    direction of flight; boids start with the velocity of the goals, which start at the centres of the
-    cubes; separation is from boids of all flocks; all boids move at once, and nothing but alignment slows
-    them, so that flocks swing about their paths. The speed of the goals does not matter to distances; the
-    spacing matters most, since flocks are about as wide as their cubes.
+    The paper speaks of separate cubes and of goals, and leaves open what `spacing`, `layout`, `separation`
+    and `goal` say; these show how much depends on it. Their defaults are the plainest reading: the cubes
+    stand side by side with some air between them, each boid keeps away from every other, and a flock
+    follows a place that moves ahead of it. Boids start with the velocity of the goals, and the goals
+    at the centres of the cubes. All boids move at once, and nothing but alignment slows them, so that flocks
+    swing about their paths. The speed of the goals does not matter to distances; the spacing matters
+    most, since flocks are about as wide as their cubes.
 
     Parameters
     ----------
     n_steps : int
     n_flocks, flock_size : int
     spacing : float
-        Between the centres of neighbouring cubes, at least 60.
+        Between the centres of neighbouring cubes, at least 60, where they touch. By default 90: half a
+        cube between them.
+    layout : "row" or "square"
+        The cubes across the direction of flight: side by side, or in two rows one above the other.
+    separation : "all" or "flock"
+        From which boids one keeps away: from all, or from those of its flock.
+    goal : "place" or "direction"
+        Whether the goal pulls a flock to its path, or is a direction only, which all boids have already.
     variable : bool
         Whether flocks scatter at step 17 (no cohesion and no goal, separation below 20), and those of two
         neighbouring paths come together at step 19: for four flocks, two from then on. They fly midway
@@ -80,8 +97,8 @@ def boids(
 
     References
     ----------
-    Reynolds, "Flocks, Herds, and Schools", SIGGRAPH 1987. Xu, Kliger & Hero, "Adaptive Evolutionary
-    Clustering", section 5.3.
+    Reynolds, "Flocks, Herds, and Schools", SIGGRAPH 1987. Parker, "Boids Pseudocode", 2007. Xu, Kliger &
+    Hero, "Adaptive Evolutionary Clustering", section 5.3.
 
     Examples
     --------
@@ -91,10 +108,11 @@ def boids(
     ((100, 3), [0, 1, 2])
     """
     _check_sizes(n_steps, n_flocks, flock_size, spacing, variable)
+    rules = _Rules(check_choice("separation", separation, SEPARATIONS), check_choice("goal", goal, GOALS))
     generator = as_generator(rng)
     labels = np.repeat(np.arange(n_flocks), flock_size)
     heading = np.array([SPEED, 0.0, 0.0])
-    goals = np.stack([np.zeros(n_flocks), spacing * np.arange(n_flocks), np.zeros(n_flocks)], axis=1)
+    goals = _centres(n_flocks, spacing, check_choice("layout", layout, LAYOUTS))
     x = goals[labels] + generator.uniform(-CUBE / 2, CUBE / 2, (len(labels), 3))
     v = np.tile(heading, (len(labels), 1))
     for t in range(n_steps):
@@ -105,7 +123,7 @@ def boids(
             scatters = variable and SCATTER_AT <= t < REGROUP_AT
             for _ in range(MOVES):
                 goals = goals + heading
-                x, v = _moved(x, v, labels, goals, scatters=scatters)
+                x, v = rules.moved(x, v, labels, goals, scatters=scatters)
         yield BoidsStep(x, v, labels)
 
 
@@ -119,6 +137,13 @@ def _check_sizes(n_steps: int, n_flocks: int, flock_size: int, spacing: float, v
         raise InputError(f"n_flocks must be even and at least 4 with variable=True, got {n_flocks}")
 
 
+def _centres(n_flocks: int, spacing: float, layout: str) -> np.ndarray:
+    """Return the centres of the cubes, (n_flocks, 3); the first axis is the direction of flight."""
+    places = np.arange(n_flocks)
+    across, above = (places, np.zeros(n_flocks)) if layout == "row" else (places // 2, places % 2)
+    return spacing * np.stack([np.zeros(n_flocks), across, above], axis=1)
+
+
 def _one_changes(labels: np.ndarray, n_flocks: int, rng: np.random.Generator) -> np.ndarray:
     """Return the labels after one boid has joined another flock."""
     labels = labels.copy()
@@ -127,24 +152,34 @@ def _one_changes(labels: np.ndarray, n_flocks: int, rng: np.random.Generator) ->
     return labels
 
 
-def _moved(
-    x: np.ndarray, v: np.ndarray, labels: np.ndarray, goals: np.ndarray, *, scatters: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return positions and velocities after one move."""
-    push = _separation(x, SCATTERED_NEAR if scatters else NEAR)
-    align = ALIGNMENT * (_mean_of_others(v, labels, len(goals)) - v)
-    pull = np.zeros_like(x)
-    if not scatters:
-        pull = COHESION * (_mean_of_others(x, labels, len(goals)) - x + goals[labels] - x)
-    v = v + push + align + pull
-    return x + v, v
+@dataclasses.dataclass(frozen=True)
+class _Rules:
+    """How boids move, where the paper leaves a choice."""
 
+    separation: str
+    goal: str
 
-def _separation(x: np.ndarray, near: float) -> np.ndarray:
-    """Return the sum of the differences to all boids closer than `near`, (n, 3)."""
-    apart = x[:, None, :] - x[None, :, :]  # (n, n, 3)
-    close = np.sum(apart**2, axis=2) < near**2
-    return np.sum(apart * close[:, :, None], axis=1)
+    def moved(
+        self, x: np.ndarray, v: np.ndarray, labels: np.ndarray, goals: np.ndarray, *, scatters: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return positions and velocities after one move."""
+        push = self._push(x, labels, SCATTERED_NEAR if scatters else NEAR)
+        align = ALIGNMENT * (_mean_of_others(v, labels, len(goals)) - v)
+        pull = np.zeros_like(x)
+        if not scatters:
+            pull = COHESION * (_mean_of_others(x, labels, len(goals)) - x)
+            if self.goal == "place":
+                pull = pull + COHESION * (goals[labels] - x)
+        v = v + push + align + pull
+        return x + v, v
+
+    def _push(self, x: np.ndarray, labels: np.ndarray, near: float) -> np.ndarray:
+        """Return the sum of the differences to the boids closer than `near`, (n, 3)."""
+        close = cdist(x, x, "sqeuclidean") < near**2  # (n, n)
+        if self.separation == "flock":
+            close &= labels[:, None] == labels[None, :]
+        # Σⱼ cᵢⱼ (xᵢ − xⱼ)
+        return close.sum(axis=1)[:, None] * x - close.astype(x.dtype) @ x
 
 
 def _mean_of_others(values: np.ndarray, labels: np.ndarray, n_flocks: int) -> np.ndarray:
