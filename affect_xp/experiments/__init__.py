@@ -30,7 +30,7 @@ class Experiment:
 
     module: str  # imported when the experiment is run
     title: str
-    runs: int  # as many as in the paper
+    runs: int  # as many as in the paper, where it has the experiment
     quick_runs: int  # enough to see what the experiment shows
     data: tuple[str, ...] = ()  # files of real data, one of which it needs
 
@@ -46,6 +46,7 @@ EXPERIMENTS = {
     "boids-variable": Experiment("boids_variable", "Flocks of boids that scatter and gather anew", 100, 3),
     "reality": Experiment("reality", "MIT Reality Mining", 5, 1, ("reality.npz", "reality.mat")),
     "nasdaq": Experiment("nasdaq", "NASDAQ stock prices of 2008", 5, 1, ("nasdaq2008.npz",)),
+    "choices": Experiment("choices", "What the paper leaves to choose: init and correction", 40, 2),
 }
 
 

@@ -260,7 +260,7 @@ class Report:
 
     def _lists(self) -> list[tuple[str, list[str]]]:
         """Return claims and remarks under their headings, if there are any."""
-        lists = [("What the paper claims", [str(c) for c in self.claims]), ("Remarks", list(self.remarks))]
+        lists = [("Claims", [str(c) for c in self.claims]), ("Remarks", list(self.remarks))]
         return [(heading, lines) for heading, lines in lists if lines]
 
     def _settings_line(self) -> str:
@@ -272,7 +272,7 @@ def index_page(reports: Sequence[Report], skipped: Sequence[str] = ()) -> str:
     lines = [
         "# The experiments of the paper",
         "",
-        "| experiment | claims of the paper that hold |",
+        "| experiment | claims that hold |",
         "|---|---|",
     ]
     for report in reports:
