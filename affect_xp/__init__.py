@@ -4,7 +4,7 @@ Clusters objects that are observed again and again, following real change and ig
 with `Affect` and `KMeans`.
 """
 
-from affect_xp import datasets, exceptions, plots
+from affect_xp import datasets, exceptions, io, plots
 from affect_xp.baselines import PCM, PCQ, RG, cross_validate_alpha, tune_alpha
 from affect_xp.clusterers import KMeans, Linkage, Spectral
 from affect_xp.dissimilarity import to_dissimilarity, to_similarity
@@ -17,6 +17,7 @@ from affect_xp.linkage import Dendrogram, linkage
 from affect_xp.matching import match_labels
 from affect_xp.metrics import adjusted_rand_index, rand_index, tracking_error
 from affect_xp.moments import BlockMoments, block_moments
+from affect_xp.persistence import load
 from affect_xp.proximity import Chunked, Dense, Factored, Proximity, Sparse, as_proximity
 from affect_xp.selection import calinski_harabasz, modularity, silhouette
 from affect_xp.spectral import SpectralResult, spectral
@@ -53,8 +54,10 @@ __all__ = [
     "exceptions",
     "forgetting_factor",
     "gaussian_mixture_proximity",
+    "io",
     "kmeans",
     "linkage",
+    "load",
     "match_labels",
     "modularity",
     "oracle_forgetting_factor",

@@ -17,6 +17,14 @@ class NotFittedError(AffectError, AttributeError):
     """A result was asked for before the first step."""
 
 
+class FileFormatError(AffectError, ValueError):
+    """A file does not hold a model, is damaged, or is of a newer version; the message says which."""
+
+
+class SaveError(AffectError, OSError):
+    """A model could not be written to a file; what was there before is still whole."""
+
+
 class AffectWarning(UserWarning):
     """Base of every warning of this library."""
 

@@ -1,0 +1,230 @@
+"""One file: a zip of arrays (.npy) and a header (JSON), written whole or not at all, verified before use.
+
+The last 64 bytes are the SHA-256 of all bytes before them, in hexadecimal, and belong to the comment of the
+zip. Nothing is compressed or pickled, so that no array can be larger than the file. Any tool that opens .npz
+files reads the arrays.
+"""
+
+import contextlib
+import functools
+import hashlib
+import json
+import math
+import os
+import re
+import zipfile
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+from numpy.lib import format as npy
+
+from affect_xp import _array
+from affect_xp._typing import Array
+from affect_xp.exceptions import AffectError, FileFormatError, InputError
+from affect_xp.persistence._replacement import replacing
+from affect_xp.persistence._values import Json
+
+HEADER = "header.json"
+MARK = b"affect_xp model, sha256 "
+DIGEST = hashlib.sha256().digest_size * 2  # in hexadecimal
+DTYPES = ("bool", "int8", "int16", "int32", "int64", "float32", "float64")
+NPY = npy.magic(1, 0)
+NPY_HEADER = re.compile(
+    rb"\{'descr': '(?P<dtype>[<|][bif][1248])', 'fortran_order': (?P<by_columns>True|False), "
+    rb"'shape': \((?P<shape>[0-9, ]*)\), \} *\n"
+)
+
+READ_BYTES = 2**20
+ZIP64_FROM = 2**31 - 2**20
+
+
+def write(path: str | os.PathLike[str], header: Json, arrays: Mapping[str, Array]) -> None:
+    """Write a header and arrays by name to a file that replaces what is at `path`, if all goes well."""
+    text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
+    with replacing(path) as file:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+            for name, x in arrays.items():
+                _write_array(archive, name, x)
+            archive.writestr(_member(HEADER), text)
+            archive.comment = MARK + b"0" * DIGEST
+        size = file.seek(-DIGEST, os.SEEK_END)
+        digest = _digest(file, size)
+        file.seek(size)
+        file.write(digest)
+
+
+def _write_array(archive: zipfile.ZipFile, name: str, x: Array) -> None:
+    """Write an array a block of rows at a time; one stored by columns keeps its order, and BLAS its sums."""
+    if _array.on_host(x) and not _array.is_lazy(x):
+        x = _array.to_host(x, reason="saving")[0]
+    by_columns = (
+        isinstance(x, np.ndarray) and x.ndim == 2 and not x.flags.c_contiguous and x.flags.f_contiguous
+    )
+    shape, dtype = tuple(x.shape), np.dtype(str(x.dtype).rpartition(".")[2]).newbyteorder("<")
+    if dtype.name not in DTYPES:
+        raise InputError(f"an array of dtype {dtype} cannot be saved; use one of {', '.join(DTYPES)}")
+    x = x.T if by_columns else x if x.ndim else x[None]
+    n_columns = math.prod(x.shape[1:])
+    large = x.shape[0] * n_columns * dtype.itemsize >= ZIP64_FROM
+    with archive.open(_member(f"{name}.npy"), "w", force_zip64=large) as file:
+        npy.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": by_columns, "shape": shape})
+        for rows in _array.row_blocks(x, n_columns=n_columns):
+            file.write(_array.to_host(x[rows, ...], reason="saving")[0].astype(dtype, copy=False).tobytes())
+
+
+def _member(name: str) -> zipfile.ZipInfo:
+    """Return a member that anybody may read, and that bears no date: equal models give equal files."""
+    member = zipfile.ZipInfo(name)
+    member.external_attr = 0o644 << 16
+    return member
+
+
+class Reader:
+    """A file that is open for reading; to be verified before anything else is asked of it.
+
+    Parameters
+    ----------
+    path : str or path
+    like : array
+        The library and device to which arrays go.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], like: Array) -> None:
+        self.path, self.like = os.fspath(path), like
+        self._arrays: dict[str, Array] = {}
+        try:
+            self._file = open(self.path, "rb")  # noqa: SIM115  (closed on exit)
+        except OSError as error:
+            raise InputError(
+                f"path={self.path!r} cannot be opened: {error.strerror}; check its name and who may read it"
+            ) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def verify(self) -> None:
+        """Raise unless the file is one of ours and as it was written."""
+        size = self._file.seek(0, os.SEEK_END) - DIGEST
+        self._file.seek(max(0, size - len(MARK)))
+        mark, digest = self._file.read(len(MARK)), self._file.read()
+        if mark != MARK:
+            raise FileFormatError(
+                f"{self.path} is not a model saved by affect_xp, or the end of it is missing; "
+                "give the file that save wrote, or a copy from before it was damaged"
+            )
+        if _digest(self._file, size) != digest:
+            raise FileFormatError(
+                f"{self.path} is damaged: its checksum is not that of its contents; use a copy from before, "
+                "or start again from the data"
+            )
+
+    @functools.cached_property
+    def _zip(self) -> zipfile.ZipFile:
+        return zipfile.ZipFile(self._file)
+
+    @functools.cached_property
+    def _members(self) -> dict[str, zipfile.ZipInfo]:
+        """The members by name, unless they claim more than the file can hold."""
+        members = {member.filename: member for member in self._zip.infolist()}
+        if len(members) < len(self._zip.infolist()):
+            raise ValueError("two members have the same name")
+        if any(m.compress_type != zipfile.ZIP_STORED for m in members.values()):
+            raise ValueError("a member is compressed")
+        if sum(m.file_size for m in members.values()) > os.fstat(self._file.fileno()).st_size:
+            raise ValueError("the members are larger than the file")
+        return members
+
+    @contextlib.contextmanager
+    def damage_explained(self) -> Iterator[None]:
+        """Turn whatever goes wrong in the block into one error: by what the damage hits, it may be any."""
+        try:
+            yield
+        except AffectError:
+            raise
+        except Exception as error:
+            raise FileFormatError(
+                f"{self.path} has a valid checksum, but its contents do not fit together "
+                f"({type(error).__name__}: {error}); save the model again"
+            ) from error
+
+    def header(self) -> Json:
+        """Return the header."""
+        return json.loads(self._zip.read(self._members[HEADER]))
+
+    def holds(self, name: str) -> bool:
+        """Tell whether there is an array of this name."""
+        return f"{name}.npy" in self._members
+
+    def array(self, name: str) -> Array:
+        """Return an array in the library asked for; the same one if it is asked for again."""
+        if name not in self._arrays:
+            self._arrays[name] = self.fresh_array(name, self.like)
+        return self._arrays[name]
+
+    def fresh_array(self, name: str, like: Array) -> Array:
+        """Return an array like another one, read a block of rows at a time."""
+        member = self._members[f"{name}.npy"]
+        with self._zip.open(member) as file:
+            shape, by_columns, dtype = _npy_header(file)
+            if math.prod(shape) * dtype.itemsize != member.file_size - file.tell():
+                raise ValueError(f"array {name} is not of the size it says")
+            x = _filled(file, shape[::-1] if by_columns else shape or (1,), dtype, like)
+        return x.T if by_columns else x if shape else x[0]
+
+    def check_in_place(self) -> None:
+        """Raise if the file at the path is no longer the one that was verified."""
+        here, verified = os.stat(self.path), os.fstat(self._file.fileno())
+        if (here.st_ino, here.st_mtime_ns, here.st_size) != (
+            verified.st_ino,
+            verified.st_mtime_ns,
+            verified.st_size,
+        ):
+            raise FileFormatError(f"{self.path} was replaced while it was read; load it again")
+
+
+def _digest(file: BinaryIO, size: int) -> bytes:
+    """Return the SHA-256 of the first `size` bytes, in hexadecimal."""
+    found = hashlib.sha256()
+    file.seek(0)
+    while size > 0 and (data := file.read(min(size, READ_BYTES))):
+        found.update(data)
+        size -= len(data)
+    return found.hexdigest().encode()
+
+
+def _npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Read shape, whether it is stored by columns, and dtype of an array, as NumPy writes them."""
+    start = file.read(len(NPY) + 2)
+    text = file.read(int.from_bytes(start[len(NPY) :], "little"))
+    found = NPY_HEADER.fullmatch(text)
+    if not start.startswith(NPY) or found is None:
+        raise ValueError("an array has a header other than those we write")
+    dtype, by_columns = np.dtype(found["dtype"].decode()), found["by_columns"] == b"True"
+    shape = tuple(int(size) for size in found["shape"].split(b",") if size.strip())
+    if dtype.name not in DTYPES or (by_columns and len(shape) != 2):
+        raise ValueError(f"an array of dtype {dtype} and shape {shape}")
+    return shape, by_columns, dtype
+
+
+def _filled(file: Any, shape: tuple[int, ...], dtype: np.dtype, like: Array) -> Array:
+    """Return an array like another one, filled from a file a block of rows at a time."""
+    xp, n_columns = _array.array_namespace(like), math.prod(shape[1:])
+    # A device without float64 gets what it has.
+    kind = _array.wide_dtype(like) if dtype.name == "float64" else getattr(xp, dtype.name)
+
+    def rows_of(rows: slice) -> Array:
+        n_rows = rows.stop - rows.start
+        data = np.frombuffer(file.read(n_rows * n_columns * dtype.itemsize), dtype)
+        block = data.reshape(n_rows, *shape[1:]).astype(dtype.newbyteorder("="), copy=False)
+        return _array.from_host(block, like, kind)
+
+    if _array.is_lazy(like):
+        return rows_of(slice(0, shape[0]))
+    x = xp.empty(shape, dtype=kind, device=_array.device_of(like))
+    for rows in _array.row_blocks(x, n_columns=n_columns):
+        x[rows, ...] = rows_of(rows)
+    return x

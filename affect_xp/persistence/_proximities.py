@@ -1,0 +1,248 @@
+"""Proximities and their products as JSON and arrays: what is sparse or factored stays so."""
+
+import itertools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from affect_xp import _array
+from affect_xp._typing import Array
+from affect_xp.exceptions import InputError, InputTypeError
+from affect_xp.persistence._archive import Reader
+from affect_xp.persistence._values import Json, decode, encode
+from affect_xp.proximity import Chunked, Dense, Factored, Product, Proximity, Sparse
+from affect_xp.proximity._columns import Factor, Scatter
+from affect_xp.proximity._plan import compute, mirrored, task, upper_nodes
+from affect_xp.proximity.factored import Projected
+from affect_xp.proximity.sparse import _csr_type
+
+
+class Arrays(dict[str, Array]):
+    """Arrays to be written, by name; one that is put twice is written once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._names: dict[int, str] = {}  # by id, which holds while the arrays are kept
+
+    def put(self, name: str, x: Array | None) -> str | None:
+        """Take an array and return the name it will have; None stays None."""
+        if x is None:
+            return None
+        known = self._names.setdefault(id(x), name)
+        self[known] = x
+        return known
+
+
+def pack_proximity(proximity: Proximity | None, arrays: Arrays) -> Json:
+    """Return what there is to know of a proximity but for its arrays, which are put with the others."""
+    if proximity is None:
+        return None
+    packer = _PACKERS.get(type(proximity))
+    if packer is None:
+        raise InputTypeError(
+            f"smoothed proximities of type {type(proximity).__name__} cannot be saved; those that can are "
+            f"{', '.join(kind.__name__ for kind in _PACKERS)}"
+        )
+    return {"kind": type(proximity).__name__, **packer(proximity, arrays)}
+
+
+def unpack_proximity(stored: Json, file: Reader, store: str | os.PathLike[str] | None) -> Proximity | None:
+    """Return the proximity that was packed; a chunked one goes to a store, if it came from one."""
+    if stored is None:
+        return None
+    if stored["kind"] == Chunked.__name__:
+        return _unpack_chunked(stored, file, store)
+    return _UNPACKERS[stored["kind"]](stored, file)
+
+
+def pack_product(product: Product | None, arrays: Arrays) -> Json:
+    """Return the name of the array of a product."""
+    if isinstance(product, Projected):
+        return arrays.put("product", product.t)
+    return None if product is None else arrays.put("product", product.rows(slice(0, product.proximity.n)))
+
+
+def unpack_product(stored: Json, smoothed: Proximity | None, file: Reader) -> Product | None:
+    """Return the product of the smoothed proximities that was packed."""
+    if stored is None or smoothed is None:
+        return None
+    array = file.array(stored)
+    n_rows = smoothed.rank if isinstance(smoothed, Factored) else smoothed.n
+    if array.ndim != 2 or array.shape[0] != n_rows:
+        raise ValueError("the product is not one of the smoothed proximities")
+    return Projected(smoothed, array) if isinstance(smoothed, Factored) else smoothed.stored_product(array)
+
+
+def _pack_dense(dense: Dense, arrays: Arrays) -> Json:
+    return {
+        "array": arrays.put("smoothed", dense.array),
+        "square_sum": encode(dense.square_sum, "square_sum"),
+    }
+
+
+def _unpack_dense(stored: Json, file: Reader) -> Dense:
+    array = file.array(stored["array"])
+    if array.ndim != 2 or array.shape[0] != array.shape[1]:
+        raise ValueError(f"smoothed proximities of shape {tuple(array.shape)}")
+    return Dense(array, square_sum=decode(stored["square_sum"]))
+
+
+def _pack_sparse(sparse: Sparse, arrays: Arrays) -> Json:
+    matrix = sparse.matrix
+    parts = {part: arrays.put(f"smoothed.{part}", getattr(matrix, part)) for part in _CSR}
+    return {"n": sparse.n, "prune": encode(sparse.prune, "prune"), **parts}
+
+
+_CSR = ("data", "indices", "indptr")
+
+
+def _unpack_sparse(stored: Json, file: Reader) -> Sparse:
+    host = [file.fresh_array(stored[part], np.empty(0)) for part in _CSR]
+    shape = (stored["n"], stored["n"])
+    matrix = scipy.sparse.csr_array(tuple(host), shape=shape)
+    matrix.check_format(full_check=True)  # a column beyond the last would be read from foreign memory
+    if not isinstance(file.like, np.ndarray):
+        try:
+            parts = tuple(file.array(stored[part]) for part in _CSR)
+            matrix = _csr_type(file.like)(parts, shape=shape)
+        except Exception as error:
+            raise InputError(
+                "the smoothed proximities are sparse, and only NumPy and CuPy have sparse matrices here; "
+                "load without xp=, or with xp=cupy"
+            ) from error
+    return Sparse(matrix, decode(stored["prune"]))
+
+
+def _pack_factored(factored: Factored, arrays: Arrays) -> Json:
+    # What was computed on demand is kept, too: another time it would be computed with other roundings.
+    known = vars(factored)
+    scatter = known.get("_scatter", factored.leading)
+    error = factored.error
+    return {
+        "factors": [
+            {
+                "x": arrays.put(f"smoothed.features.{i}", factor.x),
+                "mask": arrays.put(f"smoothed.mask.{i}", factor.mask),
+                "decay": encode(factor.decay, "decay"),
+            }
+            for i, factor in enumerate(factored.factors)
+        ],
+        "weights": arrays.put("smoothed.weights", factored.weights),
+        "max_rank": encode(factored.max_rank, "max_rank"),
+        "tolerance": encode(factored.tolerance, "tolerance"),
+        "error": {"array": arrays.put("smoothed.error", error)}
+        if _array.is_array(error)
+        else encode(error, "error"),
+        "scatter": scatter
+        and {
+            "centre": arrays.put("smoothed.scatter.centre", scatter.centre),
+            "sums": arrays.put("smoothed.scatter.sums", scatter.sums),
+            "is_whole": "_scatter" in known,
+        },
+        "diagonal": arrays.put("smoothed.diagonal", known.get("_diagonal", factored.known_diagonal)),
+    }
+
+
+def _unpack_factored(stored: Json, file: Reader) -> Factored:
+    def array(name: str | None, *shape: int) -> Array:
+        if name is None:
+            return None
+        x = file.array(name)
+        if tuple(x.shape) != shape:
+            raise ValueError(f"{name} is of shape {tuple(x.shape)}, not {shape}")
+        return x
+
+    features = [file.array(part["x"]) for part in stored["factors"]]
+    n, q = features[0].shape[0], sum(x.shape[1] for x in features)
+    factors = tuple(
+        Factor(array(part["x"], n, x.shape[1]), array(part["mask"], n), decode(part["decay"]))
+        for part, x in zip(stored["factors"], features, strict=True)
+    )
+    error, scatter = stored["error"], None
+    if stored["scatter"] is not None:
+        centre = file.array(stored["scatter"]["centre"])
+        scatter = Scatter(centre, array(stored["scatter"]["sums"], *centre.shape, *centre.shape))
+    factored = Factored(
+        factors,
+        array(stored["weights"], q),
+        decode(stored["max_rank"]),
+        decode(stored["tolerance"]),
+        array(error["array"]) if _is_array(error) else decode(error),
+        scatter,
+        array(stored["diagonal"], n),
+    )
+    if scatter is not None and stored["scatter"]["is_whole"]:
+        vars(factored)["_scatter"] = scatter
+    return factored
+
+
+def _is_array(stored: Json) -> bool:
+    return isinstance(stored, dict) and "array" in stored
+
+
+def _pack_chunked(chunked: Chunked, arrays: Arrays) -> Json:
+    sizes = [int(size) for size in chunked.array.chunks[0]]
+    for i, j in _upper(sizes):
+        arrays.put(_chunk_name(i, j), chunked.array.blocks[i, j])  # brought here when it is written
+    return {"sizes": sizes, "dtype": str(chunked.array.dtype), "in_store": chunked.store is not None}
+
+
+def _unpack_chunked(stored: Json, file: Reader, store: str | os.PathLike[str] | None) -> Chunked:
+    """Read the chunks one by one, each where it is to be: no more of them are in memory than must be."""
+    if stored["in_store"] and store is None:
+        raise InputError(
+            "the smoothed proximities are chunks that were kept in a store; pass store=, a scratch folder "
+            "with room for as much as the file holds"
+        )
+    sizes, xp = tuple(stored["sizes"]), _array.array_namespace(file.like)
+    if min(sizes) < 1 or not all(file.holds(_chunk_name(i, j)) for i, j in _upper(sizes)):
+        raise ValueError(f"chunks of the sizes {sizes}")
+    like = xp.empty((0, 0), dtype=getattr(xp, stored["dtype"]), device=_array.device_of(file.like))
+    nodes = {
+        (i, j): task(_read_chunk, file.path, _chunk_name(i, j), (sizes[i], sizes[j]), like)
+        for i, j in _upper(sizes)
+    }
+    chunked = Chunked(mirrored(nodes, sizes, like), store).copy()
+    if store is None:  # a cluster may still be reading
+        compute([task(_is_there, node) for node in upper_nodes(chunked.array).values()])
+    file.check_in_place()
+    return chunked
+
+
+def _upper(sizes: Any) -> itertools.combinations_with_replacement:
+    """Return the places of chunks on and right of the diagonal."""
+    return itertools.combinations_with_replacement(range(len(sizes)), 2)
+
+
+def _chunk_name(i: int, j: int) -> str:
+    return f"smoothed.chunk.{i}.{j}"
+
+
+def _read_chunk(path: str, name: str, shape: tuple[int, int], like: Array) -> Array:
+    """Return a chunk; workers read the file themselves, which was verified before."""
+    with Reader(path, like) as file, file.damage_explained():
+        chunk = file.array(name)
+        if tuple(chunk.shape) != shape or chunk.dtype != like.dtype:
+            raise ValueError(f"{name} is of shape {tuple(chunk.shape)}, not {shape}")
+        return chunk
+
+
+def _is_there(chunk: Array) -> bool:
+    return True
+
+
+_PACKERS: dict[type, Callable[[Any, Arrays], Json]] = {
+    Dense: _pack_dense,
+    Factored: _pack_factored,
+    Sparse: _pack_sparse,
+    Chunked: _pack_chunked,
+}
+
+_UNPACKERS: dict[str, Callable[[Json, Reader], Proximity]] = {
+    Dense.__name__: _unpack_dense,
+    Factored.__name__: _unpack_factored,
+    Sparse.__name__: _unpack_sparse,
+}

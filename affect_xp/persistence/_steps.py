@@ -1,0 +1,193 @@
+"""What a model remembers of its steps, as JSON and arrays: objects, clusters, history."""
+
+import dataclasses
+import itertools
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from affect_xp import _array
+from affect_xp.events import Clusters, Dormant, Event
+from affect_xp.exceptions import InputError
+from affect_xp.history import History, Record
+from affect_xp.objects import Ids
+from affect_xp.persistence._archive import Reader
+from affect_xp.persistence._proximities import Arrays
+from affect_xp.persistence._values import Json, decode, encode
+
+
+class Names:
+    """A table of all ids, each once, and where the ids of steps and clusters stand in it."""
+
+    def __init__(self) -> None:
+        self._places: dict[Hashable, int] = {}
+        self._names: list[Json] = []
+        self._parts: list[np.ndarray] = []
+        self._length = 0
+        self._last: tuple[Ids | None, np.ndarray, Json] = (None, np.empty(0), None)
+
+    def add(self, ids: Ids) -> Json:
+        """Return ids as a range or as a slice of the list of places; ids as last time get the same slice."""
+        if isinstance(ids, range):
+            return encode(ids, "ids")
+        last, last_places, stored = self._last
+        if ids is last:
+            return stored
+        places = np.fromiter(map(self._place, ids), np.int64, len(ids))
+        if last is None or not np.array_equal(places, last_places):
+            stored = self._append(places)
+        self._last = (ids, places, stored)
+        return stored
+
+    def add_members(self, members: Iterable[Hashable]) -> Json:
+        """Return ids in no order as a slice of the list of places."""
+        return self._append(np.sort(np.array([self._place(name) for name in members], dtype=np.int64)))
+
+    def _append(self, places: np.ndarray) -> Json:
+        self._parts.append(places)
+        self._length += len(places)
+        return [self._length - len(places), self._length]
+
+    def _place(self, name: Any) -> int:
+        # 1, 1.0 and True are equal, but not the same: all but integers and strings go by their encoding.
+        key = name if type(name) in (int, str) else (_id_text(name),)
+        place = self._places.setdefault(key, len(self._names))
+        if place == len(self._names):
+            self._names.append(encode(name, "id"))
+        return place
+
+    def pack(self, arrays: Arrays) -> Json:
+        """Return the table; places go to an array."""
+        places = np.concatenate([np.empty(0, dtype=np.int64), *self._parts])
+        return {"names": self._names, "places": arrays.put("places", _narrow(places))}
+
+
+class KnownNames:
+    """The table as it is read."""
+
+    def __init__(self, stored: Json, file: Reader) -> None:
+        self._names = decode(stored["names"])
+        self._places = file.fresh_array(stored["places"], np.empty(0))
+        if len(self._places) and not 0 <= self._places.min() <= self._places.max() < len(self._names):
+            raise ValueError("places beyond the table of ids")
+        self._found: dict[tuple[int, int], tuple[Hashable, ...]] = {}
+        self._length = 0
+
+    def ids(self, stored: Json) -> Ids:
+        """Return the ids of a step."""
+        return decode(stored) if isinstance(stored, dict) else self.listed(stored)
+
+    def listed(self, stored: Json) -> tuple[Hashable, ...]:
+        """Return the ids of a slice; all slices together are as long as the list of places at most."""
+        start, stop = stored
+        if (start, stop) not in self._found:
+            self._length += stop - start
+            if not 0 <= start <= stop <= len(self._places) or self._length > len(self._places):
+                raise ValueError(f"no ids at {start} to {stop}")
+            names = tuple(self._names[i] for i in self._places[start:stop].tolist())
+            self._found[start, stop] = names
+        return self._found[start, stop]
+
+
+def _id_text(name: Any) -> str:
+    """Return an id as text; ids that are equal, but not of the same class, have different ones."""
+    if name != name:
+        raise InputError(f"id {name!r} is not equal to itself: it would not be found again; give it a name")
+    return repr(encode(name, "id"))
+
+
+def pack_clusters(clusters: Clusters, names: Names) -> Json:
+    """Return the clusters of a step."""
+    return {
+        "names": clusters.names.tolist(),
+        "sizes": clusters.sizes.tolist(),
+        "fresh": clusters.fresh,
+        "t": clusters.t,
+        "dormant": [[d.name, d.last_seen, names.add_members(d.members)] for d in clusters.dormant],
+    }
+
+
+def unpack_clusters(stored: Json, names: KnownNames) -> Clusters:
+    """Return the clusters of a step."""
+    clusters = Clusters(
+        np.array(stored["names"], dtype=np.int64),
+        np.array(stored["sizes"], dtype=np.int64),
+        fresh=stored["fresh"],
+        t=stored["t"],
+        dormant=tuple(
+            Dormant(name, last_seen, frozenset(names.listed(members)))
+            for name, last_seen, members in stored["dormant"]
+        ),
+    )
+    if clusters.names.ndim != 1 or clusters.names.shape != clusters.sizes.shape:
+        raise ValueError("as many names of clusters as sizes are needed")
+    return clusters
+
+
+def pack_history(history: History, names: Names, arrays: Arrays) -> Json:
+    """Return all steps; their labels go to one array."""
+    if labels := history.labels:
+        joined = _array.array_namespace(*labels).concat(labels)  # one transfer for all of them
+        arrays.put("labels", _narrow(_array.to_host(joined, reason="saving labels")[0]))
+    return [_pack_record(record, names) for record in history]
+
+
+def _pack_record(record: Record, names: Names) -> Json:
+    scores = record.scores
+    return {
+        "time": encode(record.time, "time"),
+        "n": record.n,
+        "k": record.k,
+        "alpha": encode(record.alpha, "alpha"),
+        "alphas": [encode(alpha, "alpha") for alpha in record.alphas],
+        "ids": names.add(record.ids),
+        "events": [[getattr(event, name) for name in _EVENT] for event in record.events],
+        "scores": None if scores is None else [[k, encode(score, "score")] for k, score in scores.items()],
+        "n_iter": record.n_iter,
+    }
+
+
+def unpack_history(stored: Json, names: KnownNames, file: Reader) -> History:
+    """Return all steps, their labels in the library asked for."""
+    ends = np.cumsum([0, *(record["n"] for record in stored)])
+    labels = file.fresh_array("labels", np.empty(0)).astype(np.int64) if stored else np.empty(0)
+    if len(labels) != ends[-1] or np.any(np.diff(ends) < 1):
+        raise ValueError("as many labels as objects are needed")
+    parts = [labels[start:stop] for start, stop in itertools.pairwise(ends)]
+    records = (_unpack_record(r, c, names, file) for r, c in zip(stored, parts, strict=True))
+    return History(tuple(records))
+
+
+def _unpack_record(stored: Json, labels: np.ndarray, names: KnownNames, file: Reader) -> Record:
+    ids = names.ids(stored["ids"])
+    if len(ids) != stored["n"]:
+        raise ValueError(f"{len(ids)} ids of {stored['n']} objects")
+    scores = stored["scores"]
+    return Record(
+        time=decode(stored["time"]),
+        n=stored["n"],
+        k=stored["k"],
+        alpha=decode(stored["alpha"]),
+        alphas=tuple(decode(stored["alphas"])),
+        labels=_array.from_host(labels, file.like, _array.array_namespace(file.like).int64),
+        ids=ids,
+        events=tuple(_unpack_event(event) for event in stored["events"]),
+        scores=None if scores is None else {k: decode(score) for k, score in scores},
+        n_iter=stored["n_iter"],
+    )
+
+
+_EVENT = tuple(field.name for field in dataclasses.fields(Event))
+
+
+def _unpack_event(stored: Sequence[Json]) -> Event:
+    fields = dict(zip(_EVENT, stored, strict=True))
+    return Event(**{**fields, "before": tuple(fields["before"]), "after": tuple(fields["after"])})
+
+
+def _narrow(values: np.ndarray) -> np.ndarray:
+    """Return integers in the smallest dtype that holds them."""
+    low, high = int(values.min(initial=0)), int(values.max(initial=0))
+    sizes = (np.int8, np.int16, np.int32, np.int64)
+    return values.astype(next(d for d in sizes if np.iinfo(d).min <= low and high <= np.iinfo(d).max))

@@ -1,0 +1,114 @@
+"""Values as JSON that keep their type: what is read equals what was written, and is of the same class.
+
+What JSON has stands for itself; anything else is an object with one key, its tag. Classes are looked up in
+tables here and never by a name that stands in a file.
+"""
+
+import datetime
+import math
+import zoneinfo
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from affect_xp.exceptions import InputError
+
+Json = Any  # what the json module reads and writes
+
+# Integers up to here are the same in every reader of JSON.
+EXACT = 2**53
+
+NUMPY_KINDS = "biufMm"  # booleans, numbers, datetime64 and timedelta64
+
+
+def encode(value: Any, what: str) -> Json:
+    """Return a value as JSON; `what` is what messages call it."""
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, np.generic):
+        return _encode_numpy(value, what)
+    encoder = _ENCODERS.get(type(value))
+    if encoder is None:
+        raise _unsavable(value, what)
+    return encoder(value, what)
+
+
+def decode(stored: Json) -> Any:
+    """Return the value that was encoded; raises an error of any kind where nothing was."""
+    if isinstance(stored, list):
+        return [decode(item) for item in stored]
+    if not isinstance(stored, dict):
+        return stored
+    ((tag, content),) = stored.items()
+    return _DECODERS[tag](content)
+
+
+def _unsavable(value: Any, what: str) -> InputError:
+    return InputError(
+        f"{what} {value!r} is of type {type(value).__name__}, which a file cannot hold; use numbers, "
+        "strings, dates of the datetime module, or tuples of these (a pandas Timestamp has to_pydatetime)"
+    )
+
+
+def _encode_int(value: int, what: str) -> Json:
+    return value if abs(value) < EXACT else {"int": hex(value)}
+
+
+def _encode_float(value: float, what: str) -> Json:
+    return value if math.isfinite(value) else {"float": str(value)}
+
+
+def _encode_datetime(value: datetime.datetime, what: str) -> Json:
+    zone = value.tzinfo
+    if zone is None or type(zone) is datetime.timezone:
+        return {"datetime": [value.isoformat(), None, value.fold]}
+    if not isinstance(zone, zoneinfo.ZoneInfo) or zone.key is None:
+        raise _unsavable(value, what)
+    return {"datetime": [value.replace(tzinfo=None).isoformat(), zone.key, value.fold]}
+
+
+def _decode_datetime(content: Json) -> datetime.datetime:
+    text, zone, fold = content
+    value = datetime.datetime.fromisoformat(text).replace(fold=fold)
+    return value if zone is None else value.replace(tzinfo=zoneinfo.ZoneInfo(zone))
+
+
+def _encode_numpy(value: np.generic, what: str) -> Json:
+    if type(value) is np.str_:
+        return {"numpy.str": str(value)}
+    dtype = value.dtype.newbyteorder("<")
+    if dtype.kind not in NUMPY_KINDS or dtype.itemsize > 8:
+        raise _unsavable(value, what)
+    return {"numpy": [dtype.str, np.asarray(value, dtype).tobytes().hex()]}
+
+
+def _decode_numpy(content: Json) -> np.generic:
+    dtype = np.dtype(content[0])
+    if dtype.kind not in NUMPY_KINDS or dtype.itemsize > 8:
+        raise ValueError(f"{dtype} is not the dtype of a number")
+    return np.frombuffer(bytes.fromhex(content[1]), dtype).astype(dtype.newbyteorder("="))[()][0]
+
+
+_PLAIN = (type(None), bool, str)
+
+_ENCODERS: dict[type, Callable[[Any, str], Json]] = {
+    int: _encode_int,
+    float: _encode_float,
+    list: lambda value, what: [encode(item, what) for item in value],
+    tuple: lambda value, what: {"tuple": [encode(item, what) for item in value]},
+    range: lambda value, what: {"range": [value.start, value.stop, value.step]},
+    datetime.date: lambda value, what: {"date": value.isoformat()},
+    datetime.datetime: _encode_datetime,
+}
+
+_DECODERS: dict[str, Callable[[Json], Any]] = {
+    "int": lambda content: int(content, 16),
+    "float": float,
+    "tuple": lambda content: tuple(decode(item) for item in content),
+    "range": lambda content: range(*content),
+    "date": datetime.date.fromisoformat,
+    "datetime": _decode_datetime,
+    "numpy": _decode_numpy,
+    "numpy.str": np.str_,
+}
