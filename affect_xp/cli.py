@@ -9,6 +9,7 @@ from pathlib import Path
 
 import affect_xp
 from affect_xp import demo
+from affect_xp.commands import doctor, run
 from affect_xp.exceptions import AffectError
 from affect_xp.experiments import EXPERIMENTS, Options, Report, index_page, reproduce
 
@@ -21,12 +22,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=affect_xp.__version__)
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_demo(commands)
+    run.add(commands)
     _add_reproduce(commands)
+    doctor.add(commands)
     parsed = parser.parse_args(arguments)
     try:
         return parsed.run(parsed)
     except (AffectError, OSError) as error:
         print(f"affect-xp: {error}", file=sys.stderr)
+        return 1
+    except MemoryError as error:
+        print(f"affect-xp: out of memory ({error}); `affect-xp doctor` tells how much fits", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("affect-xp: interrupted", file=sys.stderr)

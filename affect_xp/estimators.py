@@ -2,6 +2,7 @@
 
 import abc
 import itertools
+import os
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Self, final
 
@@ -16,6 +17,7 @@ from affect_xp.exceptions import AffectError, InputError, InputTypeError, NotFit
 from affect_xp.external import as_clusterer
 from affect_xp.forgetting import check_correction
 from affect_xp.history import History, Record
+from affect_xp.io import Snapshot, Steps
 from affect_xp.kernels import KERNELS, Block, features_to_proximity
 from affect_xp.objects import Ids, as_ids
 from affect_xp.proximity import Factored, Proximity, as_proximity, is_sparse
@@ -58,7 +60,8 @@ class Evolving(abc.ABC):
         ----------
         W : (n, n) array or Proximity
             The proximities observed at this step. An array is checked first, a Proximity is trusted.
-            Unless `proximity` is "precomputed", an (n, p) array of features instead.
+            Unless `proximity` is "precomputed", an (n, p) array of features instead. Or a DataFrame, whose
+            index holds the ids.
         ids : sequence of n hashables, optional
             Which objects they are, in any order. By default the same as in the step before.
         time : hashable, optional
@@ -66,6 +69,7 @@ class Evolving(abc.ABC):
         """
         self._check_parameters()
         before = self._state
+        W, ids = _of_frame(W, ids, square=self.proximity == "precomputed")
         W = self._observed(W)
         names = as_ids(ids, W.n, None if before is None else before.ids)
         self._check_same_library(W)
@@ -86,7 +90,7 @@ class Evolving(abc.ABC):
 
         Parameters
         ----------
-        sequence : iterable of (n, n) arrays or Proximities, or one (T, n, n) array
+        sequence : iterable of (n, n) arrays or Proximities, one (T, n, n) array, or what `read_steps` returns
             The proximities of each step; a generator is read one step at a time.
         ids : iterable with the ids of each step, or ids that hold for all steps, optional
         times : iterable of hashables, optional
@@ -95,6 +99,11 @@ class Evolving(abc.ABC):
             Called after each step, for instance to show progress.
         """
         self._check_parameters()
+        if isinstance(sequence, Steps) and sequence.kind == "features" and self.proximity == "precomputed":
+            raise InputError(
+                f"{sequence!r} hold features, but the model takes proximities; give it "
+                "proximity='dot', 'rbf', 'cosine' or 'euclidean'"
+            )
         saved = dict(self.__dict__)
         self.reset()
         try:
@@ -116,6 +125,12 @@ class Evolving(abc.ABC):
     ) -> Array:
         """Fit a sequence and return the labels of its last step."""
         return self.fit(sequence, ids).labels_
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to a file in one stroke; see `affect_xp.persistence.save`."""
+        from affect_xp.persistence import save  # from above: it knows every estimator
+
+        save(self, path)
 
     def reset(self) -> Self:
         """Forget all steps."""
@@ -436,6 +451,19 @@ class Static(Evolving):
         return None
 
 
+def _of_frame(given: Any, ids: IdsOrNone, *, square: bool) -> tuple[Any, IdsOrNone]:
+    """Return the values of a DataFrame, and its index for ids where none are given."""
+    if _array.is_array(given) or not hasattr(given, "to_numpy"):
+        return given, ids
+    index, columns = list(getattr(given, "index", ())), list(given.columns)
+    if square and index and columns not in (index, list(range(len(columns)))):
+        raise InputError(
+            "W is a DataFrame whose index and columns differ; give proximities the same names on both "
+            "sides, as in W.loc[names, names]"
+        )
+    return given.to_numpy(), (index or None) if ids is None else ids
+
+
 def _steps(sequence: Iterable[Any]) -> Iterator[Any]:
     """Return an iterator over the steps of a sequence or of a (T, n, n) array."""
     single = isinstance(sequence, Proximity) or is_sparse(sequence)
@@ -457,6 +485,9 @@ def _zip_steps(
     """Yield (W, ids, time) of each step; ids and times must be as many as the steps."""
     ids_of, times_of = _ids_by_step(ids), None if times is None else iter(times)
     for t, W in enumerate(steps):
+        if isinstance(W, Snapshot):  # which brings its own
+            yield W.values, W.ids, W.time
+            continue
         try:
             yield W, next(ids_of), None if times_of is None else next(times_of)
         except StopIteration:
