@@ -112,8 +112,7 @@ def test_text_and_markdown_of_a_report():
     text = report.text()
     assert text.startswith("A small one\n===========\nSettings: runs 2, sizes (40, 200).\n\nRand\n")
     assert text.endswith(
-        "Claims\n  - holds: one is more than zero\n  - FAILS: zero is more than one\n\n"
-        "Remarks\n  - A remark."
+        "Claims\n  - holds: one is more than zero\n  - FAILS: zero is more than one\n\nRemarks\n  - A remark."
     )
     markdown = report.markdown()
     assert "![A line.](small-line.png)" in markdown and "- FAILS: zero is more than one" in markdown
