@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterable
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+import scipy  # which imports its parts when they are first used
 
 from affect_xp import _array
 from affect_xp._typing import Array
@@ -71,7 +71,7 @@ def match_clusters(table: np.ndarray, names: np.ndarray, fresh: int) -> np.ndarr
         The first name that was never given.
     """
     matched = np.full(table.shape[1], -1, dtype=np.int64)
-    rows, columns = linear_sum_assignment(table, maximize=True)
+    rows, columns = scipy.optimize.linear_sum_assignment(table, maximize=True)
     common = table[rows, columns] > 0
     matched[columns[common]] = names[rows[common]]
     new = matched < 0

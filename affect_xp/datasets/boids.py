@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
-from scipy.spatial.distance import cdist
+import scipy  # which imports its parts when they are first used
 
 from affect_xp._random import as_generator
 from affect_xp._typing import Seed
@@ -175,7 +175,7 @@ class _Rules:
 
     def _push(self, x: np.ndarray, labels: np.ndarray, near: float) -> np.ndarray:
         """Return the sum of the differences to the boids closer than `near`, (n, 3)."""
-        close = cdist(x, x, "sqeuclidean") < near**2  # (n, n)
+        close = scipy.spatial.distance.cdist(x, x, "sqeuclidean") < near**2  # (n, n)
         if self.separation == "flock":
             close &= labels[:, None] == labels[None, :]
         # Σⱼ cᵢⱼ (xᵢ − xⱼ)
