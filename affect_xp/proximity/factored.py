@@ -18,6 +18,7 @@ from affect_xp.proximity._base import Proximity
 from affect_xp.proximity._check import checked_dtype
 from affect_xp.proximity._columns import (
     Factor,
+    Factors,
     Scatter,
     copied,
     expand,
@@ -35,6 +36,8 @@ from affect_xp.proximity.product import Product, column_sums
 
 # Columns whose weight has fallen below this share of the one they came with are rounding.
 TOLERANCE = 1e-17
+# Up to this size the columns of all steps are copied side by side: they stay in a large cache.
+HOST_JOINED_BYTES = 8 * 2**20
 
 
 @final
@@ -140,12 +143,12 @@ class Factored(Proximity):
 
     def matmul(self, v: Array, rows: Array | None = None) -> Array:
         """Return W·V = U (s ∘ UᵀV), (n, r); with `rows`, W[:, rows]·v."""
-        t = self.weights[:, None] * project(self.factors, v, rows)
+        t = self.weights[:, None] * project(self.joined, v, rows)
         return array_namespace(v).astype(self._times(t), v.dtype, copy=False)
 
     def product(self, z: Array) -> "Projected":
         """Return W·Z, known through UᵀZ: no n×k array is kept."""
-        return Projected(self, project(self.factors, z))
+        return Projected(self, project(self.joined, z))
 
     def carried(self, product: Product) -> "Projected | None":
         """Return the product of this blend with the same membership, unless columns were dropped."""
@@ -158,7 +161,15 @@ class Factored(Proximity):
 
     def _times(self, t: Array) -> Array:
         """Return U·T, (n, r)."""
-        return expand(self.factors, lambda u, columns: u @ t[columns, :], t.shape[1])
+        return expand(self.joined, lambda u, columns: u @ t[columns, :], t.shape[1])
+
+    @functools.cached_property
+    def joined(self) -> Factors:
+        """The same columns in one factor where U is small: one product is faster than many."""
+        budget = HOST_JOINED_BYTES if _array.on_host(self.like) else _array.DEVICE_BLOCK_BYTES
+        if len(self.factors) == 1 or 8 * self.n * self.rank > budget or _array.is_lazy(self.like):
+            return self.factors
+        return (Factor(rows_of(self.factors, slice(0, self.n))),)
 
     def block_moments(self, partition: Partition) -> tuple[Array, Array]:
         """Return the mean of each block and the sum of squares about it, both (k, k).
@@ -169,13 +180,13 @@ class Factored(Proximity):
 
             w̄ = ⟨ū_c, ū_d⟩,   Σ(w − w̄)² = m_c ū_cᵀC_d ū_c + m_d ū_dᵀC_c ū_d + ⟨C_c, C_d⟩
         """
-        return self._block_moments(partition, project(self.factors, partition.membership))
+        return self._block_moments(partition, project(self.joined, partition.membership))
 
     def _block_moments(self, partition: Partition, t: Array) -> tuple[Array, Array]:
         """Return the same, given T = UᵀZ."""
         s, m, centroids = self.weights, partition.sizes, _centroids(partition, t)
         xp, (k, q) = array_namespace(s), centroids.shape
-        c = scatters(self.factors, partition, centroids)  # (k, q, q)
+        c = scatters(self.joined, partition, centroids)  # (k, q, q)
         weighted = s * centroids
         cross = xp.sum((weighted @ c) * weighted, axis=2).T  # ū_cᵀC_d ū_c, (k, k)
         flat = xp.reshape(c, (k, q * q))
@@ -209,7 +220,7 @@ class Factored(Proximity):
 
         The host waits once to learn how many objects are unlabelled, if the partition does not say.
         """
-        return self._square_distance(partition, means, project(self.factors, partition.membership))
+        return self._square_distance(partition, means, project(self.joined, partition.membership))
 
     def _square_distance(self, partition: Partition, means: Array, t: Array) -> Array:
         """Return the same, given T = UᵀZ."""
@@ -413,7 +424,7 @@ class Projected(Product):
     def _weighted(self) -> list[tuple[Factor, Array]]:
         """Each factor, and its rows of s ∘ T."""
         t = self.proximity.weights[:, None] * self.t
-        return [(factor, t[columns, :]) for factor, columns in numbered(self.proximity.factors)]
+        return [(factor, t[columns, :]) for factor, columns in numbered(self.proximity.joined)]
 
     def rows(self, which: slice | Array) -> Array:
         """Return some rows of WZ."""
@@ -425,7 +436,7 @@ class Projected(Product):
 
     def moved(self, v: Array, rows: Array) -> "Projected":
         """Return W·(Z + V)."""
-        return Projected(self.proximity, self.t + project(self.proximity.factors, v, rows))
+        return Projected(self.proximity, self.t + project(self.proximity.joined, v, rows))
 
     def columns(self, index: Array) -> "Projected":
         """Return some columns of WZ."""
