@@ -55,9 +55,10 @@ def demo(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Run the benchmarks."""
+    """Run the benchmarks; `-- REV` compares the working tree with a revision, `-- OLD NEW` two of them."""
     session.install("-e", ".", *group("bench"))
-    session.run("python", "-m", "bench", *session.posargs)
+    compares = bool(session.posargs) and not session.posargs[0].startswith("-")
+    session.run("python", "-m", "bench.compare" if compares else "bench", *session.posargs)
 
 
 @nox.session

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import affect_xp
 from affect_xp import demo
-from affect_xp.commands import doctor, run
+from affect_xp.commands import bench, doctor, run
 from affect_xp.exceptions import AffectError
 from affect_xp.experiments import EXPERIMENTS, Options, Report, index_page, reproduce
 
@@ -24,6 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _add_demo(commands)
     run.add(commands)
     _add_reproduce(commands)
+    bench.add(commands)
     doctor.add(commands)
     parsed = parser.parse_args(arguments)
     try:

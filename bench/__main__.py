@@ -1,94 +1,76 @@
-"""Run the benchmarks and print one table."""
+"""Run the benchmarks: one table, and a folder with results.json, results.md and pictures.
+
+Each figure is a ratio of two things that took turns in the same run; of several rounds the shortest times
+count. Peak memory is that of NumPy's arrays (tracemalloc), on a GPU that of CuPy's pool, in a run apart.
+"""
 
 import argparse
-import time
-import tracemalloc
-from collections.abc import Callable
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 
-import numpy as np
-from threadpoolctl import threadpool_limits
+from affect_xp.exceptions import AffectError
 
-import affect_xp as ax
-from affect_xp.forgetting import estimate
-from affect_xp.partition import Partition
+from ._device import DEVICES
+from ._suite import Setting, run
+from .workloads import WORKLOADS
 
-
-def best_of(actions: list[Callable[[], object]], repeats: int) -> list[float]:
-    """Return the shortest time of each action, taking turns."""
-    times = np.full((repeats, len(actions)), np.inf)
-    for r in range(repeats):
-        for i, action in enumerate(actions):
-            start = time.perf_counter()
-            action()
-            times[r, i] = time.perf_counter() - start
-    return times.min(axis=0).tolist()
+OUT = Path("affect-xp-bench")
 
 
-def peak_memory(action: Callable[[], object]) -> int:
-    """Return the largest number of bytes held at once beyond those held before."""
-    tracemalloc.start()
+def main(arguments: Sequence[str] | None = None, prog: str = "python -m bench") -> int:
+    """Run and return the exit code: 0 done, 1 something failed, 2 wrong arguments."""
+    parser = argparse.ArgumentParser(
+        prog=prog, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_options(parser)
+    parser.add_argument("--device", choices=DEVICES, default="cpu", help="cuda: CuPy arrays on a GPU")
+    parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help=f"(default: {OUT})")
+    options = parser.parse_args(arguments)
+    if importlib.util.find_spec("threadpoolctl") is None:
+        parser.error("threads are fixed by threadpoolctl: pip install threadpoolctl")
     try:
-        before, _ = tracemalloc.get_traced_memory()
-        action()
-        return tracemalloc.get_traced_memory()[1] - before
-    finally:
-        tracemalloc.stop()
+        setting = setting_of(options, options.device)
+    except AffectError as error:
+        parser.error(str(error))
+    if setting.size != "full":
+        print(f"{setting.size}: smaller than what the goals are set for", file=sys.stderr)
+    chosen = [workload for workload in WORKLOADS if not options.only or workload.name in options.only]
+    results = run(chosen, setting, label="bench")
+    print(results.text())
+    can_draw = importlib.util.find_spec("matplotlib") is not None
+    paths = results.write(options.out, draw=can_draw)
+    print(f"\nwritten: {', '.join(map(str, paths))}")
+    if not can_draw:
+        print("for the pictures: pip install 'affect_xp[plot]'")
+    return int(any(why.startswith("FAILED") for why in results.problems.values()))
 
 
-def drifting(n: int, n_steps: int, k: int, seed: int = 0) -> list[np.ndarray]:
-    """Return dot products of samples around centres that move a little."""
-    rng = np.random.default_rng(seed)
-    centres, labels = 3 * rng.normal(size=(k, 15)), rng.integers(0, k, n)
-    steps = []
-    for _ in range(n_steps):
-        centres = centres + 0.1 * rng.normal(size=centres.shape)
-        x = centres[labels] + rng.normal(size=(n, 15))
-        steps.append(x @ x.T)
-    return steps
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that `compare` has too."""
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_const", const="quick", dest="size", help="two minutes")
+    size.add_argument(
+        "--tiny", action="store_const", const="tiny", dest="size", help="shows that it runs, not how fast"
+    )
+    parser.set_defaults(size="full")
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=[workload.name for workload in WORKLOADS],
+        metavar="NAME",
+        help=f"one workload (may be repeated): {', '.join(workload.name for workload in WORKLOADS)}",
+    )
+    parser.add_argument("--threads", type=int, default=2, help="of compiled libraries (default: 2)")
 
 
-def alpha(n: int, k: int = 12) -> list[tuple[str, str, float]]:
-    """Compare the estimate of α with reading both matrices once."""
-    w, past = drifting(n, 2, k)
-    labels = Partition(np.arange(n) % k, k)
-
-    def run() -> object:
-        return estimate(ax.Dense(w), ax.Dense(past), labels, labels)
-
-    ours, read = best_of([run, lambda: (w.sum(), past.sum())], repeats=5)
-    name = f"α, dense, n = {n}, k = {k}"
-    return [
-        (f"{name}: time", "reading W and Ψ̂ once", ours / read),
-        (f"{name}: extra memory", "the size of W", peak_memory(run) / w.nbytes),
-    ]
-
-
-def steps(n: int, k: int = 12) -> list[tuple[str, str, float]]:
-    """Compare AFFECT k-means with static k-means on the same matrices."""
-    matrices = [ax.Dense(w) for w in drifting(n, 6, k)]
-    models = [
-        ax.Static(ax.KMeans(k), random_state=0),
-        ax.Affect(ax.KMeans(k), n_iter=1, random_state=0),
-        ax.Affect(ax.KMeans(k), n_iter=3, random_state=0),
-    ]
-    times = best_of([lambda model=model: model.fit(matrices) for model in models], repeats=3)
-    return [
-        (f"AFFECT k-means, {i} iterations, n = {n}, k = {k}", "static k-means", t / times[0])
-        for i, t in zip((1, 3), times[1:], strict=True)
-    ]
-
-
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="smaller sizes")
-    quick = parser.parse_args().quick
-    with threadpool_limits(2):
-        rows = [*alpha(2_000 if quick else 8_000), *steps(500 if quick else 2_000)]
-    width = max(len(name) for name, _, _ in rows)
-    for name, against, ratio in rows:
-        print(f"{name:{width}}  {ratio:8.3f} × {against}")
+def setting_of(options: argparse.Namespace, device: str = "cpu") -> Setting:
+    """Return the setting that the options ask for."""
+    data = os.environ.get("AFFECT_XP_DATA")
+    return Setting(options.size, DEVICES[device](), options.threads, Path(data) if data else None)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,8 +1,8 @@
 """AFFECT k-means on dot products of a million objects, against scikit-learn's KMeans on the same features.
 
-    python bench/factored_million.py                 # 1,000,000 objects, 15 features, 10 steps, 12 clusters
-    python bench/factored_million.py --n 100000      # a tenth of that
-    python bench/factored_million.py --churn 0.01    # with 1 % of the objects replaced at each step
+    python -m bench.factored_million                 # 1,000,000 objects, 15 features, 10 steps, 12 clusters
+    python -m bench.factored_million --n 100000      # a tenth of that
+    python -m bench.factored_million --churn 0.01    # with 1 % of the objects replaced at each step
 
 Each step is timed right after scikit-learn's KMeans (one start) on the features of that step, so that both
 meet the same machine. Both stop by a tolerance of 1e-4: scikit-learn's on the shift of the centroids, ours on
@@ -11,11 +11,8 @@ start, relative to the features of all steps so far, which the smoothed proximit
 """
 
 import argparse
-import resource
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 from sklearn.cluster import KMeans
@@ -23,8 +20,7 @@ from sklearn.cluster import KMeans
 import affect_xp as ax
 from affect_xp.proximity.factored import Factored
 
-# A thread that looks at the resident size this often sees every array that matters.
-WATCH_SECONDS = 0.005
+from ._measure import resident, watched
 
 
 def steps(
@@ -39,30 +35,6 @@ def steps(
         n_new = int(churn * n)
         ids = np.concatenate([ids[n_new:], n * (t + 1) + np.arange(n_new)])
         labels = np.concatenate([labels[n_new:], rng.integers(0, k, n_new)])
-
-
-def resident() -> int:
-    """Return the bytes this process has in memory."""
-    with open("/proc/self/statm") as statm:
-        return int(statm.read().split()[1]) * resource.getpagesize()
-
-
-def watched(function: Callable[[], object]) -> tuple[float, int]:
-    """Call a function; return its seconds and the highest resident size meanwhile."""
-    highest, done = [resident()], threading.Event()
-
-    def watch() -> None:
-        while not done.wait(WATCH_SECONDS):
-            highest[0] = max(highest[0], resident())
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    start = time.perf_counter()
-    function()
-    seconds = time.perf_counter() - start
-    done.set()
-    watcher.join()
-    return seconds, max(highest[0], resident())
 
 
 def main() -> None:

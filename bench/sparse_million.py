@@ -1,8 +1,8 @@
 """AFFECT on a graph of a million nodes: the time of α against one product W·Z, and the memory of a run.
 
-    python bench/sparse_million.py                            # 1,000,000 nodes, 10,000,000 edges, 5 snapshots
-    python bench/sparse_million.py --n 100000 --edges 1000000   # a tenth of that
-    python bench/sparse_million.py --kept 0.8 --churn 0.01    # most edges stay; 1 % of the nodes are replaced
+    python -m bench.sparse_million                            # 1,000,000 nodes, 10,000,000 edges, 5 snapshots
+    python -m bench.sparse_million --n 100000 --edges 1000000   # a tenth of that
+    python -m bench.sparse_million --kept 0.8 --churn 0.01    # most edges stay; 1 % of the nodes are replaced
 
 By default no edge outlives its snapshot: the worst case for memory, as the smoothed proximities come to
 store the edges of all snapshots. α and the product are timed in turns, so that both meet the same machine,
@@ -12,7 +12,7 @@ held by the caller, above that before they were made, relative to the bytes of t
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import scipy.sparse
@@ -20,7 +20,9 @@ import scipy.sparse
 import affect_xp as ax
 from affect_xp.forgetting import estimate
 from affect_xp.partition import Partition
-from affect_xp.proximity.sparse import Sparse, checked_sparse
+from affect_xp.proximity.sparse import Sparse
+
+from ._measure import forget_the_highest, memory, seconds_of
 
 WITHIN = 0.7  # the share of edges within a community
 
@@ -50,32 +52,16 @@ def n_bytes(matrix: scipy.sparse.csr_array) -> int:
     return matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes
 
 
-def memory(field: str) -> int:
-    """Return a field of /proc/self/status in bytes: VmRSS is the resident size, VmHWM the highest so far."""
-    with open("/proc/self/status") as status:
-        return next(1024 * int(line.split()[1]) for line in status if line.startswith(field))
-
-
-def forget_the_highest() -> None:
-    """Let VmHWM start anew from the present resident size."""
-    with open("/proc/self/clear_refs", "w") as clear:
-        clear.write("5")
-
-
-def seconds(function: Callable[[], object]) -> float:
-    """Return how long a call takes."""
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
-
-
 def compare_times(now: Sparse, past: Sparse, options: argparse.Namespace) -> None:
     """Print the time of α in units of one product W·Z."""
     labels = np.arange(options.n) % options.k
     z = Partition(labels, options.k).membership
     # A new partition each time: its sizes and membership are part of the price of α.
     alone = [
-        (seconds(lambda: now.matmul(z)), seconds(lambda: alpha_of(now, past, Partition(labels, options.k))))
+        (
+            seconds_of(lambda: now.matmul(z)),
+            seconds_of(lambda: alpha_of(now, past, Partition(labels, options.k))),
+        )
         for _ in range(options.repeats)
     ]
     product, alpha = np.min(alone, axis=0)
@@ -118,7 +104,7 @@ def main() -> None:
     for t, matrix in enumerate(held):
         start = time.perf_counter()
         first = t * int(options.churn * options.n)
-        model.partial_fit(Sparse(checked_sparse(matrix, "W")), range(first, first + options.n))
+        model.partial_fit(ax.as_proximity(matrix), range(first, first + options.n))
         taken, highest = time.perf_counter() - start, memory("VmHWM") - before
         print(
             f"step {t}: {taken:5.1f} s, α = {model.alpha_:.3f}, "

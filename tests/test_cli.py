@@ -147,3 +147,11 @@ def test_help_lists_the_experiments(capsys):
         main(["reproduce", "--help"])
     printed = capsys.readouterr().out
     assert all(name in printed and experiment.title in printed for name, experiment in EXPERIMENTS.items())
+
+
+def test_bench_hands_its_options_on(capsys):
+    pytest.importorskip("threadpoolctl")
+    with pytest.raises(SystemExit) as stopped:
+        main(["bench", "--help"])
+    assert stopped.value.code == 0
+    assert "usage: affect-xp bench" in capsys.readouterr().out

@@ -1,0 +1,182 @@
+"""What a workload is, and how workloads are run."""
+
+import dataclasses
+import importlib.util
+import os
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+import affect_xp
+from affect_xp._progress import progress
+
+from ._device import Cuda, Host
+from ._measure import Action, Effort, take_turns
+from ._report import Results, Row
+
+Choice = TypeVar("Choice")
+
+EFFORTS = {"tiny": Effort(1, 0.0), "quick": Effort(2, 5.0), "full": Effort(3, 60.0)}
+LIBRARIES = ("numpy", "scipy", "scikit-learn", "fastcluster", "cupy-cuda12x", "cupy-cuda13x")
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """How large, where, and with what data."""
+
+    size: str = "quick"
+    device: Host | Cuda = dataclasses.field(default_factory=Host)
+    threads: int = 2
+    data: Path | None = None  # the folder of nasdaq2008.npz
+
+    def pick(self, *, full: Choice, quick: Choice, tiny: Choice) -> Choice:
+        """Return what fits the size of the run."""
+        return {"full": full, "quick": quick, "tiny": tiny}[self.size]
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """Seconds and bytes of each piece, by action."""
+
+    seconds: Mapping[str, np.ndarray]
+    peaks: Mapping[str, np.ndarray]
+    rounds: int = 1
+
+    def total(self, name: str) -> float:
+        """Return the seconds of all pieces of an action."""
+        return float(self.seconds[name].sum())
+
+    def ratio(self, ours: str, peer: str) -> float:
+        """Return the time of one action in units of that of another."""
+        return self.total(ours) / self.total(peer)
+
+    def last(self, name: str) -> float:
+        """Return the seconds of the last piece of an action."""
+        return float(self.seconds[name][-1])
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything in types that JSON knows."""
+        return {
+            "rounds": self.rounds,
+            "seconds": {name: values.tolist() for name, values in self.seconds.items()},
+            "peak bytes": {name: values.tolist() for name, values in self.peaks.items()},
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A workload made ready: its data stand in memory, and nothing has been timed.
+
+    Attributes
+    ----------
+    ours, peers : actions by name
+        What uses affect_xp, and what it is measured against.
+    rows : function
+        Returns the figures, given what was measured.
+    watched : names of actions
+        Those whose memory is measured, in a run apart.
+    """
+
+    ours: Mapping[str, Action]
+    peers: Mapping[str, Action]
+    rows: Callable[[Measured], Iterable[Row]]
+    watched: Sequence[str] = ()
+
+    def measure(self, setting: Setting) -> Measured:
+        """Let all actions take turns."""
+        actions = {**self.ours, **self.peers}
+        with limited_threads(setting.threads):
+            seconds, rounds = take_turns(actions, EFFORTS[setting.size], setting.device.timer)
+            peaks = {name: setting.device.peaks(actions[name]) for name in self.watched}
+        return Measured(seconds, peaks, rounds)
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """Something to measure.
+
+    Attributes
+    ----------
+    name : str
+        For --only.
+    prepare : function
+        Makes the case.
+    needs : names of modules
+        Without which it is left out.
+    devices : names of devices
+    """
+
+    name: str
+    prepare: Callable[[Setting], Case]
+    needs: Sequence[str] = ()
+    devices: Sequence[str] = ("cpu", "cuda")
+
+    def obstacle(self, setting: Setting) -> str | None:
+        """Return why it cannot be run, or None."""
+        missing = [name for name in self.needs if importlib.util.find_spec(name) is None]
+        if missing:
+            return f"left out, needs {', '.join(missing)}"
+        if setting.device.name not in self.devices:
+            return f"left out, only for --device {' or '.join(self.devices)}"
+        return None
+
+
+def limited_threads(threads: int) -> Any:
+    """Return a context in which compiled libraries use so many threads: those that are loaded by now."""
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(threads)
+
+
+def run(workloads: Sequence[Workload], setting: Setting, *, label: str | None = None) -> Results:
+    """Run workloads one after the other; one that fails does not stop the others."""
+    rows, problems, details = {}, {}, {}
+    environment = described(setting)
+    for workload in progress(workloads, len(workloads), label):
+        obstacle = workload.obstacle(setting)
+        if obstacle is not None:
+            problems[workload.name] = obstacle
+            continue
+        try:
+            start = time.perf_counter()
+            case = workload.prepare(setting)
+            measured = case.measure(setting)
+            rows[workload.name] = list(case.rows(measured))
+            spent = round(time.perf_counter() - start, 1)
+            details[workload.name] = measured.as_json() | {"seconds spent": spent}
+        except Exception as error:
+            problems[workload.name] = f"FAILED, {type(error).__name__}: {error}"
+    return Results(rows, problems, details, environment | {"load after": load()})
+
+
+def described(setting: Setting) -> dict[str, Any]:
+    """Return what a reader must know to compare two runs."""
+    return {
+        "date": time.strftime("%Y-%m-%d %H:%M"),
+        "size": setting.size,
+        "device": setting.device.described(),
+        "processors": os.cpu_count(),
+        "threads": setting.threads,
+        "load before": load(),
+        "python": platform.python_version(),
+        "affect_xp": affect_xp.__version__,
+        **dict(_versions()),
+    }
+
+
+def load() -> float | None:
+    """Return how many processes wanted a processor in the last minute, where that is known."""
+    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    for name in LIBRARIES:
+        try:
+            yield name, version(name)
+        except PackageNotFoundError:
+            continue

@@ -1,0 +1,12 @@
+"""All workloads, in the order of the table."""
+
+from . import dense, factored, imports, linkage, spectral, step_on_device
+
+WORKLOADS = (
+    *dense.WORKLOADS,
+    *factored.WORKLOADS,
+    *spectral.WORKLOADS,
+    *linkage.WORKLOADS,
+    *imports.WORKLOADS,
+    *step_on_device.WORKLOADS,
+)

@@ -1,0 +1,48 @@
+"""How long `import affect_xp` takes, in fresh processes."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import affect_xp as ax
+
+from .._measure import Action
+from .._report import Goal, Row
+from .._suite import Case, Measured, Setting, Workload
+
+IMPORT = Goal(must=1.3)
+TIMED = "import time; start = time.perf_counter(); {}; print(time.perf_counter() - start)"
+
+
+def imports(setting: Setting) -> Case:
+    """The package, against the parts of NumPy and SciPy that it cannot do without."""
+
+    def rows(measured: Measured) -> Iterator[Row]:
+        yield Row("import affect_xp", "import numpy, scipy.sparse", measured.ratio("ours", "theirs"), IMPORT)
+
+    return Case({"ours": importing("affect_xp")}, {"theirs": importing("numpy, scipy.sparse")}, rows)
+
+
+def importing(modules: str) -> Action:
+    """Return an action that imports modules in a new process, which tells the seconds."""
+    root = str(Path(ax.__file__).parents[1])
+    paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+
+    def action() -> Iterator[float]:
+        told = subprocess.run(
+            [sys.executable, "-c", TIMED.format(f"import {modules}")],
+            env=os.environ | {"PYTHONPATH": paths},
+            cwd=tempfile.gettempdir(),  # not where a folder may be taken for a module
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        yield float(told.stdout)
+
+    return action
+
+
+WORKLOADS = (Workload("import", imports),)
