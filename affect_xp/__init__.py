@@ -5,7 +5,9 @@ with `Affect` and `KMeans`.
 """
 
 from affect_xp import datasets, exceptions, io, plots
+from affect_xp._version import __version__ as __version__
 from affect_xp.baselines import PCM, PCQ, RG, cross_validate_alpha, tune_alpha
+from affect_xp.changes import change_points
 from affect_xp.clusterers import KMeans, Linkage, Spectral
 from affect_xp.dissimilarity import to_dissimilarity, to_similarity
 from affect_xp.estimators import Affect, Static
@@ -19,10 +21,9 @@ from affect_xp.metrics import adjusted_rand_index, rand_index, tracking_error
 from affect_xp.moments import BlockMoments, block_moments
 from affect_xp.persistence import load
 from affect_xp.proximity import Chunked, Dense, Factored, Proximity, Sparse, as_proximity
+from affect_xp.report import write_report
 from affect_xp.selection import calinski_harabasz, modularity, silhouette
 from affect_xp.spectral import SpectralResult, spectral
-
-__version__ = "0.1.0"
 
 __all__ = [
     "PCM",
@@ -49,6 +50,7 @@ __all__ = [
     "as_proximity",
     "block_moments",
     "calinski_harabasz",
+    "change_points",
     "cross_validate_alpha",
     "datasets",
     "exceptions",
@@ -69,4 +71,5 @@ __all__ = [
     "to_similarity",
     "tracking_error",
     "tune_alpha",
+    "write_report",
 ]

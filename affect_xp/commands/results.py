@@ -1,15 +1,15 @@
 """What `affect-xp run` leaves in a folder: labels, forgetting factors, events, and a summary."""
 
 import csv
-import datetime
 import json
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from affect_xp import _array
 from affect_xp.exceptions import InputError
 from affect_xp.history import History
+from affect_xp.plots.times import time_format
 
 FORMATS = ("csv", "parquet")
 SUMMARY = "summary.json"
@@ -72,25 +72,6 @@ def event_rows(history: History) -> Rows:
                 before, after = (" ".join(map(str, names)) for names in (event.before, event.after))
                 numbers = (event.n_common, event.size_before, event.size_after)
                 yield shown(record.time), event.kind, before, after, *numbers, str(event)
-
-
-def time_format(times: Iterable[Hashable]) -> Callable[[Hashable], str]:
-    """Return how to write times, in one way for all: dates where all are midnights, else ISO 8601.
-
-    Examples
-    --------
-    >>> time_format([datetime.datetime(2024, 1, 1)])(datetime.datetime(2024, 1, 1))
-    '2024-01-01'
-    """
-    moments = [time for time in times if isinstance(time, datetime.datetime)]
-    by_day = all(moment.time() == datetime.time.min for moment in moments)
-
-    def shown(time: Hashable) -> str:
-        if isinstance(time, datetime.datetime):
-            return time.date().isoformat() if by_day else time.isoformat()
-        return str(time)
-
-    return shown
 
 
 def _counts(history: History) -> dict[str, Any]:

@@ -14,13 +14,16 @@ from typing import Any
 
 from affect_xp.clusterers import KMeans, Linkage, Spectral
 from affect_xp.commands.libraries import BACKENDS, Backend, open_backend
-from affect_xp.commands.results import FORMATS, SUMMARY, check_parquet, time_format, write_results
+from affect_xp.commands.results import FORMATS, SUMMARY, check_parquet, write_results
 from affect_xp.commands.terminal import StepProgress, StopBetweenSteps, plain_warnings
 from affect_xp.estimators import Affect
 from affect_xp.exceptions import AffectError, InputError
 from affect_xp.io import Snapshot, Steps, read_steps
 from affect_xp.kernels import KERNELS
+from affect_xp.plots.times import time_format
+from affect_xp.report import write_report
 
+REPORT = "report.html"
 METHODS: dict[str, Any] = {"kmeans": KMeans, "spectral": Spectral, "linkage": Linkage}
 USUAL_METHOD = {"features": "kmeans", "edges": "spectral", "proximities": "spectral"}
 USUAL_PROXIMITY = {"kmeans": "dot", "spectral": "rbf", "linkage": "euclidean"}
@@ -49,7 +52,8 @@ as .csv, .tsv, .txt (also .gz) or .parquet; or matrices over time as .npy, .npz 
 The names of the columns tell which it is, or --kind does.
 
 DIR gets labels.csv (time, id, cluster), alpha.csv (how far each step trusts the past), events.csv
-(what happened to the clusters), summary.json, and model.affect, from which --resume goes on."""
+(what happened to the clusters), report.html to look at all of it in a browser, summary.json, and
+model.affect, from which --resume goes on."""
 
 EXAMPLES = """\
 examples:
@@ -353,7 +357,7 @@ class _Run:
         save(self.model, self.state)
 
     def _keep(self, finished: bool, started: float) -> dict[str, Any]:
-        """Write the results, save the model, and return the summary. A report would be written here too."""
+        """Write the results and the report, save the model, and return the summary."""
         summary: dict[str, Any] = {
             "input": str(self.parsed.input),
             "finished": finished,
@@ -361,10 +365,11 @@ class _Run:
             "backend": self.backend.name,
             "device": None if self.backend.device is None else str(self.backend.device),
             "model": repr(self.model),
-            "files": {"state": str(self.state)},
+            "files": {"state": str(self.state), "report": REPORT},
         }
         summary = write_results(self.model.history_, self.parsed.out, summary, self.parsed.format)
         self._save()
+        write_report(self.model, self.parsed.out / REPORT, title=Path(self.parsed.input).name)
         return summary
 
 

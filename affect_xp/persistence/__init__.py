@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-import affect_xp
 from affect_xp import _array
 from affect_xp._array import array_namespace
 from affect_xp._typing import Array, Namespace
+from affect_xp._version import __version__
 from affect_xp.affect import State
 from affect_xp.baselines import PCM, PCQ, RG
 from affect_xp.clusterers import KMeans, Linkage, Spectral
@@ -96,7 +96,7 @@ def save(model: Evolving, path: str | os.PathLike[str]) -> None:
     header = {
         "format": FORMAT,
         "version": VERSION,
-        "affect_xp": affect_xp.__version__,
+        "affect_xp": __version__,
         "model": type(model).__name__,
         "parameters": _pack_parameters(model, arrays),
         "seed": encode(model._seed, "seed"),
@@ -178,7 +178,7 @@ def _check_version(header: Json, file: Reader) -> None:
     if header["version"] > VERSION:
         raise FileFormatError(
             f"{file.path} was written by affect_xp {header['affect_xp']} in version {header['version']} of "
-            f"the format, and {affect_xp.__version__} reads up to {VERSION}; install a newer affect_xp"
+            f"the format, and {__version__} reads up to {VERSION}; install a newer affect_xp"
         )
 
 

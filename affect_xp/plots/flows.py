@@ -1,0 +1,137 @@
+"""The flow of objects between clusters, their places one above the other, and their colours.
+
+All of it works on the labels of a history on the host; nothing here draws.
+"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from affect_xp import _array
+from affect_xp.history import History, Record
+from affect_xp.objects import align
+
+# Ten colours that colour-blind readers can tell apart on white and on black: those of Okabe & Ito without
+# black, and three of Tol's. More clusters than that at once share colours, so pictures also name them.
+CLUSTER_COLOURS = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"),
+    *("#F0E442", "#AA4466", "#999933", "#8C8C8C"),
+)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Flow:
+    """Clusters over time and what they have in common from step to step.
+
+    Attributes
+    ----------
+    sizes : list of dicts
+        At each step, the number of objects of each cluster.
+    links : list of dicts
+        At each step, the number of objects that came from cluster c to cluster d, by (c, d); those that are
+        new, have left, or are in no cluster are in none. Empty at the first step.
+    order : list of int
+        All names, in an order in which a new cluster stands beside the one it came from.
+    colours : dict
+        The place in `CLUSTER_COLOURS` of each name: the same at all steps, and different for clusters
+        that are there together, as long as there are colours.
+    """
+
+    sizes: list[dict[int, int]]
+    links: list[dict[tuple[int, int], int]]
+    order: list[int]
+    colours: dict[int, int]
+
+    def stacked(self, t: int, gap: float = 0.0) -> dict[int, tuple[float, float]]:
+        """Return where each cluster of step t begins and ends, if they are stacked in their order."""
+        place, y = {}, 0.0
+        for name in self.order:
+            if name in self.sizes[t]:
+                place[name] = (y, y + self.sizes[t][name])
+                y += self.sizes[t][name] + gap
+        return place
+
+
+def host_labels(record: Record) -> np.ndarray:
+    """Return the labels of a step as a NumPy array, (n,)."""
+    return _array.to_host(record.labels, reason="labels for a picture")[0]
+
+
+def flow(history: History) -> Flow:
+    """Count how many objects went from which cluster to which, from step to step.
+
+    Examples
+    --------
+    >>> import affect_xp as ax
+    >>> from affect_xp.plots import flow
+    >>> steps = ax.datasets.colliding_gaussians(n_samples=16, n_steps=3, rng=0)
+    >>> model = ax.Affect(ax.KMeans(2), random_state=0).fit(step.W for step in steps)
+    >>> found = flow(model.history_)
+    >>> sorted(found.sizes[0]), found.order
+    ([0, 1], [0, 1])
+    """
+    sizes: list[dict[int, int]] = []
+    links: list[dict[tuple[int, int], int]] = []
+    before: tuple[Sequence[Hashable], np.ndarray] | None = None
+    for record in history:
+        labels = host_labels(record)
+        sizes.append(_counted(labels))
+        links.append({} if before is None else _links(*before, record.ids, labels))
+        before = record.ids, labels
+    return Flow(sizes, links, _order(sizes, links), _colours(sizes))
+
+
+def _counted(labels: np.ndarray) -> dict[int, int]:
+    names, counts = np.unique(labels[labels >= 0], return_counts=True)
+    return dict(zip(names.tolist(), counts.tolist(), strict=True))
+
+
+def _links(
+    ids_before: Sequence[Hashable], before: np.ndarray, ids: Sequence[Hashable], now: np.ndarray
+) -> dict[tuple[int, int], int]:
+    """Return the number of objects for each pair of a cluster before and one now."""
+    alignment = align(ids, ids_before, now)  # type: ignore[arg-type]
+    if not alignment.unchanged:
+        here, there = alignment.common()
+        before, now = before[there], now[here]
+    both = (before >= 0) & (now >= 0)
+    span = int(now.max(initial=0)) + 1
+    codes, counts = np.unique(before[both].astype(np.int64) * span + now[both], return_counts=True)
+    sources, targets = np.divmod(codes, span)
+    return dict(zip(zip(sources.tolist(), targets.tolist(), strict=True), counts.tolist(), strict=True))
+
+
+def _order(sizes: list[dict[int, int]], links: list[dict[tuple[int, int], int]]) -> list[int]:
+    """Return the names such that each stands after the one most of its first objects came from."""
+    order: list[int] = []
+    placed: set[int] = set()
+    for present, coming in zip(sizes, links, strict=True):
+        for name in [name for name in present if name not in placed]:
+            sources = {c: count for (c, d), count in coming.items() if d == name}
+            place = order.index(max(sources, key=sources.__getitem__)) + 1 if sources else len(order)
+            order.insert(place, name)
+            placed.add(name)
+    return order
+
+
+def _colours(sizes: list[dict[int, int]]) -> dict[int, int]:
+    """Give each name, as it appears, the colour least used by those beside it, of its own as far as may be.
+
+    Beside it are the names that were there the step before, where ribbons come from, or are still to come
+    back.
+    """
+    n = len(CLUSTER_COLOURS)
+    last = {name: t for t, present in enumerate(sizes) for name in present}
+    colours: dict[int, int] = {}
+    around: set[int] = set()
+    for t, present in enumerate(sizes):
+        around = {name for name in around if last[name] >= t - 1}
+        used = Counter(colours[name] for name in around)
+        for name in [name for name in present if name not in colours]:
+            ahead = [(name + i) % n for i in range(n)]
+            colours[name] = min(ahead, key=used.__getitem__)
+            used[colours[name]] += 1
+            around.add(name)
+    return colours

@@ -1,0 +1,167 @@
+"""Pictures of one step: proximities, a dendrogram, eigenvalues, and the scores of numbers of clusters."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from affect_xp import _array
+from affect_xp._typing import Array
+from affect_xp.exceptions import InputError
+from affect_xp.linkage import Dendrogram
+from affect_xp.plots._style import axes_or_new, plain
+from affect_xp.plots.flows import CLUSTER_COLOURS
+from affect_xp.proximity import Proximity, as_proximity
+
+MAX_DRAWN = 1000  # objects: a picture has no more pixels
+
+
+def plot_proximity(W: Array | Proximity, labels: Array, *, ax: Any = None, title: str = "") -> Any:
+    """Draw proximities with the objects of a cluster side by side, and lines between clusters.
+
+    Of more than 1000 objects, that many are chosen evenly.
+
+    Examples
+    --------
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> import affect_xp as ax
+    >>> step = next(ax.datasets.colliding_gaussians(rng=0))
+    >>> ax.plots.plot_proximity(step.W, step.labels, title="at first").get_title()
+    'at first'
+    """
+    proximity = as_proximity(W)
+    assigned = _array.to_host(_array.as_array(labels), reason="labels for a picture")[0]
+    if assigned.shape != (proximity.n,):
+        raise InputError(
+            f"labels has shape {assigned.shape}, but W has {proximity.n} objects; give one for each"
+        )
+    order = np.argsort(assigned, kind="stable")
+    if len(order) > MAX_DRAWN:
+        order = order[np.arange(MAX_DRAWN) * len(order) // MAX_DRAWN]
+    ax = axes_or_new(ax, (4, 3.4))
+    image = ax.imshow(_entries(proximity, order), cmap="viridis", interpolation="nearest")
+    ax.figure.colorbar(image, ax=ax, shrink=0.8)
+    for border in np.flatnonzero(np.diff(assigned[order])) + 0.5:
+        ax.axhline(border, color="white", linewidth=0.8)
+        ax.axvline(border, color="white", linewidth=0.8)
+    ax.set(title=title, xticks=[], yticks=[], xlabel="objects, by cluster")
+    return ax
+
+
+def plot_smoothing(W: Array | Proximity, smoothed: Array | Proximity, labels: Array) -> Any:
+    """Draw proximities by cluster as observed and as smoothed with the past, in one scale; return both Axes.
+
+    Examples
+    --------
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> import affect_xp as ax
+    >>> steps = list(ax.datasets.colliding_gaussians(rng=0))
+    >>> model = ax.Affect(ax.KMeans(2), random_state=0).fit(step.W for step in steps)
+    >>> panels = ax.plots.plot_smoothing(steps[-1].W, model.smoothed_, model.labels_)
+    >>> [panel.get_title() for panel in panels]
+    ['observed W', 'smoothed Ψ']
+    """
+    figure = axes_or_new(None, (8, 3.4)).figure
+    figure.clear()
+    panels = figure.subplots(1, 2)
+    plot_proximity(W, labels, ax=panels[0], title="observed W")
+    plot_proximity(smoothed, labels, ax=panels[1], title="smoothed Ψ")
+    images = [panel.images[0] for panel in panels]
+    low, high = zip(*(image.get_clim() for image in images), strict=True)
+    for image in images:
+        image.set_clim(min(low), max(high))
+    return panels
+
+
+def _entries(proximity: Proximity, order: np.ndarray) -> np.ndarray:
+    """Return the proximities of few objects, in this order, as a NumPy array."""
+    index = _array.from_host(order, proximity.like)
+    few = proximity.take(index)
+    xp = _array.array_namespace(few.like)
+    unit = xp.eye(few.n, dtype=_array.wide_dtype(few.like), device=_array.device_of(few.like))
+    return _array.to_host(few.matmul(unit), reason="proximities for a picture")[0]
+
+
+def plot_dendrogram(
+    tree: Dendrogram, *, n_clusters: int | None = None, ax: Any = None, max_leaves: int = 60
+) -> Any:
+    """Draw the merges of a linkage as a tree; with `n_clusters`, the height at which it is cut.
+
+    Of more than `max_leaves` objects the last merges alone are drawn: leaves are clusters then, with their
+    sizes in brackets.
+
+    Examples
+    --------
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> import numpy as np, affect_xp as ax
+    >>> x = np.array([0.0, 1.0, 5.0, 7.0])
+    >>> tree = ax.linkage(np.abs(x[:, None] - x), method="complete")
+    >>> ax.plots.plot_dendrogram(tree, n_clusters=2).get_ylabel()
+    'height (complete linkage)'
+    """
+    from scipy.cluster import hierarchy
+
+    ax = axes_or_new(ax)
+    if tree.n > 1:
+        hierarchy.dendrogram(
+            tree.merges,
+            ax=ax,
+            p=max_leaves,
+            truncate_mode="lastp" if tree.n > max_leaves else None,
+            color_threshold=0,
+            above_threshold_color=CLUSTER_COLOURS[0],
+        )
+    if n_clusters is not None and 1 < n_clusters <= tree.n:
+        heights = np.concatenate([[0.0], tree.heights])
+        cut = (heights[tree.n - n_clusters] + heights[tree.n - n_clusters + 1]) / 2
+        ax.axhline(cut, color="#D55E00", linestyle="--", linewidth=1, label=f"{n_clusters} clusters")
+        ax.legend(frameon=False)
+    ax.set(ylabel=f"height ({tree.method} linkage)", xlabel="objects")
+    return plain(ax)
+
+
+def plot_eigenvalues(values: Array, *, n_clusters: int | None = None, ax: Any = None) -> Any:
+    """Draw eigenvalues by rank; with `n_clusters`, a line between those used and the others.
+
+    Examples
+    --------
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> import affect_xp as ax
+    >>> step = next(ax.datasets.colliding_gaussians(rng=0))
+    >>> found = ax.spectral(ax.as_proximity(step.W), 3, objective="average_association", rng=0)
+    >>> ax.plots.plot_eigenvalues(found.values, n_clusters=2).get_ylabel()
+    'eigenvalue'
+    """
+    drawn = _array.to_host(_array.as_array(values), reason="eigenvalues for a picture")[0]
+    ax = axes_or_new(ax)
+    ax.plot(range(1, len(drawn) + 1), drawn, "o-", color=CLUSTER_COLOURS[0])
+    if n_clusters is not None:
+        ax.axvline(
+            n_clusters + 0.5, color="#D55E00", linestyle="--", linewidth=1, label=f"{n_clusters} clusters"
+        )
+        ax.legend(frameon=False)
+    ax.set(xlabel="rank", ylabel="eigenvalue")
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    return plain(ax)
+
+
+def plot_scores_by_k(scores: Mapping[int, float], *, chosen: int | None = None, ax: Any = None) -> Any:
+    """Draw the score of each number of clusters tried, such as `history_[t].scores`; `chosen` is circled.
+
+    Examples
+    --------
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> from affect_xp.plots import plot_scores_by_k
+    >>> plot_scores_by_k({2: 0.4, 3: 0.7, 4: 0.5}, chosen=3).get_xlabel()
+    'number of clusters k'
+    """
+    if not scores:
+        raise InputError("scores is empty: the number of clusters was given, not chosen by a rule")
+    ax = axes_or_new(ax)
+    tried = sorted(scores)
+    ax.plot(tried, [scores[k] for k in tried], "o-", color=CLUSTER_COLOURS[0])
+    if chosen is not None:
+        ax.plot([chosen], [scores[chosen]], "o", markersize=14, markerfacecolor="none", color="#D55E00")
+    ax.set(xlabel="number of clusters k", ylabel="score")
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    return plain(ax)

@@ -1,0 +1,199 @@
+"""Pictures of a whole run: α, scores, the flow of clusters, and who was in which."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from affect_xp.history import History
+from affect_xp.plots._style import axes_or_new, label_steps, plain
+from affect_xp.plots.flows import CLUSTER_COLOURS, Flow, flow
+from affect_xp.plots.memberships import ABSENT, memberships
+from affect_xp.plots.times import time_format
+
+BAR = 0.09  # half the width of a cluster in the flow, in steps
+GAP = 0.03  # between clusters, as a share of the largest step
+
+# How the flow marks events, at the clusters they happened to.
+MARKS = {"split": "<", "merge": ">", "birth": "*", "return": "P", "death": "X"}
+
+
+def plot_alpha(
+    history: History, *, ax: Any = None, label: str | None = None, changes: Sequence[int] = ()
+) -> Any:
+    """Draw the forgetting factor over time; the first step has none.
+
+    `changes` are steps to be marked, such as those of `affect_xp.changes.change_points`.
+
+    Examples
+    --------
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> import affect_xp as ax
+    >>> steps = ax.datasets.colliding_gaussians(rng=0)
+    >>> model = ax.Affect(ax.KMeans(2), random_state=0).fit(step.W for step in steps)
+    >>> from affect_xp.changes import change_points
+    >>> axes = ax.plots.plot_alpha(model.history_, changes=change_points(model.history_.alpha))
+    >>> axes.get_ylabel()
+    'forgetting factor α'
+    """
+    ax = axes_or_new(ax)
+    ax.plot(history.times[1:], history.alpha[1:], marker=".", label=label)
+    ax.set(xlabel="time step", ylabel="forgetting factor α", ylim=(0, 1))
+    for t in changes:
+        ax.axvline(history.times[t], color="#D55E00", linestyle="--", linewidth=1, alpha=0.6)
+    if changes:
+        ax.plot(
+            [history.times[t] for t in changes],
+            history.alpha[list(changes)],
+            "v",
+            color="#D55E00",
+            linestyle="none",
+            label="change point",
+        )
+        ax.legend(frameon=False)
+    return plain(ax)
+
+
+def plot_scores(
+    scores: Mapping[str, Sequence[float] | np.ndarray], *, ax: Any = None, ylabel: str = "Rand index"
+) -> Any:
+    """Draw one line over time for each method, named in a legend."""
+    ax = axes_or_new(ax)
+    for name, values in scores.items():
+        ax.plot(values, marker=".", label=name)
+    ax.set(xlabel="time step", ylabel=ylabel)
+    ax.legend(frameon=False)
+    return plain(ax)
+
+
+def plot_flow(history: History, *, ax: Any = None, events: bool = True) -> Any:
+    """Draw clusters as bars at each step, and ribbons between them as wide as the objects they share.
+
+    A cluster keeps its colour over time and is named where it begins. Events are marked: splits ◂, merges ▸,
+    births ★, returns ✚ and deaths ✖.
+
+    Examples
+    --------
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> import affect_xp as ax
+    >>> steps = ax.datasets.colliding_gaussians(rng=0)
+    >>> model = ax.Affect(ax.KMeans(2), random_state=0).fit(step.W for step in steps)
+    >>> ax.plots.plot_flow(model.history_).get_xlabel()
+    'time step'
+    """
+    ax = axes_or_new(ax, (9, 4))
+    found = flow(history)
+    gap = GAP * max((sum(sizes.values()) for sizes in found.sizes), default=0)
+    named: set[int] = set()
+    for t, sizes in enumerate(found.sizes):
+        place = found.stacked(t, gap)
+        if t:
+            _ribbons(ax, found, t, gap)
+        for name, (low, high) in place.items():
+            colour = CLUSTER_COLOURS[found.colours[name]]
+            ax.bar(t, high - low, width=2 * BAR, bottom=low, color=colour, linewidth=0)
+            if name not in named or name not in found.sizes[t - 1]:
+                ax.text(t - BAR, (low + high) / 2, f"{name} ", ha="right", va="center", fontsize="small")
+        named |= sizes.keys()
+    if events:
+        _mark_events(ax, history, found, gap)
+    label_steps(ax, list(map(time_format(history.times), history.times)))
+    ax.set(xlabel="time step", yticks=[], ylabel="objects")
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    ax.invert_yaxis()  # the first cluster on top, as in a list
+    return ax
+
+
+def _ribbons(ax: Any, found: Flow, t: int, gap: float) -> None:
+    """Draw what clusters of the step before and of this one have in common."""
+    before, now = found.stacked(t - 1, gap), found.stacked(t, gap)
+    leaves = {name: low for name, (low, _) in before.items()}
+    enters = {name: low for name, (low, _) in now.items()}
+    x = np.linspace(0, 1, 24)
+    ease = x * x * (3 - 2 * x)  # from 0 to 1, flat at both ends
+    rank = {name: i for i, name in enumerate(found.order)}
+    for (c, d), count in sorted(
+        found.links[t].items(), key=lambda link: (rank[link[0][0]], rank[link[0][1]])
+    ):
+        low = leaves[c] + (enters[d] - leaves[c]) * ease
+        across = t - 1 + BAR + x * (1 - 2 * BAR)
+        ax.fill_between(
+            across, low, low + count, color=CLUSTER_COLOURS[found.colours[c]], alpha=0.35, linewidth=0
+        )
+        leaves[c] += count
+        enters[d] += count
+
+
+def _mark_events(ax: Any, history: History, found: Flow, gap: float) -> None:
+    """Put a sign on the clusters that split, merged, were born, came back or died, and a legend of signs."""
+    at: dict[str, tuple[list[int], list[float]]] = {}
+    for t, record in enumerate(history):
+        for event in record.events:
+            if event.kind not in MARKS or t == 0:
+                continue
+            leaving = event.kind in ("split", "death")
+            step, names = (t - 1, event.before) if leaving else (t, event.after)
+            place = found.stacked(step, gap)
+            xs, ys = at.setdefault(event.kind, ([], []))
+            for name in set(names) & place.keys():
+                xs.append(step)
+                ys.append(sum(place[name]) / 2)
+    for kind, (xs, ys) in at.items():
+        ax.plot(
+            xs,
+            ys,
+            MARKS[kind],
+            markersize=8,
+            color="black",
+            markeredgecolor="white",
+            linestyle="none",
+            label=kind,
+        )
+    if at:
+        ax.legend(
+            loc="upper center", bbox_to_anchor=(0.5, 1.12), ncols=len(at), frameon=False, fontsize="small"
+        )
+
+
+def plot_memberships(history: History, *, ax: Any = None, max_objects: int = 2000) -> Any:
+    """Draw the cluster of each object (rows) at each step (columns) in its colour; white where it is absent.
+
+    Objects are sorted by the cluster they are in most often, then by their clusters over time. Of more than
+    `max_objects`, that many are chosen evenly.
+
+    Examples
+    --------
+    >>> import matplotlib; matplotlib.use("agg")
+    >>> import affect_xp as ax
+    >>> steps = ax.datasets.colliding_gaussians(rng=0)
+    >>> model = ax.Affect(ax.KMeans(2), random_state=0).fit(step.W for step in steps)
+    >>> ax.plots.plot_memberships(model.history_).get_ylabel()
+    '40 objects'
+    """
+    from matplotlib.colors import to_rgb
+
+    ax = axes_or_new(ax, (7, 4))
+    found = flow(history)
+    shown = memberships(history, found, max_objects)
+    rgb = {name: to_rgb(CLUSTER_COLOURS[colour]) for name, colour in found.colours.items()}
+    rgb |= {ABSENT: (1.0, 1.0, 1.0), -1: (0.9, 0.9, 0.9)}
+    names, places = np.unique(shown.labels, return_inverse=True)
+    colours = np.array([rgb[name] for name in names.tolist()]).reshape(-1, 3)
+    if places.size:
+        ax.imshow(colours[places.reshape(shown.labels.shape)], aspect="auto", interpolation="nearest")
+    handles = [_patch(CLUSTER_COLOURS[found.colours[name]], str(name)) for name in found.order[:20]]
+    ax.legend(handles=handles, title="cluster", loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    label_steps(ax, list(map(time_format(history.times), history.times)))
+    of = "" if len(shown.ids) == shown.n_objects else f" of {shown.n_objects}"
+    ax.set(xlabel="time step", ylabel=f"{len(shown.ids)}{of} objects", yticks=[])
+    if len(shown.ids) <= 40:
+        ax.set_yticks(
+            range(len(shown.ids)), [str(name).replace("$", r"\$") for name in shown.ids], fontsize="x-small"
+        )
+    return ax
+
+
+def _patch(colour: str, label: str) -> Any:
+    from matplotlib.patches import Patch
+
+    return Patch(color=colour, label=label)
