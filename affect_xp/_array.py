@@ -15,7 +15,7 @@ import numpy as np
 from array_api_compat import is_array_api_obj
 
 from affect_xp._typing import Array, Namespace
-from affect_xp.exceptions import InputTypeError, PrecisionWarning
+from affect_xp.exceptions import InputError, InputTypeError, PrecisionWarning
 
 __all__ = [
     "array_namespace",
@@ -26,6 +26,7 @@ __all__ = [
     "is_array",
     "is_lazy",
     "one_hot",
+    "pick",
     "row_blocks",
     "to_host",
     "wide_dtype",
@@ -63,7 +64,12 @@ def array_namespace(*arrays: Array) -> Namespace:
 
 def as_array(values: object) -> Array:
     """Return arrays as they are, and lists or numbers as a NumPy array."""
-    return values if is_array(values) else np.asarray(values)
+    if is_array(values):
+        return values
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise InputError("the rows given differ in length; give a rectangular array") from error
 
 
 def device_of(x: Array) -> object:
@@ -135,15 +141,21 @@ def one_hot(labels: Array, k: int, dtype: object) -> Array:
     return xp.astype(labels[..., None] == clusters, dtype)
 
 
+def pick(x: Array, which: slice | Array) -> Array:
+    """Return some rows of x, by slice or by index."""
+    return x[which, ...] if isinstance(which, slice) else array_namespace(x).take(x, which, axis=0)
+
+
 def gather(x: Array, index: Array, fill: float | int) -> Array:
     """Return x[index] along the first axis, and `fill` where index is -1."""
     xp = array_namespace(x)
-    rows = xp.take(x, _not_negative(index), axis=0)
+    rows = xp.take(x, not_negative(index), axis=0)
     known = xp.reshape(index >= 0, (-1,) + (1,) * (x.ndim - 1))
     return xp.where(known, rows, xp.asarray(fill, dtype=x.dtype, device=device_of(x)))
 
 
-def _not_negative(index: Array) -> Array:
+def not_negative(index: Array) -> Array:
+    """Return an index with 0 in place of negative numbers."""
     xp = array_namespace(index)
     return xp.where(index >= 0, index, xp.zeros_like(index))
 

@@ -29,13 +29,13 @@ have beyond that is left out.
 
 import dataclasses
 
-from affect_xp._array import array_namespace, device_of, gather
+from affect_xp._array import array_namespace, device_of, not_negative, pick, row_blocks
 from affect_xp._typing import Array
 from affect_xp.forgetting import drift_from, share_of_noise
 from affect_xp.moments import BlockMoments, moments_of, ratio, row_deviations
 from affect_xp.objects import Alignment
 from affect_xp.partition import Partition
-from affect_xp.proximity import Product, Proximity
+from affect_xp.proximity import Product
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -64,23 +64,22 @@ class Judgement:
 
 
 def judge(
-    W: Proximity,
-    past: Proximity,
     alignment: Alignment,
     previous: Partition,
     static: Partition,
     products: tuple[Product, Product],
+    static_products: tuple[Product, Product],
 ) -> Judgement:
     """Return α by both labels, and V and D to judge them by.
 
-    `products` are those of W and of the past with the membership of `previous`, of the common objects.
+    The products are those of W and of the past with the memberships of either, of the common objects.
     """
     now, before = _of_common(previous, alignment)
     moments = moments_of(products[0], now)
     drift = drift_from(products[1], before, moments)
     alpha = share_of_noise(moments.total_variance(), drift)
     difference = moments.total_squares() + drift - 2 * _shared_effects(products, now, before, alignment)
-    static_alpha, noise = _alpha_and_noise(W, past, *_of_common(static, alignment))
+    static_alpha, noise = _alpha_and_noise(static_products, *_of_common(static, alignment))
     return Judgement(alpha, static_alpha, noise, ratio(difference, _n_entries(moments)))
 
 
@@ -106,12 +105,13 @@ def _n_entries(moments: BlockMoments) -> Array:
     return array_namespace(moments.sizes).sum(moments.sizes) ** 2
 
 
-def _alpha_and_noise(W: Proximity, past: Proximity, now: Partition, before: Partition) -> tuple[Array, Array]:
+def _alpha_and_noise(
+    products: tuple[Product, Product], now: Partition, before: Partition
+) -> tuple[Array, Array]:
     """Return the α by these labels, and the noise for each entry with what the past does not confirm."""
-    moments = moments_of(W, now)
+    moments, past = moments_of(products[0], now), products[1]
     noise = moments.total_variance()
-    z, psi_ii = before.membership, past.diagonal()
-    nu, nu_ii = _means(z.T @ past.matmul(z), psi_ii @ z, before)
+    nu, nu_ii = _means(past.sums(before), past.diagonal() @ before.membership, before)
     mu, mu_ii = _centred(moments, moments.means, moments.diagonal_means)
     nu, nu_ii = _centred(moments, nu, nu_ii)
     between = moments.total(mu * mu, mu_ii * mu_ii)
@@ -148,17 +148,29 @@ def _shared_effects(
 
         2 { m_d Σᵢ āᵢaᵢ + m_c Σⱼ b̄ⱼbⱼ },   2 (m − 1)² / (m − 2) Σᵢ āᵢaᵢ
     """
-    (w, w_ii), (psi, psi_ii) = (_effects(p, q) for p, q in zip(products, (now, before), strict=True))
-    if alignment.source is not None:
-        psi, psi_ii = gather(psi, alignment.source, 0), gather(psi_ii, alignment.source, 0)
-    z, m = now.membership, now.sizes
-    xp, same = array_namespace(m), _same(now)
+    w, psi = _Effects(products[0], now), _Effects(products[1], before)
+    z, m, source = now.membership, now.sizes, alignment.source
+    xp, same, total = array_namespace(m), _same(now), 0
     weight = same * ratio((m - 1) ** 2, m - 2) + (1 - same) * m
-    return 2 * xp.sum(weight * (z.T @ (w * psi))) + xp.sum((w_ii * psi_ii) @ z)
+    for rows in row_blocks(z):
+        # An object that is new has no row in the past: z being zero for it, any row will do.
+        there = rows if source is None else not_negative(source[rows])
+        (a, a_ii), (b, b_ii) = w.rows(rows), psi.rows(there)
+        total = total + 2 * xp.sum(weight * (z[rows, :].T @ (a * b))) + xp.sum((a_ii * b_ii) @ z[rows, :])
+    return total
 
 
-def _effects(product: Product, partition: Partition) -> tuple[Array, Array]:
-    """Return the row means less those of the block, (n, k), and the diagonal less its mean, (n,)."""
-    z, w_ii, wz = partition.membership, product.diagonal(), product.rows(slice(0, partition.n))
-    means, diagonal_means = _means(z.T @ wz, w_ii @ z, partition)
-    return row_deviations(wz, w_ii, partition, means), w_ii - partition.by_object(diagonal_means)
+class _Effects:
+    """What rows have beyond the means of their blocks."""
+
+    def __init__(self, product: Product, partition: Partition) -> None:
+        self.product, self.partition, self.w_ii = product, partition, product.diagonal()
+        self.means, self.diagonal_means = _means(
+            product.sums(partition), self.w_ii @ partition.membership, partition
+        )
+
+    def rows(self, which: slice | Array) -> tuple[Array, Array]:
+        """Return means of some rows less those of the block, (rows, k), and wᵢᵢ less its mean, (rows,)."""
+        wz, w_ii, own = self.product.rows(which), pick(self.w_ii, which), self.partition.at(which)
+        deviations = row_deviations(wz, w_ii, own, self.partition.sizes, self.means)
+        return deviations, w_ii - own.by_object(self.diagonal_means)

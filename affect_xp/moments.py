@@ -154,16 +154,19 @@ def _effects(W: Proximity | Product, partition: Partition, means: Array) -> Arra
     z, m = partition.membership, partition.sizes
     wz = W.rows(slice(0, partition.n)) if isinstance(W, Product) else W.matmul(z)
     # Means are subtracted before squaring: they may be much larger than what is left.
-    deviations = row_deviations(wz, W.diagonal(), partition, means)
+    deviations = row_deviations(wz, W.diagonal(), partition, m, means)
     squares = z.T @ (deviations * deviations)
     scale = ratio((m - 1) ** 2, (m - 2) ** 2)
     return array_namespace(m).where(_copies(m) > 1, scale[:, None] * squares, squares)
 
 
-def row_deviations(wz: Array, w_ii: Array, partition: Partition, means: Array) -> Array:
-    """Return the mean of each row within each block, wᵢᵢ left out, less that of the block, (n, k)."""
-    z, m = partition.membership, partition.sizes
-    return ratio(wz - w_ii[:, None] * z, m[None, :] - z) - partition.by_object(means)
+def row_deviations(wz: Array, w_ii: Array, rows: Partition, m: Array, means: Array) -> Array:
+    """Return the mean of some rows within each block, wᵢᵢ left out, less that of the block, (rows, k).
+
+    Given are these rows of WZ and of the diagonal, the clusters they are in, and the sizes m of all clusters.
+    """
+    z = rows.membership
+    return ratio(wz - w_ii[:, None] * z, m[None, :] - z) - rows.by_object(means)
 
 
 def _copies(m: Array) -> Array:

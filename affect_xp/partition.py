@@ -86,6 +86,10 @@ class Partition:
         """Return how many objects are unlabelled once `n_unknown` have lost their labels."""
         return n_unknown if self.n_outside == 0 else None
 
+    def at(self, which: slice | Array) -> "Partition":
+        """Return the partition of some objects, by slice or by index."""
+        return Partition(_array.pick(self.labels, which), self.k)
+
     def by_object(self, values: Array) -> Array:
         """Return for each object the entry of its cluster in `values` (k, ...); any entry if unlabelled."""
         return array_namespace(values).take(values, self.rows, axis=0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from affect_xp import _array
-from affect_xp.exceptions import PrecisionWarning
+from affect_xp.exceptions import InputError, PrecisionWarning
 
 
 def test_sums_are_in_float64(eager_xp):
@@ -49,3 +49,8 @@ def test_row_blocks_cover_all_rows_once(eager_xp, small_blocks, n, rows):
     x = eager_xp.array(np.zeros((n, n)))
     covered = [i for block in _array.row_blocks(x, rows) for i in range(block.start, block.stop)]
     assert covered == list(range(n if rows is None else rows))
+
+
+def test_rows_of_different_length():
+    with pytest.raises(InputError, match="differ in length"):
+        _array.as_array([[1.0, 2.0], [3.0]])

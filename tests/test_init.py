@@ -19,8 +19,8 @@ def arguments(w, past, ids, past_ids, previous, static):
     """Return the arguments of the rule; labels are in the order of `ids`, -1 for new ones in `previous`."""
     alignment = align(ids, past_ids, w.like)
     start, found = (as_partition(np.array(labels), w.n, w.like) for labels in (previous, static))
-    products = Blend(w, past, 0.0, alignment).parts(start.membership)
-    return w, past, alignment, start, found, products
+    blend = Blend(w, past, 0.0, alignment)
+    return alignment, start, found, blend.parts(start.membership), blend.parts_at(found.membership)
 
 
 def numbers(xp, judgement):
@@ -99,7 +99,7 @@ def moving_matrices(share, seed=0, n=60):
 def chosen(xp, past, w, previous, static):
     """Return the labels that the rule takes, on the host."""
     given = arguments(ax.Dense(xp.array(w)), ax.Dense(xp.array(past)), range(60), range(60), previous, static)
-    return xp.numpy(better_labels(judge(*given), *given[3:5]).labels)
+    return xp.numpy(better_labels(judge(*given), *given[1:3]).labels)
 
 
 def test_change_is_followed_and_noise_is_not(eager_xp):
@@ -131,8 +131,10 @@ def test_numbers_of_clusters_may_differ(eager_xp):
 def test_what_the_host_knows_of_the_labels(outside, expected):
     w, alignment = ax.Dense(np.eye(6)), align(range(6), range(6), np.eye(6))
     previous, static = Partition(np.arange(6) % 2, 2, outside[0]), Partition(np.arange(6) % 3, 3, outside[1])
-    products = Blend(w, w, 0.0, alignment).parts(previous.membership)
-    found = better_labels(judge(w, w, alignment, previous, static, products), previous, static)
+    blend = Blend(w, w, 0.0, alignment)
+    products, static_products = blend.parts(previous.membership), blend.parts_at(static.membership)
+    judgement = judge(alignment, previous, static, products, static_products)
+    found = better_labels(judgement, previous, static)
     assert found.k == 3  # of both labels the larger number: the host does not learn which were taken
     assert found.n_outside == expected
 
@@ -180,7 +182,7 @@ def test_without_a_difference_nothing_is_judged(monkeypatch):
     def never(*args):
         raise AssertionError("two equal labellings were compared")
 
-    monkeypatch.setattr("affect_xp.affect.better_labels", never)
+    monkeypatch.setattr("affect_xp.affect.judge", never)
     w = np.kron(np.eye(2), np.ones((5, 5)))
     model = ax.Affect(ax.KMeans(2, init=np.repeat([0, 1], 5))).fit([w, w, w])
     assert model.labels_.tolist() == [0] * 5 + [1] * 5
@@ -209,7 +211,7 @@ def test_a_number_of_clusters_that_is_chosen():
 
 
 def test_fixed_alpha_needs_no_labels(monkeypatch):
-    monkeypatch.setattr("affect_xp.affect.better_labels", None)
+    monkeypatch.setattr("affect_xp.affect.judge", None)
     state = step(None, ax.Dense(np.eye(4)), range(4), ax.KMeans(2)).state
     again = dataclasses.replace(state, smoothed=ax.Dense(np.eye(4)))
     assert step(again, ax.Dense(np.eye(4)), range(4), ax.KMeans(2), alpha=0.5).alphas == (0.5,)

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable, Iterator
 
 from affect_xp import _array
-from affect_xp._array import array_namespace, device_of, row_blocks, wide_dtype
+from affect_xp._array import array_namespace, device_of, pick, row_blocks, wide_dtype
 from affect_xp._typing import Array
 from affect_xp.partition import Partition
 
@@ -29,10 +29,10 @@ class Factor:
 
     def rows(self, which: slice | Array) -> Array:
         """Return some rows of these columns, in wide floats."""
-        x = _pick(self.x, which)
+        x = pick(self.x, which)
         if self._is_narrow:
             x = array_namespace(x).astype(x, wide_dtype(x))
-        return x if self.mask is None else x * _pick(self.mask, which)[:, None]
+        return x if self.mask is None else x * pick(self.mask, which)[:, None]
 
     @functools.cached_property
     def _is_narrow(self) -> bool:
@@ -82,11 +82,6 @@ Factors = tuple[Factor, ...]
 def rows_of(factors: Factors, which: slice | Array) -> Array:
     """Return some rows of U, in wide floats."""
     return array_namespace(factors[0].x).concat([factor.rows(which) for factor in factors], axis=1)
-
-
-def _pick(x: Array, which: slice | Array) -> Array:
-    """Return some rows of x."""
-    return x[which, ...] if isinstance(which, slice) else array_namespace(x).take(x, which, axis=0)
 
 
 def project(factors: Factors, v: Array, rows: Array | None = None) -> Array:

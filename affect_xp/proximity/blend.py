@@ -51,6 +51,14 @@ class _Parts:
         new = alignment.new()
         return self.product("current", z).moved(-array_namespace(z).take(z, new, axis=0), new)
 
+    def products_at(self, z: Array, current: Product | None) -> tuple[Product, Product]:
+        """Return W·PZ and Ψ·EᵀZ, given WZ where it is known; they are not remembered."""
+        common = self.current.product(z) if current is None else current
+        if self.alignment.n_new:
+            new = self.alignment.new()
+            common = common.moved(-array_namespace(z).take(z, new, axis=0), new)
+        return common, self._multiply("past", z)
+
     def change(self, v: Array, w_v: Array) -> Array:
         """Return (E Ψ Eᵀ − P W P)V, given WV."""
         source, target = self.alignment.source, self.alignment.target
@@ -236,6 +244,10 @@ class Blend(Proximity):
     def parts(self, z: Array) -> tuple[Product, Product]:
         """Return the products of W and of Ψ with the membership Z of the objects common to both."""
         return self._parts.product("common", z), self._parts.product("past", z)
+
+    def parts_at(self, z: Array, current: Product | None = None) -> tuple[Product, Product]:
+        """Return the same for a membership that will not be asked for again; WZ may be known."""
+        return self._parts.products_at(z, current)
 
     @property
     def alignment(self) -> Alignment:

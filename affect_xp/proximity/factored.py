@@ -442,6 +442,10 @@ class Projected(Product):
         """Return some columns of WZ."""
         return Projected(self.proximity, array_namespace(self.t).take(self.t, index, axis=1))
 
+    def sums(self, partition: Partition) -> Array:
+        """Return ZᵀWZ = Tᵀ (s ∘ T), (k, k)."""
+        return self.t.T @ (self.proximity.weights[:, None] * self.t)
+
     def block_moments(self, partition: Partition) -> tuple[Array, Array]:
         """Return the mean of each block and the sum of squares about it."""
         return self.proximity._block_moments(partition, self.t)

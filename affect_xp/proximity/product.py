@@ -4,7 +4,7 @@ import abc
 import dataclasses
 from typing import TYPE_CHECKING, Self
 
-from affect_xp._array import array_namespace, device_of, one_hot, row_blocks
+from affect_xp._array import array_namespace, device_of, one_hot, pick, row_blocks
 from affect_xp._typing import Array
 from affect_xp.partition import Partition
 
@@ -40,6 +40,11 @@ class Product(abc.ABC):
     def columns(self, index: Array) -> "Product":
         """Return some columns of WZ."""
 
+    def sums(self, partition: Partition) -> Array:
+        """Return ZᵀWZ, (k, k), given the partition Z stands for."""
+        z = partition.membership
+        return sum(z[rows, :].T @ self.rows(rows) for rows in row_blocks(z))
+
     def diagonal(self) -> Array:
         """Return wᵢᵢ, (n,)."""
         return self.proximity.diagonal()
@@ -62,10 +67,7 @@ class Stored(Product):
 
     def rows(self, which: slice | Array) -> Array:
         """Return some rows of WZ."""
-        array = self.array
-        return (
-            array[which, :] if isinstance(which, slice) else array_namespace(array).take(array, which, axis=0)
-        )
+        return pick(self.array, which)
 
     def own(self, labels: Array, k: int, z: Array | None = None) -> Array:
         """Return the diagonal of ZᵀWZ for each partition, (R, k)."""
