@@ -18,11 +18,12 @@ from affect_xp._validation import check_fraction
 from affect_xp.clusterers import Clusterer, Clustering, Moment
 from affect_xp.events import DEFAULT_RULES, Clusters, Event, EventRules, follow, members_of
 from affect_xp.exceptions import InputError
-from affect_xp.forgetting import estimate
+from affect_xp.forgetting import in_range, noise_and_drift, share_of_noise
 from affect_xp.initial_labels import better_labels, judge
 from affect_xp.objects import UNCHANGED, Alignment, Ids, align
 from affect_xp.partition import Partition, relabel
 from affect_xp.proximity import Blend, Product, Proximity, parts_of
+from affect_xp.proximity._scale import Pair, in_units_of_their_own
 
 Alpha = (
     str | float | Sequence[float] | np.ndarray | Callable[[Proximity, Proximity, Array, int], Array | float]
@@ -87,6 +88,8 @@ class Step:
         Ψ̂ᵗ as a blend of Wᵗ and Ψ̂ᵗ⁻¹; None where there is no past.
     product : Product or None
         Ψ̂ᵗ times the membership of the partition, where it is known.
+    totals : tuple of float
+        The sum of noise and drift of which α is a share, by iteration, where α was estimated.
     """
 
     state: State
@@ -98,6 +101,7 @@ class Step:
     observed: Proximity
     blend: Blend | None = None
     product: Product | None = None
+    totals: tuple[float, ...] = ()
 
     def settled(self, smoothed: Proximity | None) -> State:
         """Return the state after the step, given the smoothed proximities that are kept."""
@@ -144,8 +148,12 @@ def step(
     correction: str | None = None,
     rules: EventRules = DEFAULT_RULES,
     seed: int = 0,
+    compared: Pair | None = None,
 ) -> Step:
     """Return what one AFFECT step finds, leaving its arguments as they are.
+
+    Where squares of W or of the past leave the range of numbers, the step is taken again with α estimated
+    from `compared`: both in other units.
 
     On a device the host waits once for each iteration of the clusterer, once for each comparison of
     labels that may end the loop early (at most n_iter − 2), and once for α and the matching.
@@ -153,29 +161,45 @@ def step(
     past = _Past.of(state, ids, W)
     if past.start is None or past.smoothed is None:
         return static_step(state, W, ids, clusterer, rules=rules, seed=seed)
+
+    in_same_units = compared is None
+    compared = compared or (W, past.smoothed)
     partition, n_runs, known = past.start, 0, None
     blend = Blend(W, past.smoothed, 0.0, past.alignment)
     if past.product is not None:
         blend.know(partition.membership, past.product)
-        known = blend.parts(partition.membership)
+        known = blend.parts(partition.membership) if in_same_units else None
     by_labels = callable(alpha) or isinstance(alpha, str)
-    n_iter = n_iter if by_labels else 1
+    rounds = n_iter if by_labels else 1
     if init != "previous" and by_labels:
         found = past.cluster(clusterer, blend, seed)
         n_runs = found.n_iter
         if found.moved is not False:  # otherwise both labels are the same
-            partition, known = _initial(init, W, past, blend, found.partition), None
+            other = blend if in_same_units else Blend(*compared, 0.0, past.alignment)
+            product = found.product if in_same_units else None
+            partition, known = _initial(init, past, other, found.partition, product)
     alphas: list[Array | float] = []
-    for i in range(n_iter):
-        alphas.append(_alpha(alpha, W, past, partition, known, correction))
+    totals: list[Array] = []
+    for i in range(rounds):
+        found_alpha, total = _alpha(alpha, compared, past, partition, known, correction)
+        alphas.append(found_alpha)
+        totals += [] if total is None else [total]
         blend = blend.at(alphas[-1])
         found = past.cluster(clusterer, blend, seed)
         n_runs += found.n_iter
-        if i + 1 == n_iter or _settled(found, partition, past.start, i):
+        if i + 1 == rounds or _settled(found, partition, past.start, i):
             break
         partition, past = found.partition, past.with_memory(found.memory)
-        known = parts_of(found.product)
-    return _finished(state, found, past.start, ids, alphas, n_runs, W, blend, rules)
+        known = parts_of(found.product) if in_same_units else None
+    result = _finished(state, found, past.start, ids, alphas, n_runs, W, blend, rules, totals)
+    if not in_same_units or all(in_range(total) for total in result.totals):
+        return result
+    # Squares were lost, or there is neither noise nor drift: the size of the entries tells which.
+    scaled = in_units_of_their_own(*compared)
+    if scaled[0] is W:
+        return result
+    options = {"alpha": alpha, "n_iter": n_iter, "init": init, "correction": correction}
+    return step(state, W, ids, clusterer, **options, rules=rules, seed=seed, compared=scaled)  # type: ignore[arg-type]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -216,13 +240,25 @@ class _Past:
         return clusterer.cluster(proximity, Moment(self.t, self.start, self.memory, rng=[seed, self.t]))
 
 
-def _initial(init: str, W: Proximity, past: _Past, blend: Blend, static: Partition) -> Partition:
-    """Return the labels of the first α, given those of static clustering."""
-    if init == "static" or past.start is None or past.smoothed is None:
-        return static
-    products = blend.parts(past.start.membership)
-    judgement = judge(W, past.smoothed, past.alignment, past.start, static, products)
-    return better_labels(judgement, past.start, static)
+def _initial(
+    init: str, past: _Past, blend: Blend, static: Partition, product: Product | None
+) -> tuple[Partition, tuple[Product, Product] | None]:
+    """Return the labels of the first α, and the products with them if they are known.
+
+    Given are the static clusters, and the product of W with them if it is known.
+    """
+    previous = past.start
+    assert previous is not None
+    static_products = blend.parts_at(static.membership, product)
+    if init == "static":
+        return static, static_products
+    products = blend.parts(previous.membership)
+    with np.errstate(over="ignore", invalid="ignore"):  # the sum of which α is a share will tell
+        judgement = judge(past.alignment, previous, static, products, static_products)
+    labels = static.labels
+    if _array.on_host(labels) and not _array.is_lazy(blend.like):
+        return (previous, products) if judgement.stays() else (static, static_products)
+    return better_labels(judgement, previous, static), None
 
 
 def _without_gone(state: State, alignment: Alignment) -> Product | None:
@@ -238,25 +274,27 @@ def _without_gone(state: State, alignment: Alignment) -> Product | None:
 
 def _alpha(
     alpha: Alpha,
-    W: Proximity,
+    compared: Pair,
     past: _Past,
     partition: Partition,
     known: tuple[Product, Product] | None,
     correction: str | None,
-) -> Array | float:
+) -> tuple[Array | float, Array | None]:
     """Return the forgetting factor by the rule `alpha`, from the objects present now and before.
 
-    `known` are the products of W and of the past with their memberships, where they are known.
+    `known` are the products of W and of the past with their memberships, where they are known. An α that is
+    estimated comes with the sum of which it is a share.
     """
-    alignment, smoothed = past.alignment, past.smoothed
-    assert smoothed is not None
+    alignment, (W, smoothed) = past.alignment, compared
     if isinstance(alpha, str):
         now = partition.only(alignment.source, alignment.n_new)
         before = partition.take(alignment.target, alignment.n_gone)
-        observed, tracked = known or (W, smoothed)
-        return estimate(observed, tracked, now, before, correction)
+        observed, tracked = known or compared
+        with np.errstate(over="ignore", invalid="ignore"):  # the sum tells
+            noise, drift = noise_and_drift(observed, tracked, now, before, correction)
+            return share_of_noise(noise, drift), noise + drift
     if not callable(alpha):
-        return alpha_at(alpha, past.t)
+        return alpha_at(alpha, past.t), None
     labels = partition.labels
     if not alignment.unchanged:
         here, there = alignment.common()
@@ -264,7 +302,7 @@ def _alpha(
     given = alpha(W, smoothed, labels, past.t)
     if _array.is_array(given):
         given = _array.to_host(given, reason="α of a function")[0].item()
-    return check_fraction("the forgetting factor returned by alpha", given)
+    return check_fraction("the forgetting factor returned by alpha", given), None
 
 
 def _by_step(alpha: object) -> bool:
@@ -313,10 +351,11 @@ def _finished(
     W: Proximity,
     blend: Blend | None,
     rules: EventRules,
+    totals: Sequence[Array] = (),
 ) -> Step:
     """Give clusters the names of those before them, tell what happened, read α, and return the step."""
     before = Clusters.none() if state is None else state.clusters
-    table, sizes, read_alphas = _read(start, found.partition, len(before.names), alphas)
+    table, sizes, read_alphas, read_totals = _read(start, found.partition, len(before.names), alphas, totals)
     clusters, events = follow(
         before,
         table,
@@ -336,6 +375,7 @@ def _finished(
         observed=W,
         blend=blend,
         product=found.product,
+        totals=tuple(read_totals),
     )
 
 
@@ -346,12 +386,16 @@ def _members(partition: Partition, ids: Ids) -> list[frozenset[Hashable]]:
 
 
 def _read(
-    start: Partition | None, partition: Partition, k_before: int, alphas: Sequence[Array | float]
-) -> tuple[np.ndarray, np.ndarray, list[float]]:
-    """Read in one go the overlap of clusters before and now, (k_before, k), the sizes, and all α."""
+    start: Partition | None,
+    partition: Partition,
+    k_before: int,
+    alphas: Sequence[Array | float],
+    totals: Sequence[Array],
+) -> tuple[np.ndarray, np.ndarray, list[float], list[float]]:
+    """Read in one go the overlap of clusters before and now, (k_before, k), the sizes, and all α and sums."""
     reason = "matching clusters, and α"
     on_device = [a for a in alphas if _array.is_array(a)]  # all of them, or none
-    arrays = [partition.sizes, *on_device]
+    arrays = [partition.sizes, *on_device, *totals]
     if start is None:
         sizes, *read = _array.to_host(*arrays, reason=reason)
         table = np.zeros((k_before, partition.k))
@@ -359,4 +403,6 @@ def _read(
         table, sizes, *read = _array.to_host(
             start.membership.T @ partition.membership, *arrays, reason=reason
         )
-    return table, sizes, [float(a) for a in (read if on_device else alphas)]
+    numbers = [float(a) for a in read]
+    n = len(on_device)
+    return table, sizes, numbers[:n] if on_device else [float(a) for a in alphas], numbers[n:]

@@ -1,11 +1,17 @@
 """The forgetting factor α: estimated from the data, or given by an oracle that knows the truth."""
 
-from affect_xp._array import array_namespace, device_of, row_blocks, wide_dtype
+import numpy as np
+
+from affect_xp._array import array_namespace, device_of, row_blocks, to_host, wide_dtype
 from affect_xp._typing import Array
 from affect_xp.exceptions import InputError
 from affect_xp.moments import BlockMoments, mean_variances, moments_of
 from affect_xp.partition import Partition, as_partition
 from affect_xp.proximity import Product, Proximity, as_proximity
+from affect_xp.proximity._scale import in_units_of_their_own
+
+# Sums of squares below this, or above its inverse, are not trusted; squares of those between are numbers.
+LEAST = 1e-140
 
 
 def forgetting_factor(
@@ -64,7 +70,13 @@ def forgetting_factor(
         )
     array_namespace(W.like, past.like)
     partition = as_partition(labels, W.n, W.like, n_clusters)
-    return estimate(W, past, partition, partition, check_correction(correction))
+    check_correction(correction)
+    with np.errstate(over="ignore", invalid="ignore"):  # seen to below
+        noise, drift = noise_and_drift(W, past, partition, partition, correction)
+    if not in_range(float(to_host(noise + drift, reason="is α within the range of numbers?")[0])):
+        W, past = in_units_of_their_own(W, past)
+        noise, drift = noise_and_drift(W, past, partition, partition, correction)
+    return share_of_noise(noise, drift)
 
 
 def check_correction(correction: object) -> str | None:
@@ -81,7 +93,20 @@ def estimate(
     past_partition: Partition,
     correction: str | None = None,
 ) -> Array:
-    """Return the estimated α; the partition is given in the order of W's objects and of the past's.
+    """Return the estimated α; the partition is given in the order of W's objects and of the past's."""
+    return share_of_noise(*noise_and_drift(W, past, partition, past_partition, correction))
+
+
+def noise_and_drift(
+    W: Proximity | Product,
+    past: Proximity | Product,
+    partition: Partition,
+    past_partition: Partition,
+    correction: str | None = None,
+) -> tuple[Array, Array]:
+    """Return the sums of which α is the share of the first: noise / (noise + drift).
+
+    Both are squares of proximities: where they are not `in_range`, W and the past are to be scaled.
 
     Products with the memberships of these may stand for W and the past.
 
@@ -98,9 +123,17 @@ def estimate(
     moments = moments_of(W, partition)
     drift = drift_from(past, past_partition, moments)
     if correction is None:
-        return share_of_noise(moments.total_variance(), drift)
+        return moments.total_variance(), drift
     uncertainty = moments.total(*mean_variances(W, partition, moments))  # U
-    return share_of_noise(_positive(moments.total_squares() + uncertainty), _positive(drift - uncertainty))
+    return _positive(moments.total_squares() + uncertainty), _positive(drift - uncertainty)
+
+
+def in_range(total: float) -> bool:
+    """Tell whether a sum of squares of proximities, and its square, is far from the ends of the range.
+
+    Squares of entries that are tiny, or all of them, may be lost below; above there is infinity.
+    """
+    return LEAST < total < 1 / LEAST
 
 
 def drift_from(past: Proximity | Product, past_partition: Partition, moments: BlockMoments) -> Array:
@@ -117,10 +150,11 @@ def _positive(x: Array) -> Array:
 
 
 def share_of_noise(noise: Array, drift: Array) -> Array:
-    """Return noise / (noise + drift), and 0 where both are 0."""
+    """Return noise / (noise + drift), and 0 where both are 0, or one is no number."""
     xp = array_namespace(noise)
     both = noise + drift
-    return xp.where(both > 0, noise / xp.where(both > 0, both, xp.ones_like(both)), xp.zeros_like(both))
+    told = (both > 0) & (both < xp.inf)
+    return xp.where(told, noise / xp.where(told, both, xp.ones_like(both)), xp.zeros_like(both))
 
 
 def oracle_forgetting_factor(psi: Array, noise_variance: Array, past: Array) -> Array:

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import final
 
+import numpy as np
+
 from affect_xp import _array
 from affect_xp._array import array_namespace, device_of, gather, row_blocks, wide_dtype
 from affect_xp._typing import Array
@@ -300,10 +302,11 @@ def _times(w: Array, v: Array) -> Array:
 
 
 def _sum_of_squares(x: Array) -> float:
-    """Return Σx² of a block on the host, in wide floats."""
+    """Return Σx² of a block on the host, in wide floats; infinite where it is no number."""
     xp = array_namespace(x)
     x = xp.astype(x, wide_dtype(x), copy=False)
-    return float(xp.sum(x * x))
+    with np.errstate(over="ignore"):
+        return float(xp.sum(x * x))
 
 
 def _eye(x: Array) -> Array:
