@@ -1,10 +1,14 @@
 """Estimators: the loop over time around one step, in the manner of scikit-learn."""
 
 import abc
+import contextlib
 import itertools
 import os
+import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Self, final
+
+import numpy as np
 
 from affect_xp import _array
 from affect_xp._random import draw_seed
@@ -29,7 +33,8 @@ class Evolving(abc.ABC):
     """A method that clusters objects observed at many time steps, one step after the other.
 
     `partial_fit` takes one step, `fit` a whole sequence. A step that is rejected leaves the model as it
-    was. A model is not to be used from two threads at once.
+    was. Models do not disturb each other, whatever the threads. One model takes one step at a time: while a
+    thread is at it, `partial_fit`, `fit`, `reset` and `save` raise an `AffectError` in any other thread.
     """
 
     clusterer: Any
@@ -67,16 +72,21 @@ class Evolving(abc.ABC):
         time : hashable, optional
             What to call the step in `history_`; by default its number.
         """
+        with _turn_of(self):
+            self._take(W, ids, time)
+        return self
+
+    def _take(self, W: Any, ids: IdsOrNone, time: Hashable) -> None:
         self._check_parameters()
         before = self._state
         W, ids = _of_frame(W, ids, square=self.proximity == "precomputed")
         W = self._observed(W)
         names = as_ids(ids, W.n, None if before is None else before.ids)
         self._check_same_library(W)
-        seed = draw_seed(self.random_state) if self._seed is None else self._seed
-        found = self._step(W, names, as_clusterer(self.clusterer), seed)
-        self._commit(found, time, seed)
-        return self
+        with _undrawn_on_failure(self.random_state):
+            seed = draw_seed(self.random_state) if self._seed is None else self._seed
+            found = self._step(W, names, as_clusterer(self.clusterer), seed)
+            self._commit(found, time, seed)
 
     def fit(
         self,
@@ -104,21 +114,27 @@ class Evolving(abc.ABC):
                 f"{sequence!r} hold features, but the model takes proximities; give it "
                 "proximity='dot', 'rbf', 'cosine' or 'euclidean'"
             )
-        saved = dict(self.__dict__)
-        self.reset()
-        try:
-            steps = _steps(sequence)
-            for t, (W, names, time) in enumerate(_zip_steps(steps, ids, times)):
-                self.partial_fit(W, names, time=t if time is None else time)
-                if callback is not None:
-                    callback(self.history_[-1])
-            if self._state is None:
-                raise InputError("sequence is empty; give at least one step")
-        except Exception:
-            self.__dict__.clear()
-            self.__dict__.update(saved)
-            raise
+        with _turn_of(self):
+            saved = dict(self.__dict__)
+            self.reset()
+            try:
+                with _undrawn_on_failure(self.random_state):
+                    self._take_all(_zip_steps(_steps(sequence), ids, times), callback)
+            except Exception:
+                self.__dict__.clear()
+                self.__dict__.update(saved)
+                raise
         return self
+
+    def _take_all(
+        self, steps: Iterator[tuple[Any, Any, Hashable]], callback: Callable[[Record], object] | None
+    ) -> None:
+        for t, (W, names, time) in enumerate(steps):
+            self.partial_fit(W, names, time=t if time is None else time)
+            if callback is not None:
+                callback(self.history_[-1])
+        if self._state is None:
+            raise InputError("sequence is empty; give at least one step")
 
     def fit_predict(
         self, sequence: Iterable[Array | Proximity], ids: Iterable[IdsOrNone] | None = None
@@ -130,12 +146,14 @@ class Evolving(abc.ABC):
         """Write the model to a file in one stroke; see `affect_xp.persistence.save`."""
         from affect_xp.persistence import save  # from above: it knows every estimator
 
-        save(self, path)
+        with _turn_of(self):
+            save(self, path)
 
     def reset(self) -> Self:
         """Forget all steps."""
-        for name in ("_state", "_seed", "_owns_smoothed", "_interrupted", "history_"):
-            self.__dict__.pop(name, None)
+        with _turn_of(self):
+            for name in ("_state", "_seed", "_owns_smoothed", "_interrupted", "history_"):
+                self.__dict__.pop(name, None)
         return self
 
     def _check_parameters(self) -> None:
@@ -449,6 +467,45 @@ class Static(Evolving):
 
     def _smoothed(self, found: Step, *, overwrite: bool) -> Proximity | None:
         return None
+
+
+# The thread that is at work on a model, by the model's id. Not kept in the model: what tells threads apart
+# cannot be copied, nor saved. `setdefault` of a dict is one operation to all threads.
+_TURNS: dict[int, tuple[int, object]] = {}
+
+
+@contextlib.contextmanager
+def _turn_of(model: Evolving) -> Iterator[None]:
+    """Keep other threads from a model; raise if one of them is at it. Turns of one thread may be nested."""
+    mine = threading.get_ident(), object()
+    first = _TURNS.setdefault(id(model), mine)
+    if first[0] != mine[0]:
+        raise AffectError(
+            "this model is taking a step in another thread; "
+            "wait for it, or give each thread a model of its own"
+        )
+    try:
+        yield
+    finally:
+        if first is mine:
+            del _TURNS[id(model)]
+
+
+@contextlib.contextmanager
+def _undrawn_on_failure(random_state: Any) -> Iterator[None]:
+    """Set a generator back to where it was if what follows fails: a rejected step draws nothing."""
+    legacy = isinstance(random_state, np.random.RandomState)
+    bits = getattr(random_state, "bit_generator", random_state)
+    drawable = legacy or isinstance(bits, np.random.BitGenerator)
+    before = (random_state.get_state() if legacy else bits.state) if drawable else None
+    try:
+        yield
+    except BaseException:
+        if legacy:
+            random_state.set_state(before)
+        elif drawable:
+            bits.state = before
+        raise
 
 
 def _of_frame(given: Any, ids: IdsOrNone, *, square: bool) -> tuple[Any, IdsOrNone]:
