@@ -62,6 +62,14 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session
+def fuzz(session: nox.Session) -> None:
+    """Try random sequences of steps for long."""
+    session.install("-e", ".", *group("test"))
+    env = {"AFFECT_XP_FUZZ": "34000", "OMP_NUM_THREADS": "1"}  # examples of each of three tests
+    session.run("python", "-m", "pytest", "tests/test_fuzz.py", "-n", "auto", *session.posargs, env=env)
+
+
+@nox.session
 def build(session: nox.Session) -> None:
     """Build sdist and wheel into dist/, check them, and import the wheel away from the sources."""
     session.install("build", "twine")

@@ -1,0 +1,201 @@
+"""Random sequences of steps, for all representations and clusterers: nothing breaks, and α is right.
+
+A short run is part of the tests. A long one: AFFECT_XP_FUZZ=100000 (the number of examples of each test).
+"""
+
+import dataclasses
+import os
+
+import numpy as np
+import reference
+import scipy.sparse
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import affect_xp as ax
+
+EXAMPLES = int(os.environ.get("AFFECT_XP_FUZZ", "60"))
+# Short runs are the same each time: what fails, fails for everyone.
+fuzz = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize="AFFECT_XP_FUZZ" not in os.environ,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+EXPONENTS = (0, 0, 0, -500, -300, 300, 490)  # powers of two, up to some 1e150 either way
+
+
+@dataclasses.dataclass
+class Steps:
+    """Features with whole numbers for entries, and the ids of each step; W = 2ᵉ·XXᵀ."""
+
+    features: list
+    ids: list
+    k: list
+    exponent: int
+    dtype: str
+    keep: int  # of W as a sparse matrix, entries above this
+
+    def products(self, t, exponent=None):
+        x = self.features[t]
+        scale = 2.0 ** (self.exponent if exponent is None else exponent)
+        return ((x @ x.T) * scale).astype(self.dtype)
+
+    def pattern(self, t, exponent=None):
+        """Return the products of which only the large ones are kept, with their diagonal."""
+        w = self.products(t, exponent)
+        kept = (self.products(t, 0) > self.keep) | np.eye(len(w), dtype=bool)
+        return np.where(kept, w, 0)
+
+
+@st.composite
+def sequences(draw, most=30, steps=4, exponents=EXPONENTS):
+    """Draw steps whose objects come, go and change places; few values, so that ties and zeros abound."""
+    n_steps, p = draw(st.integers(1, steps)), draw(st.integers(1, 3))
+    n = draw(st.integers(1, most))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    span = draw(st.sampled_from([0, 1, 2, 9]))  # 0: all features are zero
+    duplicates = draw(st.booleans())
+    ids, features, k = [], [], []
+    names = list(range(n))
+    for t in range(n_steps):
+        change = draw(st.sampled_from(["none", "none", "shuffle", "churn", "others"])) if t else "none"
+        if change == "shuffle":
+            names = rng.permutation(names).tolist()
+        elif change == "churn":
+            stay = [i for i in names if rng.random() < 0.7]
+            names = (stay + [100 * t + i for i in range(int(rng.integers(0, 5)))] or [100 * t + 99])[:most]
+        elif change == "others":
+            names = [100 * t + i for i in range(int(rng.integers(1, most + 1)))]
+        x = rng.integers(-span, span + 1, size=(len(names), p)).astype(float)
+        if duplicates:
+            x = x[rng.integers(0, len(x), size=len(x))]
+        ids.append(list(names))
+        features.append(x)
+        k.append(draw(st.integers(1, min(5, len(names)))))
+    if draw(st.booleans()):
+        k = [min(min(k), *map(len, ids))] * n_steps
+    dtype = draw(st.sampled_from(["float64", "float64", "float32"]))
+    exponent = draw(st.sampled_from(exponents if dtype == "float64" else (0, -60, 60)))
+    return Steps(features, ids, k, exponent, dtype, draw(st.sampled_from([-(10**6), 0, 3])))
+
+
+def dense(steps, t, exponent=None):
+    return steps.products(t, exponent)
+
+
+def sparse(steps, t, exponent=None):
+    return scipy.sparse.csr_array(steps.pattern(t, exponent))
+
+
+def factored(steps, t, exponent=None):
+    e = steps.exponent if exponent is None else exponent
+    return ax.Factored.from_features((steps.features[t] * 2.0 ** (e // 2)).astype(steps.dtype))
+
+
+REPRESENTATIONS = (dense, sparse, factored)
+
+
+def check_step(model, n, k):
+    """Check what holds of every step."""
+    record = model.history_[-1]
+    assert all(0 <= alpha <= 1 for alpha in record.alphas)
+    labels = np.asarray(record.labels)
+    assert labels.shape == (n,) and labels.min() >= 0
+    assert 1 <= len(set(labels.tolist())) <= max(k, 1)
+
+
+def run(steps, clusterer, put, exponent=None, **parameters):
+    model = ax.Affect(clusterer, random_state=0, **parameters)
+    for t, ids in enumerate(steps.ids):
+        model.partial_fit(put(steps, t, exponent), ids)
+        check_step(model, len(ids), steps.k[t])
+    return model
+
+
+@fuzz
+@given(sequences(), st.sampled_from(REPRESENTATIONS), st.sampled_from([None, "objects"]))
+def test_kmeans_in_any_units(steps, put, correction):
+    model = run(steps, ax.KMeans(steps.k), put, correction=correction)
+    usual = run(steps, ax.KMeans(steps.k), put, 0, correction=correction)
+    np.testing.assert_allclose(model.history_.alpha, usual.history_.alpha, rtol=1e-9, atol=1e-12)
+    for found, expected in zip(model.history_.labels, usual.history_.labels, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def distances(steps, t, exponent=None):
+    """Return distances on a line, for linkage."""
+    x = steps.features[t][:, 0] * 2.0 ** (steps.exponent if exponent is None else exponent)
+    return np.abs(x[:, None] - x[None, :]).astype(steps.dtype)
+
+
+CLUSTERERS = {
+    "kmeans": (ax.KMeans, REPRESENTATIONS),
+    "k-means++": (lambda k: ax.KMeans(k, init="k-means++", n_init=2), REPRESENTATIONS),
+    "spectral": (ax.Spectral, (dense, sparse)),
+    "ratio cut": (lambda k: ax.Spectral(k, objective="ratio_cut"), (dense, sparse)),
+    "association": (lambda k: ax.Spectral(k, objective="average_association"), (dense, sparse)),
+    "linkage": (ax.Linkage, (distances,)),
+    "function": (lambda k: lambda w: np.arange(w.n) % 2, REPRESENTATIONS),
+    "rule": (lambda k: ax.KMeans("silhouette", max_clusters=4), REPRESENTATIONS),
+}
+
+
+@fuzz
+@given(st.data(), sequences(most=12), st.sampled_from(sorted(CLUSTERERS)))
+def test_alpha_against_the_twin(data, steps, name):
+    """Whatever the clusters are, α is that of the definition, entry by entry."""
+    make, representations = CLUSTERERS[name]
+    put = data.draw(st.sampled_from(representations))
+    if name not in ("kmeans", "k-means++", "function"):  # of graphs, similarities are not negative
+        steps = dataclasses.replace(steps, features=[abs(x) for x in steps.features], keep=-1)
+    model, psi, past_ids = ax.Affect(make(steps.k), n_iter=1, init="previous", random_state=0), None, []
+    for t, ids in enumerate(steps.ids):
+        before = dict(zip(past_ids, np.asarray(model.labels_).tolist(), strict=True)) if t else {}
+        exactly = steps.pattern if put is sparse else steps.products
+        w = (distances(steps, t, 0) if put is distances else exactly(t, 0)).astype(float)
+        model.partial_fit(put(steps, t), ids)
+        check_step(model, len(ids), 5)
+        here = [p for p, i in enumerate(ids) if i in before]
+        psi_before, psi = psi, w
+        if here:
+            there = [past_ids.index(ids[p]) for p in here]
+            labels = np.array([before[ids[p]] for p in here])
+            known = w[np.ix_(here, here)], psi_before[np.ix_(there, there)]
+            expected = reference.forgetting_factor(*known, labels)
+            assert abs(model.alpha_ - expected) <= (1e-9 if steps.dtype == "float64" else 1e-4)
+            psi = reference.blend(w, psi_before, model.alpha_, ids, past_ids)
+        past_ids = ids
+
+
+@st.composite
+def smooth_sequences(draw):
+    """Draw steps without ties, whose objects leave and change places: what k-means finds is no accident."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    n, p = draw(st.integers(2, 16)), draw(st.integers(1, 3))
+    names, steps = list(range(n)), []
+    for _ in range(draw(st.integers(1, 4))):
+        if draw(st.booleans()):
+            names = rng.permutation(names).tolist()
+        if draw(st.booleans()):
+            names = names[: max(2, len(names) - draw(st.integers(1, 3)))]
+        centres = draw(st.sampled_from([0.0, 3.0])) * np.eye(3)[np.array(names) % 3][:, :p]
+        steps.append((centres + rng.normal(size=(len(names), p)), names))
+    return steps, draw(st.integers(1, min(3, len(names))))
+
+
+@fuzz
+@given(smooth_sequences(), st.sampled_from(["previous", "static"]), st.sampled_from(["Dense", "Factored"]))
+def test_the_whole_loop_against_the_twin(drawn, init, representation):
+    steps, k = drawn
+    put = ax.Factored.from_features if representation == "Factored" else lambda x: x @ x.T
+    model = ax.Affect(ax.KMeans(k), init=init, random_state=0).partial_fit(put(steps[0][0]), steps[0][1])
+    matrices, ids = [x @ x.T for x, _ in steps], [names for _, names in steps]
+    start = np.asarray(model._state.partition.labels)
+    expected = reference.affect(matrices, ids, k, start, init=init)
+    for (x, names), (labels, alphas, _) in zip(steps[1:], expected[1:], strict=True):
+        model.partial_fit(put(x), names)
+        found = model.alphas_  # the loop ends once nothing changes
+        np.testing.assert_allclose(found, alphas[: len(found)], rtol=1e-7, atol=1e-10)
+        assert reference.rand_index(np.asarray(model.labels_), labels) == 1
