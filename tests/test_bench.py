@@ -112,8 +112,8 @@ def test_peaks_are_beyond_what_was_held_before():
 def test_watching_sees_what_stays():
     kept = []
     before = watched(lambda: None)[1]
-    _, highest = watched(lambda: kept.append(np.ones(4_000_000)))
-    assert highest - before > 25_000_000
+    _, highest = watched(lambda: kept.append(np.ones(8_000_000)))
+    assert highest - before > 50_000_000
 
 
 @pytest.mark.parametrize("exponent", [0.5, 1, 2.03])
