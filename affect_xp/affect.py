@@ -374,7 +374,7 @@ def _finished(
         scores=found.scores,
         observed=W,
         blend=blend,
-        product=found.product,
+        product=found.product if W.carries_products else None,
         totals=tuple(read_totals),
     )
 

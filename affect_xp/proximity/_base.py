@@ -1,7 +1,7 @@
 """What a proximity can be asked: the contract between storage and algorithms."""
 
 import abc
-from typing import Self
+from typing import ClassVar, Self
 
 from affect_xp._array import array_namespace
 from affect_xp._typing import Array, Namespace
@@ -17,6 +17,8 @@ class Proximity(abc.ABC):
     that a new way of storing W is one new class. All sums are accumulated in float64 where the
     device has it, whatever W is stored in. Objects whose label is -1 take no part in sums by block.
     """
+
+    carries_products: ClassVar[bool] = True  # whether a product is worth its room from step to step
 
     @property
     @abc.abstractmethod
@@ -50,7 +52,7 @@ class Proximity(abc.ABC):
     def carried(self, product: Product) -> Product | None:
         """Return a product that was known before this proximity was stored as one of its own, to be kept.
 
-        None where it would take too much room, or cannot be told.
+        None where it cannot be told.
         """
         return self.stored_product(product.rows(slice(0, self.n)))
 

@@ -264,8 +264,7 @@ class Blend(Proximity):
         if self._without_past and not overwrite:
             return parts.current
         if self._formed is None:
-            if overwrite:
-                parts.forget()
+            parts.forget()  # void if the past is overwritten, and in the way if not
             self._formed = parts.current.blend(parts.past, self.alpha, parts.alignment, overwrite=overwrite)
         return self._formed
 

@@ -5,7 +5,7 @@ import dataclasses
 import itertools
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 import scipy.sparse
@@ -19,7 +19,6 @@ from affect_xp.objects import Alignment
 from affect_xp.partition import Partition
 from affect_xp.proximity._base import Proximity
 from affect_xp.proximity.dense import Dense
-from affect_xp.proximity.product import Product
 
 Matrix = Any  # a sparse matrix or array of scipy.sparse or cupyx.scipy.sparse
 
@@ -68,6 +67,8 @@ class Sparse(Proximity):
     array([[2., 0.],
            [0., 0.]])
     """
+
+    carries_products: ClassVar[bool] = False  # n×k numbers may take more room than the links themselves
 
     matrix: Matrix
     prune: float = 1e-10
@@ -120,9 +121,6 @@ class Sparse(Proximity):
         spread = xp.zeros((self.n, v.shape[1]), dtype=v.dtype, device=device_of(v))
         xp.add.at(spread, rows, v)
         return self.matmul(spread)
-
-    def carried(self, product: Product) -> None:
-        """Return nothing: n×k numbers may take more room than the links themselves."""
 
     def block_moments(self, partition: Partition) -> tuple[Array, Array]:
         """Return the mean of each block and the sum of squares about it, both (k, k), in two passes.
