@@ -73,6 +73,8 @@ def connected_components(W: Array | Proximity) -> Components:
 def _pattern(W: Proximity) -> scipy.sparse.csr_array | None:
     """Return where W is not zero, if it is stored on the host; built from blocks of rows."""
     if isinstance(W, Sparse) and scipy.sparse.issparse(W.matrix):
+        if np.all(W.matrix.data):
+            return W.matrix
         pattern = W.matrix.astype(bool)
         pattern.eliminate_zeros()
         return pattern
@@ -83,8 +85,11 @@ def _pattern(W: Proximity) -> scipy.sparse.csr_array | None:
 
 
 def _grouped(pattern: np.ndarray | scipy.sparse.csr_array) -> np.ndarray:
-    """Return the component of each node of a small or sparse graph."""
-    return csgraph.connected_components(pattern, directed=False)[1]
+    """Return the component of each node of a small or sparse graph.
+
+    As a link goes both ways, these are the strong components, for which SciPy needs no transpose.
+    """
+    return csgraph.connected_components(pattern, directed=True, connection="strong")[1]
 
 
 def _by_products(W: Proximity, patience: float = math.inf) -> np.ndarray | None:

@@ -1,7 +1,8 @@
 """Hierarchical clustering by single, complete and average linkage, on the CPU and on devices.
 
-On the CPU a compiled library does the work. On a device the clusters are merged in rounds of whole-array
-operations, and the host waits once for each round:
+On the CPU a compiled library does the work, but for single linkage, where reading a square matrix row by row
+is faster. On a device the clusters are merged in rounds of whole-array operations, and the host waits once
+for each round:
 
 * complete and average linkage merge all pairs of reciprocal nearest neighbours at once. These linkages are
   reducible, d(a ∪ b, c) ≥ min(d(a, c), d(b, c)): a merge brings no other cluster nearer, so the
@@ -108,8 +109,9 @@ def linkage(D: Array | Proximity, method: str = "average") -> Dendrogram:
 
     The distance of two clusters is that of their closest objects (single), of their farthest
     (complete), or the mean over all pairs (average). Arrays in the memory of the CPU go to fastcluster
-    if it is installed, else to SciPy. On a device, rounds of whole-array operations need one
-    working copy of D (single linkage needs none). Dask arrays are computed and clustered on the CPU.
+    if it is installed, else to SciPy (single linkage to neither). On a device, rounds of whole-array
+    operations need one working copy of D (single linkage needs none). Dask arrays are computed and
+    clustered on the CPU.
 
     Parameters
     ----------
@@ -138,7 +140,8 @@ def linkage(D: Array | Proximity, method: str = "average") -> Dendrogram:
     if d.shape[0] == 1:
         return Dendrogram(np.empty((0, 4)), method, like)
     if on_host:
-        return Dendrogram(_by_library(d, method), method, like)
+        table = _merge_table(*_grown_tree(d)) if method == "single" else _by_library(d, method)
+        return Dendrogram(table, method, like)
     rounds = _spanning_tree(d) if method == "single" else _reciprocal_merges(d, COMBINE[method])
     joined = tuple(np.concatenate(part) for part in zip(*rounds, strict=True))
     return Dendrogram(_merge_table(*joined), method, like, n_rounds=len(rounds))
@@ -153,6 +156,24 @@ def _by_library(d: np.ndarray, method: str) -> np.ndarray:
     except ImportError:
         return hierarchy.linkage(condensed, method)
     return fastcluster.linkage(condensed, method, preserve_input=False)
+
+
+def _grown_tree(d: np.ndarray) -> Merges:
+    """Return the edges of a minimum spanning tree that grows from the first object (Prim); d is only read."""
+    n = d.shape[0]
+    least, near = np.full(n, math.inf, dtype=d.dtype), np.zeros(n, dtype=np.int64)  # to the tree, and where
+    row, inside = np.empty_like(least), np.full_like(least, -math.inf)
+    ends = np.empty((2, n - 1), dtype=np.int64)
+    i = 0
+    for edge in range(n - 1):
+        least[i] = inside[i] = math.inf
+        np.maximum(d[i, :], inside, out=row)
+        np.copyto(near, i, where=row < least)
+        np.minimum(least, row, out=least)
+        i = int(np.argmin(least))
+        ends[:, edge] = near[i], i
+    ends.sort(axis=0)
+    return ends[0], ends[1], d[ends[0], ends[1]].astype(np.float64)  # as the upper triangle has them
 
 
 def _spanning_tree(d: Array) -> list[Merges]:

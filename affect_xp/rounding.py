@@ -6,7 +6,7 @@ Each depends on the space that the eigenvectors span and not on their choice in 
 import numpy as np
 
 from affect_xp import _array
-from affect_xp._array import array_namespace, one_hot
+from affect_xp._array import array_namespace, one_hot, row_blocks
 from affect_xp._typing import Array
 from affect_xp.kmeans import kmeans
 from affect_xp.proximity.factored import Factored
@@ -14,6 +14,8 @@ from affect_xp.proximity.factored import Factored
 # Numbers that differ by less than this share are taken for equal, so that rounding decides nothing.
 EQUAL = 1e-6
 MAX_ROTATIONS = 100
+# Objects, for each cluster, on which the starts of k-means are tried where there are more than twice as many.
+SAMPLE = 200
 
 
 def unit_rows(vectors: Array, floor: float = 0.0) -> Array:
@@ -25,8 +27,44 @@ def unit_rows(vectors: Array, floor: float = 0.0) -> Array:
 
 
 def _by_kmeans(vectors: Array, rows: Array, k: int, n_init: int, rng: np.random.Generator) -> Array:
-    """Assign labels by k-means on the rows."""
-    return kmeans(Factored.from_features(rows), k, init="k-means++", n_init=n_init, rng=rng).labels
+    """Assign labels by k-means on the rows.
+
+    Of many objects, the starts are tried on a sample, and the best one goes on with all.
+    """
+    size, every = k * SAMPLE, Factored.from_features(rows)
+    if n_init == 1 or rows.shape[0] <= 2 * size:
+        return kmeans(every, k, init="k-means++", n_init=n_init, rng=rng).labels
+    sample = array_namespace(rows).take(rows, _drawn(vectors, size, rng), axis=0)
+    labels = kmeans(Factored.from_features(sample), k, init="k-means++", n_init=n_init, rng=rng).labels
+    return kmeans(every, k, init=_nearest(rows, _centroids(sample, labels, k)), rng=rng).labels
+
+
+def _drawn(vectors: Array, size: int, rng: np.random.Generator) -> Array:
+    """Draw objects, (size,), half of them alike and half by the squared lengths of their rows.
+
+    Those of a cluster of any size add up to about 1, so that small ones are not missed.
+    """
+    xp, n = array_namespace(vectors), vectors.shape[0]
+    length = xp.sum(vectors * vectors, axis=1)
+    ladder = xp.cumulative_sum(length / xp.sum(length) + 1 / n)
+    draws = _array.from_host(rng.random(size), vectors, dtype=vectors.dtype)
+    place = xp.searchsorted(ladder, draws * ladder[-1])
+    return xp.where(place < n, place, xp.full_like(place, n - 1))
+
+
+def _centroids(rows: Array, labels: Array, k: int) -> Array:
+    """Return the mean row of each cluster, (k, r); zero for one that is empty."""
+    xp, z = array_namespace(rows), one_hot(labels, k, rows.dtype)
+    m = xp.sum(z, axis=0)
+    return (z.T @ rows) / xp.where(m > 0, m, xp.ones_like(m))[:, None]
+
+
+def _nearest(rows: Array, centroids: Array) -> Array:
+    """Return the number of the nearest centroid of each row, (n,)."""
+    xp = array_namespace(rows)
+    half = xp.sum(centroids * centroids, axis=1) / 2
+    blocks = row_blocks(rows, n_columns=centroids.shape[0])
+    return xp.concat([xp.argmin(half - rows[block, :] @ centroids.T, axis=1) for block in blocks])
 
 
 def _by_rotation(vectors: Array, rows: Array, k: int, n_init: int, rng: np.random.Generator) -> Array:

@@ -14,6 +14,7 @@ clusters follow from W and the random numbers, whichever solver is used.
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -23,14 +24,18 @@ from affect_xp._random import as_generator
 from affect_xp._typing import Array, Seed
 from affect_xp._validation import check_choice, check_int, check_n_clusters
 from affect_xp.components import Components, connected_components
-from affect_xp.eigen import SOLVERS, Eigenpairs, Operator, top_eigenpairs
+from affect_xp.eigen import SOLVERS, Eigenpairs, Operator, host_product, top_eigenpairs
 from affect_xp.exceptions import InputError
-from affect_xp.proximity import Proximity, as_proximity
+from affect_xp.proximity import Blend, Proximity, as_proximity
 from affect_xp.rounding import ASSIGNMENTS, EQUAL, unit_rows
 
 CUTS = ("normalized_cut", "ratio_cut")
 OBJECTIVES = (*CUTS, "average_association")
 COMPONENTS = ("joint", "separate")
+# How far, as an angle, the eigenvectors of the iterative solver may be from the space they should span: far
+# less than clusters depend on. Average association may have objects without any link, whose rows should be
+# zero and nothing else.
+ACCURACY = {"normalized_cut": 1e-3, "ratio_cut": 1e-3, "average_association": 0.0}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -190,12 +195,10 @@ class _Task:
         """Return the eigenpairs for up to k_max clusters, solving each graph once."""
         if graph.n not in self.solved:
             k = min(self.k_max, graph.n)
-            if self.objective not in CUTS:
-                self.solved[graph.n] = top_eigenpairs(graph.operator, k, solver=self.solver, start=start)
-            elif graph.parts.count >= k:
+            if self.objective in CUTS and graph.parts.count >= k:
                 self.solved[graph.n] = _by_component(graph, k, self.objective).pairs
             else:
-                self.solved[graph.n] = _cut_vectors(graph, k, self, start)
+                self.solved[graph.n] = PROBLEMS[self.objective](graph, k, self, start)
         return self.solved[graph.n]
 
 
@@ -209,31 +212,44 @@ class _Found:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Graph:
-    """Similarities as an operator, with what the objectives need to know of them.
+    """Similarities W = Σᵢ θᵢ Wᵢ through products, with what the objectives need to know of them.
 
-    All arrays are where the operator works: on the host for a lazy library.
+    All arrays are where the products are: on the host for a lazy library.
     """
 
-    operator: Operator
-    degrees: Array  # d, (n,)
+    n: int
+    like: Array
+    products: tuple[Callable[[Array], Array], ...]  # X ↦ WᵢX
+    weights: tuple[Array | float, ...]  # θᵢ
+    part_degrees: tuple[Array, ...]  # Wᵢ1, (n,)
     components: Components | None  # None if they were not looked for
+    notes: dict[str, Any]  # what is known of all graphs with the same parts
 
     @staticmethod
     def of(W: Proximity, *, searched: bool) -> "_Graph":
-        """Return the graph of a proximity."""
-        operator = Operator.of(W)
-        like = operator.like
+        """Return the graph of a proximity.
+
+        A blend is taken as (1 − α) W₀ + α W₁, of the blends with α = 0 and with α = 1: what is found out
+        about these serves for every α. (Not so for a lazy one, which is computed as a whole.)
+        """
+        kinds: tuple[Proximity, ...] = (W,)
+        weights: tuple[Array | float, ...] = (1.0,)
+        notes: dict[str, Any] = {}
+        if isinstance(W, Blend) and not _array.is_lazy(W.like):
+            notes, kinds = W.notes, (W.at(0.0), W.at(1.0))
+            weights = (1.0,) if _is_zero(W.alpha) else (1 - W.alpha, W.alpha)
+        like = host_product(W)[0]
+        products = tuple(_multiply(kind) for kind in kinds[: len(weights)])
+        degrees = notes.get("degrees", ())
         ones = array_namespace(like).ones((W.n, 1), dtype=wide_dtype(like), device=device_of(like))
-        components = connected_components(W) if searched else None
-        if components is not None and _array.is_lazy(W.like):
-            host = _array.to_host(components.labels, reason="components of a lazy graph")[0]
-            components = Components(host, components.sizes)
-        return _Graph(operator, operator.matmul(ones)[:, 0], components)
+        notes["degrees"] = degrees + tuple(product(ones)[:, 0] for product in products[len(degrees) :])
+        components = _components(W, len(weights), notes) if searched else None
+        return _Graph(W.n, like, products, weights, notes["degrees"][: len(weights)], components, notes)
 
     @property
-    def n(self) -> int:
-        """The number of objects."""
-        return self.operator.n
+    def degrees(self) -> Array:
+        """The degrees d = Σᵢ θᵢ Wᵢ1, (n,)."""
+        return sum(weight * d for weight, d in zip(self.weights, self.part_degrees, strict=True))
 
     @property
     def parts(self) -> Components:
@@ -241,19 +257,59 @@ class _Graph:
         assert self.components is not None
         return self.components
 
+    def operator(self, **scaled: Any) -> Operator:
+        """Return W as an operator."""
+        return Operator(self.n, self.like, self.products, self.weights, **scaled)
+
     def among(self, chosen: np.ndarray, index: Array, places: Array) -> "_Graph":
         """Return the graph of the objects at `index`, those of the chosen (c,) components.
 
         `places` (n,) are the positions of all objects in it, -1 for those left out.
         """
-        xp, a = array_namespace(index), self.operator
+        xp = array_namespace(index)
         number = _array.from_host(np.cumsum(chosen) - 1, index)
         parts = Components(xp.take(number, xp.take(self.parts.labels, index)), self.parts.sizes[chosen])
 
-        def matmul(v: Array) -> Array:
-            return xp.take(a.matmul(_array.gather(v, places, 0)), index, axis=0)
+        def among(product: Callable[[Array], Array]) -> Callable[[Array], Array]:
+            return lambda v: xp.take(product(_array.gather(v, places, 0)), index, axis=0)
 
-        return _Graph(Operator(index.shape[0], a.like, matmul), xp.take(self.degrees, index), parts)
+        products = tuple(among(product) for product in self.products)
+        degrees = tuple(xp.take(d, index) for d in self.part_degrees)
+        return _Graph(index.shape[0], self.like, products, self.weights, degrees, parts, {})
+
+
+def _multiply(W: Proximity) -> Callable[[Array], Array]:
+    """Return X ↦ WX; the parts of a blend share their products with the same X."""
+    if isinstance(W, Blend) and not _array.is_lazy(W.like):
+        return lambda x: W.product(x).rows(slice(0, W.n))
+    return host_product(W)[1]
+
+
+def _is_zero(alpha: Array | float) -> bool:
+    """Tell whether α is the number 0: then a blend does not look at its past."""
+    return isinstance(alpha, float) and alpha == 0.0
+
+
+def _components(W: Proximity, n_parts: int, notes: dict[str, Any]) -> Components:
+    """Return the connected components; those of blends with the same parts are the same for all 0 < α < 1.
+
+    Where the present is connected, so is every blend of it.
+    """
+    now = W
+    if isinstance(W, Blend) and (n_parts == 2 or _is_zero(W.alpha)):
+        now = W.at(0.0).formed()
+    for graph, name in ((now, "components of 1"), (W, "components of 2"))[:n_parts]:
+        if name not in notes:
+            notes[name] = _on_host_if_lazy(connected_components(graph))
+        if notes[name].count == 1:
+            break
+    return notes[name]
+
+
+def _on_host_if_lazy(found: Components) -> Components:
+    if not _array.is_lazy(found.labels):
+        return found
+    return Components(_array.to_host(found.labels, reason="components of a lazy graph")[0], found.sizes)
 
 
 def _check_degrees(graph: _Graph, objective: str) -> None:
@@ -360,46 +416,65 @@ def _joint(graph: _Graph, k: int, task: _Task, start: Array | None) -> _Found:
     return _Found(task.assign(vectors, rows, k, task.n_init, task.rng), pairs)
 
 
+def _association_vectors(graph: _Graph, k: int, task: _Task, start: Array | None) -> Eigenpairs:
+    """Return the top eigenpairs of W."""
+    return _solved(graph, graph.operator(), k, task, start)
+
+
+def _solved(graph: _Graph, a: Operator, k: int, task: _Task, start: Array | None) -> Eigenpairs:
+    """Return the top eigenpairs, starting in the space found for another blend of the same parts."""
+    name = f"space for {k}"
+    start = graph.notes.get(name, start)
+    pairs = top_eigenpairs(a, k, solver=task.solver, start=start, accuracy=ACCURACY[task.objective])
+    if pairs.space is not None:
+        graph.notes[name] = pairs.space
+    return dataclasses.replace(pairs, space=None)
+
+
 def _cut_vectors(graph: _Graph, k: int, task: _Task, start: Array | None) -> Eigenpairs:
     """Return the bottom eigenpairs of the Laplacian: those of the eigenvalue 0, which are known, then others.
 
-    L is scaled such that its eigenvalues lie between 0 and 2. Those sought are the top ones of −L once the
-    known vectors C are out of the way, at −3:  A = −L − 3 CCᵀ
+    They are the top ones of A, with L = u(l − A), orthogonal to those known.
     """
     c = graph.parts.count
     null = _null_vectors(graph, graph.parts.labels, c, task.objective)
-    negated, scale = LAPLACIANS[task.objective](graph)
-
-    def matmul(v: Array) -> Array:
-        return negated(v) - 3 * (null @ (null.T @ v))
-
-    a = Operator(graph.n, graph.operator.like, matmul, n_sunk=c)
+    a, level, unit = LAPLACIANS[task.objective](graph)
+    a = dataclasses.replace(a, null=null, null_products=_null_products(graph, a.s * null))
     # The vectors of a similar problem end with those that were not known.
     start = start if start is None else start[:, -min(k - c, start.shape[1]) :]
-    pairs = top_eigenpairs(a, k - c, solver=task.solver, start=start)
-    if len(pairs.values) and pairs.values[0] > EQUAL:
-        _raise_negative(task.objective, f"the Laplacian has the eigenvalue {-scale * pairs.values[0]:.4g}")
+    pairs = _solved(graph, a, k - c, task, start)
+    values = unit * (level - pairs.values)
+    if len(values) and values[0] < -EQUAL * unit:
+        _raise_negative(task.objective, f"the Laplacian has the eigenvalue {values[0]:.4g}")
     return dataclasses.replace(
         pairs,
-        values=np.concatenate([np.zeros(c), -scale * pairs.values]),
+        values=np.concatenate([np.zeros(c), values]),
         vectors=array_namespace(null).concat([null, pairs.vectors], axis=1),
-        tie=scale * pairs.tie,
+        tie=unit * pairs.tie,
     )
 
 
-def _normalized(graph: _Graph) -> tuple[Callable[[Array], Array], float]:
-    """Return V ↦ −LV for L = I − D^{-1/2} W D^{-1/2}, and 1."""
+def _null_products(graph: _Graph, x: Array) -> tuple[Array, ...]:
+    """Return WᵢX for an X that is constant on each component, and 0 on all but one."""
+    if graph.parts.count == 1:
+        return tuple(d[:, None] * x for d in graph.part_degrees)
+    return tuple(product(x) for product in graph.products)
+
+
+def _normalized(graph: _Graph) -> tuple[Operator, float, float]:
+    """Return A = D^{-1/2} W D^{-1/2}, and L = 1·(1 − A)."""
     d = graph.degrees
     xp = array_namespace(d)
-    s = xp.where(d > 0, 1 / xp.sqrt(xp.where(d > 0, d, xp.ones_like(d))), xp.zeros_like(d))[:, None]
-    return lambda v: s * graph.operator.matmul(s * v) - v, 1.0
+    s = 1 / xp.sqrt(xp.where(d > 0, d, xp.ones_like(d)))[:, None]
+    return graph.operator(s=s, scale=1.0), 1.0, 1.0
 
 
-def _unnormalized(graph: _Graph) -> tuple[Callable[[Array], Array], float]:
-    """Return V ↦ −LV for L = (D − W) / max d, and max d."""
+def _unnormalized(graph: _Graph) -> tuple[Operator, float, float]:
+    """Return A = (W − D) / max d, and L = max d·(0 − A)."""
     d = graph.degrees
-    scale = float(_array.to_host(array_namespace(d).max(d), reason="largest degree")[0])
-    return lambda v: (graph.operator.matmul(v) - d[:, None] * v) / scale, scale
+    unit = float(_array.to_host(array_namespace(d).max(d), reason="largest degree")[0])
+    return graph.operator(s=unit**-0.5 if unit > 0 else 1.0, e=-d[:, None] / unit, scale=1.0), 0.0, unit
 
 
 LAPLACIANS = {"normalized_cut": _normalized, "ratio_cut": _unnormalized}
+PROBLEMS = dict.fromkeys(CUTS, _cut_vectors) | {"average_association": _association_vectors}

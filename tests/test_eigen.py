@@ -1,5 +1,6 @@
 """Eigenpairs against a full decomposition by NumPy."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -85,6 +86,15 @@ def test_start_of_any_width(width):
     assert_spans_top(pairs.vectors, a, 4)
 
 
+def test_start_of_vectors_that_depend_on_each_other():
+    # All that is left of twelve vectors when but three objects are.
+    a, start = kernel(300), np.zeros((300, 12))
+    start[:3] = np.random.default_rng(0).normal(size=(3, 12))
+    pairs = top_eigenpairs(Operator.of(ax.Dense(a)), 12, solver="iterative", start=start)
+    np.testing.assert_allclose(pairs.values, top(a, 12)[0], atol=1e-9)
+    assert_spans_top(pairs.vectors, a, 12)
+
+
 def test_start_that_is_exact_but_not_the_top():
     # New objects form a block of their own: the old eigenvectors are still exact, and no longer the largest.
     old, new = kernel(80, seed=1), 3 * kernel(80, seed=2)
@@ -137,10 +147,71 @@ def test_nearly_all_pairs(eager_xp, solver, n, k):
 
 
 @pytest.mark.parametrize("solver", ["full", "iterative"])
-def test_sunk_space_is_not_returned(solver):
-    a = with_spectrum(np.r_[np.linspace(1, 0, 38), -9, -9])
-    sunk = Operator(40, a, lambda v: a @ v, n_sunk=2)
-    assert len(top_eigenpairs(sunk, 38, solver=solver).values) == 38
+@pytest.mark.parametrize("k", [3, 38])
+def test_known_vectors_are_not_returned(eager_xp, solver, k):
+    a = with_spectrum(np.r_[9, 9, np.linspace(1, 0, 38)])
+    null = top(a, 2)[1]
+    known = dataclasses.replace(
+        operator(eager_xp, a), null=eager_xp.array(null), null_products=(eager_xp.array(9 * null),)
+    )
+    pairs = top_eigenpairs(known, k, solver=solver)
+    np.testing.assert_allclose(pairs.values, np.linspace(1, 0, 38)[:k], atol=1e-12)
+    np.testing.assert_allclose(eager_xp.numpy(pairs.vectors).T @ null, 0, atol=1e-9)
+
+
+def scaled(xp, weights, s=1.0, e=0.0, null=None):
+    """Return S (θ₁A + θ₂B) S + diag(e) as an operator, and as the matrix it stands for."""
+    parts = [kernel(150), kernel(150, drift=0.5)][: len(weights)]
+    total = s * sum(w * p for w, p in zip(weights, parts, strict=True)) * np.transpose(s) + np.eye(150) * e
+    products = tuple(ax.Dense(xp.array(p)).matmul for p in parts)
+    options = {name: x if isinstance(x, float) else xp.array(x) for name, x in (("s", s), ("e", e))}
+    if null is not None:
+        options |= {"null": xp.array(null), "null_products": tuple(xp.array(p @ (s * null)) for p in parts)}
+    return Operator(150, xp.array(parts[0]), products, weights, **options), total
+
+
+@pytest.mark.parametrize("solver", ["full", "iterative"])
+def test_scaled_sums_of_parts(eager_xp, solver):
+    s, e = np.linspace(1, 2, 150)[:, None], -np.linspace(0, 1, 150)[:, None]
+    a, formed = scaled(eager_xp, (0.3, 0.7), s, e)
+    pairs = top_eigenpairs(a, 4, solver=solver)
+    np.testing.assert_allclose(pairs.values, top(formed, 4)[0], atol=1e-9)
+    assert_spans_top(eager_xp.numpy(pairs.vectors), formed, 4)
+
+
+@pytest.mark.parametrize("before", [(0.5, 0.5), (1.0,)], ids=["of both parts", "of the first part"])
+def test_a_space_serves_other_weights_and_scales(eager_xp, before):
+    s = np.linspace(1, 2, 150)[:, None]
+    found = top_eigenpairs(scaled(eager_xp, before)[0], 4, solver="iterative")
+    a, formed = scaled(eager_xp, (0.45, 0.55), s)
+    cold = top_eigenpairs(a, 4, solver="iterative")
+    warm = top_eigenpairs(a, 4, solver="iterative", start=found.space)
+    assert warm.converged and warm.n_iter < cold.n_iter
+    assert_spans_top(eager_xp.numpy(warm.vectors), formed, 4)
+    again = top_eigenpairs(a, 4, solver="iterative", start=warm.space)
+    assert again.n_iter == 0  # nothing is left to multiply
+    assert_spans_top(eager_xp.numpy(again.vectors), formed, 4)
+
+
+def test_a_space_is_made_orthogonal_to_vectors_known_since(eager_xp):
+    found = top_eigenpairs(scaled(eager_xp, (0.5, 0.5))[0], 5, solver="iterative")
+    s = np.linspace(1, 2, 150)[:, None]
+    null = top(scaled(eager_xp, (0.4, 0.6), s)[1], 1)[1]
+    a, formed = scaled(eager_xp, (0.4, 0.6), s, null=null)
+    pairs = top_eigenpairs(a, 4, solver="iterative", start=found.space)
+    np.testing.assert_allclose(pairs.values, top(formed, 5)[0][1:], atol=1e-9)
+    assert_spans_top(np.concatenate([null, eager_xp.numpy(pairs.vectors)], axis=1), formed, 5)
+
+
+@pytest.mark.parametrize("accuracy", [1e-2, 1e-4])
+def test_accuracy_is_that_of_the_space(accuracy):
+    a = kernel(300)
+    quick, exact = (
+        top_eigenpairs(Operator.of(ax.Dense(a)), 4, solver="iterative", accuracy=x) for x in (accuracy, 0.0)
+    )
+    outside = quick.vectors - exact.vectors @ (exact.vectors.T @ quick.vectors)
+    assert 1e-7 < np.linalg.norm(outside, 2) < accuracy  # the sine of the largest angle
+    assert quick.converged and quick.n_iter < exact.n_iter
 
 
 def test_failure_is_reported_and_auto_recovers(monkeypatch):
@@ -154,7 +225,7 @@ def test_failure_is_reported_and_auto_recovers(monkeypatch):
     np.testing.assert_allclose(rescued.values, 2 * np.cos(np.pi * np.arange(1, 4) / 501), atol=1e-12)
 
 
-def test_host_waits_once_for_each_product(eager_xp, monkeypatch):
+def test_host_waits_twice_for_each_product(eager_xp, monkeypatch):
     sizes, to_host = [], _array.to_host
 
     def counted(*arrays, reason):
@@ -163,7 +234,7 @@ def test_host_waits_once_for_each_product(eager_xp, monkeypatch):
 
     monkeypatch.setattr(_array, "to_host", counted)
     pairs = top_eigenpairs(operator(eager_xp, kernel(150)), 4, solver="iterative")
-    assert len(sizes) == pairs.n_iter
+    assert len(sizes) == 2 * pairs.n_iter
     assert max(sizes) < 150 * 8  # smaller than one block of vectors
 
 

@@ -49,11 +49,13 @@ def test_eigenpairs_are_those_of_the_definition(xp, objective, solver):
     result = spectral(xp.array(w), 3, objective=objective, solver=solver, rng=0)
     values, vectors = np.linalg.eigh(laplacian(w, objective))
     sign = -1 if objective == "average_association" else 1
-    np.testing.assert_allclose(xp.numpy(result.values), sign * values[:3], atol=1e-8)
+    # The iteration for a cut ends at an angle of a thousandth; the values are good to its square.
+    atol = 1e-3 if solver == "iterative" and objective in CUTS else 1e-7
+    np.testing.assert_allclose(xp.numpy(result.values), sign * values[:3], atol=max(1e-9, atol**2))
     found = xp.numpy(result.vectors)
-    np.testing.assert_allclose(found @ found.T, vectors[:, :3] @ vectors[:, :3].T, atol=1e-6)
+    np.testing.assert_allclose(found @ found.T, vectors[:, :3] @ vectors[:, :3].T, atol=atol)
     assert xp.owns(result.labels) and xp.owns(result.vectors) and xp.owns(result.values)
-    assert result.converged and result.residual < 1e-7
+    assert result.converged and result.residual < atol
     assert result.n_components == (None if objective == "average_association" else 1)
 
 
@@ -270,6 +272,21 @@ def test_all_representations_agree():
         result = spectral(other, 3, rng=0)
         np.testing.assert_array_equal(result.labels, dense.labels)
         np.testing.assert_allclose(result.values, dense.values, atol=1e-10)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("moved", [False, True], ids=["same objects", "objects come and go"])
+def test_blends_of_the_same_parts(eager_xp, objective, moved):
+    now, past = kernel(90, spread=0.8)[0], kernel(90, seed=1, spread=0.8)[0]
+    now[:40, :40] += 0.5  # other degrees
+    ids = range(5, 95) if moved else range(90)
+    parts = ax.Dense(eager_xp.array(now)), ax.Dense(eager_xp.array(past))
+    blend = Blend(*parts, 0.0, align(ids, range(90), parts[0].like))
+    for alpha in (0.0, 0.5, 0.6, eager_xp.array(np.array(0.7)), 0.0):
+        found = spectral(blend.at(alpha), 3, objective=objective, solver="iterative", rng=0)
+        twin = spectral(blend.at(alpha).formed(), 3, objective=objective, solver="full", rng=0)
+        np.testing.assert_allclose(eager_xp.numpy(found.values), eager_xp.numpy(twin.values), atol=1e-6)
+        np.testing.assert_array_equal(eager_xp.numpy(found.labels), eager_xp.numpy(twin.labels))
 
 
 @pytest.mark.parametrize("objective", CUTS)

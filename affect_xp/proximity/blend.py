@@ -1,7 +1,7 @@
 """The blend of a proximity with its past, multiplied without being formed."""
 
 import dataclasses
-from typing import final
+from typing import Any, final
 
 from affect_xp._array import array_namespace, gather
 from affect_xp._typing import Array
@@ -22,10 +22,11 @@ class _Parts:
         self.current, self.past, self.alignment = current, past, alignment
         self._z: Array = None
         self._products: dict[str, Product] = {}
+        self.notes: dict[str, Any] = {}
 
     def forget(self) -> None:
         """Let go of the products; those of the past are void once it is overwritten."""
-        self._z, self._products = None, {}
+        self._z, self._products, self.notes = None, {}, {}
 
     def know(self, z: Array, past: Product) -> None:
         """Take Ψ·EᵀZ as known."""
@@ -244,6 +245,11 @@ class Blend(Proximity):
     def parts(self, z: Array) -> tuple[Product, Product]:
         """Return the products of W and of Ψ with the membership Z of the objects common to both."""
         return self._parts.product("common", z), self._parts.product("past", z)
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """What algorithms remember of the parts, for blends of them with another α."""
+        return self._parts.notes
 
     def parts_at(self, z: Array, current: Product | None = None) -> tuple[Product, Product]:
         """Return the same for a membership that will not be asked for again; WZ may be known."""
