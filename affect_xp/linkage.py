@@ -18,13 +18,14 @@ for single linkage, and for the others where no two distances are equal.
 """
 
 import dataclasses
+import functools
 import math
 import numbers
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
-from scipy.cluster import hierarchy
-from scipy.spatial.distance import squareform
+import scipy  # which imports its parts when they are first used
 
 from affect_xp import _array
 from affect_xp._array import array_namespace, device_of, row_blocks, wide_dtype
@@ -149,13 +150,23 @@ def linkage(D: Array | Proximity, method: str = "average") -> Dendrogram:
 
 def _by_library(d: np.ndarray, method: str) -> np.ndarray:
     """Return the merge table found by a library for the CPU, from the upper triangle of d."""
-    condensed = squareform(d, force="tovector", checks=False).astype(np.float64, copy=False)
+    condensed = scipy.spatial.distance.squareform(d, force="tovector", checks=False)
+    condensed = condensed.astype(np.float64, copy=False)
     np.maximum(condensed, 0, out=condensed)
+    fastcluster = _fastcluster()
+    if fastcluster is None:
+        return scipy.cluster.hierarchy.linkage(condensed, method)
+    return fastcluster.linkage(condensed, method, preserve_input=False)
+
+
+@functools.cache
+def _fastcluster() -> Any:
+    """Return the module, or None if it is not there; an import that fails is slow each time."""
     try:
         import fastcluster
     except ImportError:
-        return hierarchy.linkage(condensed, method)
-    return fastcluster.linkage(condensed, method, preserve_input=False)
+        return None
+    return fastcluster
 
 
 def _grown_tree(d: np.ndarray) -> Merges:
