@@ -41,7 +41,7 @@ class Clustering:
     moved : bool or None
         Whether any label differs from those it started from; None if that is not known.
     n_iter : int
-        Iterations, each of which waited once for the device.
+        Iterations; each of k-means waited once for the device, each of an eigensolver twice.
     memory : (n, r) array or None
         What helps to start the next time, with a row for each object (eigenvectors, for instance).
     scores : dict or None

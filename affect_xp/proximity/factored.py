@@ -48,8 +48,8 @@ class Factored(Proximity):
     Made from features by `from_features`. A blend appends the columns of the present to those of the
     past, so memory and time grow with the history held, until weights have decayed to nothing or
     `max_rank` is reached. U takes n·q numbers; a product with V (n, r) takes 4nqr operations, the moments
-    nkq², and the distance to given means as much as half a product, because the q×q scatter of U is kept
-    from step to step.
+    2nq² (on a device k times that, for want of waiting), and the distance to given means as much as half a
+    product, because the q×q scatter of U is kept from step to step.
 
     Attributes
     ----------
