@@ -1,17 +1,20 @@
 """Data that change over time, with the truth beside them: simulated, or read from files."""
 
 from affect_xp.datasets.boids import BoidsStep, boids
+from affect_xp.datasets.contacts import ContactStep, contacts
 from affect_xp.datasets.nasdaq import StockStep, load_nasdaq
 from affect_xp.datasets.reality import RealityStep, load_reality
 from affect_xp.datasets.simulated import GaussianStep, colliding_gaussians, separated_gaussians
 
 __all__ = [
     "BoidsStep",
+    "ContactStep",
     "GaussianStep",
     "RealityStep",
     "StockStep",
     "boids",
     "colliding_gaussians",
+    "contacts",
     "load_nasdaq",
     "load_reality",
     "separated_gaussians",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp.datasets._npz import existing_file, read_npz
+from affect_xp._npz import existing_file, read_npz
 from affect_xp.exceptions import InputError
 
 ARRAYS = ("ids", "affiliation", "member_ptr", "member", "edge_ptr", "row", "col", "weight")
@@ -64,7 +64,8 @@ def load_reality(path: str | Path) -> list[RealityStep]:
     --------
     >>> import affect_xp as ax
     >>> steps = ax.datasets.load_reality("reality.npz")  # doctest: +SKIP
-    >>> model = ax.Affect(ax.Spectral(2)).fit([s.W for s in steps], [s.ids for s in steps])  # doctest: +SKIP
+    >>> W, ids = [step.W for step in steps], [step.ids for step in steps]  # doctest: +SKIP
+    >>> model = ax.Affect(ax.Spectral(2)).fit(W, ids=ids)  # doctest: +SKIP
     """
     path = existing_file(path)
     readers = {".npz": _from_npz, ".mat": _from_mat}

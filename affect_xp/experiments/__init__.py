@@ -47,6 +47,7 @@ EXPERIMENTS = {
     "reality": Experiment("reality", "MIT Reality Mining", 5, 1, ("reality.npz", "reality.mat")),
     "nasdaq": Experiment("nasdaq", "NASDAQ stock prices of 2008", 5, 1, ("nasdaq2008.npz",)),
     "choices": Experiment("choices", "What the paper leaves to choose: init and correction", 40, 2),
+    "networks": Experiment("networks", "Networks of contacts, measured and simulated", 5, 1),
 }
 
 

@@ -90,7 +90,7 @@ def _rand(
     """Return the mean Rand index of each choice."""
     scores = {}
     for name, options in CHOICES.items():
-        history = make(random_state=seed, **options).fit(given, ids).history_
+        history = make(random_state=seed, **options).fit(given, ids=ids).history_
         pairs = zip(history.labels, truth, strict=True)
         scores[name] = float(np.mean([rand_index(labels, own) for labels, own in pairs]))
     return {RAND: scores}

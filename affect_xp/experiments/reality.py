@@ -149,7 +149,7 @@ def one_run(path: Path, seed: int) -> Run:
     """Take every method through all weeks."""
     steps = _weeks(path)
     W, ids, truth = ([getattr(step, name) for step in steps] for name in ("W", "ids", "labels"))
-    histories = {name: make(seed).fit(W, ids).history_ for name, make in (METHODS | VARIANTS).items()}
+    histories = {name: make(seed).fit(W, ids=ids).history_ for name, make in (METHODS | VARIANTS).items()}
     rand = {
         name: np.array([rand_index(a, b) for a, b in zip(history.labels, truth, strict=True)])
         for name, history in histories.items()

@@ -9,8 +9,7 @@ import numpy as np
 import scipy.sparse
 
 from affect_xp._array import is_array
-from affect_xp.datasets import load_reality
-from affect_xp.datasets._npz import read_npz
+from affect_xp._npz import read_npz
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.io.columns import IDS
 from affect_xp.io.snapshots import Snapshot, adjacency, complete_rows
@@ -170,6 +169,8 @@ def _stacked(path: Path, name: str, names: list[str]) -> Timed:
 
 
 def _reality(path: Path) -> Timed:
+    from affect_xp.datasets import load_reality  # one of many; most readers need none of them
+
     for step in load_reality(path):
         yield step.start, Snapshot(step.start, tuple(step.ids), step.W)
 

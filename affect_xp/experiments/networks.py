@@ -1,0 +1,438 @@
+"""Networks of contacts, measured and simulated: AFFECT beside its rivals.
+
+Not an experiment of the paper. People are absent for days, a few pairs have most contacts, and the volume of
+contacts moves. Methods that see only the past are told from those that see the whole record.
+"""
+
+import dataclasses
+import functools
+import importlib
+import importlib.util
+import itertools
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from affect_xp.baselines import PCM, PCQ
+from affect_xp.clusterers import Spectral
+from affect_xp.datasets import contacts, load_reality
+from affect_xp.estimators import Affect, Evolving, Static
+from affect_xp.exceptions import AffectWarning
+from affect_xp.experiments._report import Claim, Entry, Figure, Measured, Options, Report, Table
+from affect_xp.experiments._runs import over_runs
+from affect_xp.metrics import adjusted_rand_index, rand_index
+from affect_xp.plots import legend_beside
+
+RUNS = 5
+STEPS = 40
+GROUPS = 5
+WINDOW = 5  # steps of the shorter running mean
+TRIES = 6  # of resolutions, until Leiden finds about k groups
+
+ARI, RAND, STABILITY, SECONDS = "ARI", "Rand", "stability", "seconds"
+MEASURES = (ARI, RAND, STABILITY, SECONDS)
+STATIC, PAPER = "static", "AFFECT as in the paper"
+CAUSAL, HINDSIGHT = "past", "all steps"  # what a method sees
+
+# Few contacts, between an office and a school: with many nearly every method is right.
+SIMULATIONS: dict[str, dict[str, Any]] = {
+    "absences": {"absence": 0.2, "churn": 0.02},
+    "moves": {"moves": 0.03},
+    "heavy tails": {"people_spread": 0.8, "pair_spread": 1.5, "bursts": 4.0, "volume_spread": 1.0},
+}
+DAILY_CONTACTS = 50.0
+
+
+Steps = Sequence[Any]  # each with W, ids, and the true labels
+Labels = Sequence[np.ndarray]  # by step
+Find = Callable[[Steps, int, int], Labels]  # from steps, k and a seed
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """How a method finds labels, and what it sees for that."""
+
+    find: Find
+    sees: str = CAUSAL
+    needs: str = ""  # a package that is not among our dependencies
+
+
+def _evolving(make: Callable[..., Evolving], **options: Any) -> Method:
+    """Return a method of this library, with normalised cut."""
+
+    def find(steps: Steps, k: int, seed: int) -> Labels:
+        model = make(_cut(steps, k), random_state=seed, **options)
+        return model.fit([step.W for step in steps], ids=[step.ids for step in steps]).history_.labels
+
+    return Method(find)
+
+
+def _cut(steps: Steps, k: int) -> Spectral:
+    return Spectral([min(k, len(step.ids)) for step in steps], solver="full")
+
+
+def _running_mean(window: int | None = None) -> Method:
+    """Return static clustering of the mean of the last steps, or of all so far."""
+
+    def find(steps: Steps, k: int, seed: int) -> Labels:
+        model = Static(_cut(steps, k), warm_start=False, random_state=seed)
+        return model.fit(running_means(steps, window), ids=[step.ids for step in steps]).history_.labels
+
+    return Method(find)
+
+
+def running_means(steps: Steps, window: int | None) -> list[np.ndarray]:
+    """Return for each step the mean of W; that of two people is over the steps at which both were there."""
+    place = {name: i for i, name in enumerate(dict.fromkeys(name for step in steps for name in step.ids))}
+    pairs = [np.ix_(at, at) for at in ([place[name] for name in step.ids] for step in steps)]
+    means = []
+    for t, here in enumerate(pairs):
+        total, number = np.zeros((2, len(place), len(place)))
+        for s in range(0 if window is None else max(0, t + 1 - window), t + 1):
+            total[pairs[s]] += steps[s].W
+            number[pairs[s]] += 1
+        means.append(total[here] / number[here])
+    return means
+
+
+def _of_logarithms(method: Method) -> Method:
+    """Return the method on ln(1 + W), which rivals may profit from as well."""
+
+    def find(steps: Steps, k: int, seed: int) -> Labels:
+        return method.find([dataclasses.replace(step, W=np.log1p(step.W)) for step in steps], k, seed)
+
+    return dataclasses.replace(method, find=find)
+
+
+def _leiden(coupling: float, *, match_k: bool = False) -> Method:
+    """Return leidenalg's partition of all steps at once, of resolution 1 or one that gives about k groups."""
+
+    def find(steps: Steps, k: int, seed: int) -> Labels:
+        optimise = functools.partial(_temporal_partition, _graphs(steps), coupling, seed)
+        return _matched(optimise, k) if match_k else optimise(1.0)
+
+    return Method(find, HINDSIGHT, needs="leidenalg")
+
+
+def _graphs(steps: Steps) -> list[Any]:
+    igraph = importlib.import_module("igraph")
+    graphs = []
+    for step in steps:
+        i, j = np.nonzero(np.triu(step.W, 1))
+        graph = igraph.Graph(n=len(step.ids), edges=np.stack([i, j], axis=1).tolist())
+        graph.vs["id"] = list(step.ids)
+        graph.es["weight"] = step.W[i, j].tolist()
+        graphs.append(graph)
+    return graphs
+
+
+def _temporal_partition(graphs: Sequence[Any], coupling: float, seed: int, resolution: float) -> Labels:
+    leidenalg = importlib.import_module("leidenalg")
+    memberships, _ = leidenalg.find_partition_temporal(
+        graphs,
+        leidenalg.RBConfigurationVertexPartition,  # modularity, with a resolution
+        interslice_weight=coupling,
+        resolution_parameter=resolution,
+        seed=seed % 2**31,
+    )
+    return [np.array(membership) for membership in memberships]
+
+
+def _matched(optimise: Callable[[float], Labels], k: int) -> Labels:
+    """Return the labels whose number of groups at a step is on average nearest to k, by bisection."""
+    low, high = 0.0, np.inf
+    resolution, found = 1.0, []
+    for _ in range(TRIES):
+        labels = optimise(resolution)
+        excess = float(np.mean([len(np.unique(own)) for own in labels])) - k
+        found.append((abs(excess), labels))
+        if abs(excess) < 0.5:
+            break
+        low, high = (low, resolution) if excess > 0 else (resolution, high)
+        resolution = (low + high) / 2 if np.isfinite(high) else 2 * low
+    return min(found, key=lambda pair: pair[0])[1]
+
+
+METHODS: dict[str, Method] = {
+    STATIC: _evolving(Static, warm_start=False),
+    PAPER: _evolving(Affect, init="static"),
+    "AFFECT, defaults": _evolving(Affect),
+    "α = 0.5": _evolving(Affect, alpha=0.5),
+    "α = 0.75": _evolving(Affect, alpha=0.75),
+    f"mean of the last {WINDOW}": _running_mean(WINDOW),
+    "mean of all so far": _running_mean(),
+    "PCQ, α = 0.25": _evolving(PCQ, alpha=0.25),
+    "PCQ, α = 0.5": _evolving(PCQ, alpha=0.5),
+    "PCM, α = 0.25": _evolving(PCM, alpha=0.25),
+    "PCM, α = 0.5": _evolving(PCM, alpha=0.5),
+    "Leiden, coupling 0.01": _leiden(0.01),
+    "Leiden, coupling 0.1": _leiden(0.1),
+    "Leiden, coupling 1": _leiden(1.0),
+    "Leiden, coupling 10": _leiden(10.0),
+    "Leiden, coupling 1, about k groups": _leiden(1.0, match_k=True),
+    "Leiden, coupling 10, about k groups": _leiden(10.0, match_k=True),
+}
+METHODS |= {
+    f"{name}, log1p": _of_logarithms(METHODS[name])
+    for name in (STATIC, "mean of all so far", "PCM, α = 0.5", "Leiden, coupling 1, about k groups")
+}
+OURS = "AFFECT"  # how the names of ours begin
+CHOSEN = {CAUSAL: "AFFECT, defaults"}  # named beforehand: the best of many would be flattered
+DRAWN = (STATIC, PAPER, "α = 0.75", "mean of all so far", "Leiden, coupling 10, about k groups")
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """What a method reaches in one run; the Rand indices by step."""
+
+    ari: np.ndarray
+    rand: np.ndarray
+    stability: float
+    seconds: float
+
+    def of(self, measure: str) -> float:
+        """Return one of the measures as a mean over the steps."""
+        values: dict[str, Any] = {
+            ARI: self.ari,
+            RAND: self.rand,
+            STABILITY: self.stability,
+            SECONDS: self.seconds,
+        }
+        return float(np.mean(values[measure]))
+
+
+Run = Mapping[str, Scores]  # by method
+
+
+@dataclasses.dataclass(frozen=True)
+class DataSet:
+    """Where steps come from, and how many groups they have."""
+
+    steps: Callable[[int], Steps]  # from a seed
+    k: int
+
+
+def _simulated(name: str, seed: int) -> Steps:
+    return list(
+        contacts(STEPS, n_groups=GROUPS, daily_contacts=DAILY_CONTACTS, rng=seed, **SIMULATIONS[name])
+    )
+
+
+def _measured_weeks(path: Path, seed: int) -> Steps:
+    return load_reality(path)
+
+
+def data_sets(options: Options) -> dict[str, DataSet]:
+    """Return what there is to cluster: simulations, and measured contacts where the file is there."""
+    found = {name: DataSet(functools.partial(_simulated, name), GROUPS) for name in SIMULATIONS}
+    path = options.find_data("reality.npz") or options.find_data("reality.mat")
+    return (
+        found if path is None else {"reality": DataSet(functools.partial(_measured_weeks, path), 2), **found}
+    )
+
+
+def available() -> dict[str, Method]:
+    """Return the methods whose package is there."""
+    return {
+        name: method
+        for name, method in METHODS.items()
+        if not method.needs or importlib.util.find_spec(method.needs) is not None
+    }
+
+
+def one_run(data: DataSet, seed: int) -> Run:
+    """Take every method through all steps."""
+    steps = data.steps(seed)
+    return {name: scored(method, steps, data.k, seed) for name, method in available().items()}
+
+
+def scored(method: Method, steps: Steps, k: int, seed: int) -> Scores:
+    """Return how well a method finds the groups."""
+    began = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", AffectWarning
+        )  # a rival may fail to converge, on skewed counts at that
+        labels = [np.asarray(own) for own in method.find(steps, k, seed)]
+    seconds = time.perf_counter() - began
+    pairs = list(zip(labels, (step.labels for step in steps), strict=True))
+    return Scores(
+        np.array([adjusted_rand_index(own, truth) for own, truth in pairs]),
+        np.array([rand_index(own, truth) for own, truth in pairs]),
+        stability(labels, [step.ids for step in steps]),
+        seconds,
+    )
+
+
+def stability(labels: Labels, ids: Sequence[Sequence[Any]]) -> float:
+    """Return the mean adjusted Rand index between a step and the next, of those who are at both."""
+    found = []
+    for (before, names), (after, next_names) in itertools.pairwise(zip(labels, ids, strict=True)):
+        known = dict(zip(names, before, strict=True))
+        common = [i for i, name in enumerate(next_names) if name in known]
+        found.append(adjusted_rand_index([known[next_names[i]] for i in common], after[common]))
+    return float(np.mean(found))
+
+
+@dataclasses.dataclass(frozen=True)
+class WideTable(Table):
+    """Several numbers for each method, in columns; `entries` hold the first of them."""
+
+    columns: tuple[tuple[str, tuple[Measured, ...]], ...] = ()
+
+    def cells(self) -> tuple[list[str], list[list[str]]]:
+        """Return the heading and the rows as text, what each method sees in the second column."""
+        heading = ["", "sees", *(name for name, _ in self.columns)]
+        rows = [[entry.method, METHODS[entry.method].sees] for entry in self.entries]
+        for name, measured in self.columns:
+            for row, value in zip(rows, measured, strict=True):
+                row.append(value.text(1 if name == SECONDS else 3))
+        return heading, rows
+
+
+Results = Mapping[str, Sequence[Run]]  # by data set
+
+
+def run(options: Options) -> Report:
+    """Run every method on every data set that is there."""
+    sets, n_runs = data_sets(options), options.runs or RUNS
+    results = {
+        name: over_runs(
+            functools.partial(one_run, data),
+            n_runs,
+            options.seed,
+            jobs=options.jobs,
+            progress=f"networks, {name}" if options.show else None,
+        )
+        for name, data in sets.items()
+    }
+    return Report(
+        name="networks",
+        title="Networks of contacts",
+        settings={"runs": n_runs, "seed": options.seed, "steps": STEPS, "groups": GROUPS},
+        tables=(_summary(results), *(_details(name, runs) for name, runs in results.items())),
+        claims=_claims(results),
+        figures=_figures(results),
+        remarks=_remarks(sets),
+        series={
+            f"{ARI}, {name}, {method}": np.mean([run[method].ari for run in runs], axis=0)
+            for name, runs in results.items()
+            for method in runs[0]
+        },
+    )
+
+
+def _measured(runs: Sequence[Run], method: str, measure: str) -> Measured:
+    return Measured.of(run[method].of(measure) for run in runs)
+
+
+def _wide(title: str, columns: Mapping[str, Mapping[str, Measured]], note: str = "") -> WideTable:
+    """Return a table of columns, each with a number by method."""
+    first = next(iter(columns.values()))
+    entries = tuple(Entry(method, value) for method, value in first.items())
+    filled = tuple((name, tuple(column.values())) for name, column in columns.items())
+    return WideTable(title, next(iter(columns)), entries, note, columns=filled)
+
+
+def _summary(results: Results) -> WideTable:
+    """Return the adjusted Rand index of every method on every data set."""
+    columns = {
+        name: {method: _measured(runs, method, ARI) for method in runs[0]} for name, runs in results.items()
+    }
+    return _wide("Adjusted Rand index against the truth, mean over the steps", columns)
+
+
+def _details(name: str, runs: Sequence[Run]) -> WideTable:
+    columns = {m: {method: _measured(runs, method, m) for method in runs[0]} for m in MEASURES}
+    return _wide(name, columns)
+
+
+def _claims(results: Results) -> tuple[Claim, ...]:
+    """Compare the one chosen of ours with the best rival, among methods that see the same."""
+    claims = []
+    for (name, runs), (sees, ours) in itertools.product(results.items(), CHOSEN.items()):
+        means = {method: _measured(runs, method, ARI).mean for method in runs[0]}
+        rivals = [m for m in means if METHODS[m].sees == sees and not m.startswith(OURS)]
+        if ours in means and rivals:
+            best = max(rivals, key=lambda method: means[method])
+            text = (
+                f"{name}: of methods that see {sees}, {ours} ({means[ours]:.3f}) is ahead of the best rival, "
+            )
+            claims.append(Claim(f"{text}{best} ({means[best]:.3f}).", means[ours] >= means[best]))
+    return tuple(claims)
+
+
+def _remarks(sets: Mapping[str, DataSet]) -> tuple[str, ...]:
+    remarks = [
+        "All methods but Leiden are told the number of groups and cluster by normalised cut. Leiden finds "
+        "its own by modularity with resolution 1, or with one chosen so that it finds about as many. Its "
+        "coupling is that of a person to themselves at the next step, in units of contacts.",
+        "Stability is the adjusted Rand index between a step and the next, of those who are at both. The "
+        "truth itself reaches 1 where nobody changes groups.",
+        "The mean over steps takes for two people those at which both were there, so that it remembers the "
+        "absent. With log1p, rivals get ln(1 + W) too.",
+        f"Simulated contacts: {GROUPS} groups of 20, {STEPS} steps of two hours, {DAILY_CONTACTS:g} contacts "
+        "of a person a day; absences of a fifth of the people; moves of 3 % to other groups each day; counts "
+        "with heavy tails and volume that moves by a factor of e.",
+    ]
+    if "reality" not in sets:
+        remarks.append("MIT Reality Mining is left out: name the folder of reality.npz by --data.")
+    missing = {method.needs for name, method in METHODS.items() if name not in available()}
+    remarks += [f"Left out for want of {name}: pip install {name}." for name in sorted(missing)]
+    return tuple(remarks)
+
+
+def _figures(results: Results) -> tuple[Figure, ...]:
+    return (
+        Figure(
+            "ari",
+            "The adjusted Rand index of every method, mean over steps and runs. Hollow: sees all steps.",
+            functools.partial(_draw_methods, results),
+            size=(7.5, 4.6),
+        ),
+        Figure(
+            "steps",
+            "The adjusted Rand index of some methods over time, mean over runs.",
+            functools.partial(_draw_steps, results),
+            size=(8, 5),
+        ),
+    )
+
+
+def _draw_methods(results: Results, figure: Any) -> None:
+    """Fill a figure with a row for each method and a mark for each data set."""
+    ax = figure.subplots()
+    methods = list(next(iter(results.values()))[0])
+    for (name, runs), marker in zip(results.items(), "osD^", strict=False):
+        means = [_measured(runs, method, ARI).mean for method in methods]
+        (line,) = ax.plot(means, range(len(methods)), marker, linestyle="none", label=name)
+        hollow = [i for i, method in enumerate(methods) if METHODS[method].sees == HINDSIGHT]
+        ax.plot([means[i] for i in hollow], hollow, marker, linestyle="none", color="white", markersize=3)
+        line.set_alpha(0.9)
+    ax.set_yticks(range(len(methods)), methods)
+    ax.invert_yaxis()
+    ax.set(xlabel="adjusted Rand index", xlim=(None, 1.01))
+    ax.grid(alpha=0.3)
+    ax.spines[["top", "right"]].set_visible(False)
+    legend_beside(ax)
+
+
+def _draw_steps(results: Results, figure: Any) -> None:
+    """Fill a figure with a panel for each data set."""
+    panels = figure.subplots(2, 2, sharey=True).ravel()
+    for ax, (name, runs) in zip(panels, results.items(), strict=False):
+        for method in DRAWN:
+            if method in runs[0]:
+                ax.plot(np.mean([run[method].ari for run in runs], axis=0), label=method)
+        ax.set(title=name, xlabel="step")
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(axis="y", alpha=0.3)
+    for ax in panels[len(results) :]:
+        ax.set_axis_off()
+    for ax in panels[::2]:
+        ax.set_ylabel("adjusted Rand index")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
