@@ -1,0 +1,60 @@
+"""A clusterer of one's own: k-medoids on dissimilarities."""
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+
+from affect_xp.clusterers import FIRST, Clustering
+from affect_xp.exceptions import InputError
+from affect_xp.partition import Partition
+from affect_xp.proximity import Dense
+
+
+@dataclasses.dataclass
+class KMedoids:
+    """Clusters around the most central objects, which are found in turns with the clusters.
+
+    Parameters
+    ----------
+    n_clusters : int
+    max_iter : int
+    """
+
+    wants: ClassVar[str] = "dissimilarity"  # so that Affect can tell a wrong `proximity`
+
+    n_clusters: int
+    max_iter: int = 100
+
+    def check(self):
+        """Raise if a parameter is not valid."""
+        if self.n_clusters < 1:
+            raise InputError(f"n_clusters must be at least 1, got {self.n_clusters}")
+
+    def cluster(self, proximity, moment=FIRST):
+        """Cluster the objects of a step, from the clusters of the step before where there are any."""
+        stored = proximity.formed()  # during a step the blend is not formed before it is asked for
+        if not isinstance(stored, Dense):
+            raise InputError(f"KMedoids needs an array, got {stored!r}")
+        D = np.asarray(stored.array)
+        medoids = self._first(D, moment)
+        for n_iter in range(1, self.max_iter + 1):  # noqa: B007
+            labels = np.argmin(D[:, medoids], axis=1)
+            labels[medoids] = np.arange(len(medoids))  # no cluster is empty, whatever the ties
+            z = np.eye(len(medoids))[labels]
+            inside = np.where(z > 0, D @ z, np.inf)  # sums of distances within the own cluster, (n, k)
+            if (np.argmin(inside, axis=0) == medoids).all():
+                break
+            medoids = np.argmin(inside, axis=0)
+        return Clustering(Partition(labels, len(medoids), 0), n_iter=n_iter)
+
+    def _first(self, D, moment):
+        """Return the medoids of the clusters before, or objects far from each other."""
+        if moment.start is not None and moment.start.k == self.n_clusters:
+            z = moment.start.membership  # zero for new objects
+            if (z.sum(axis=0) > 0).all():
+                return np.argmin(np.where(z > 0, D @ z, np.inf), axis=0)
+        chosen = [int(np.argmin(D.sum(axis=1)))]
+        while len(chosen) < min(self.n_clusters, len(D)):
+            chosen.append(int(np.argmax(D[:, chosen].min(axis=1))))
+        return np.array(chosen)

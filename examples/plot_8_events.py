@@ -1,0 +1,48 @@
+"""
+Births, splits and merges
+=========================
+
+Clusters keep their ids from step to step. What happens to them is told as events, and drawn as a
+flow.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import affect_xp as ax
+
+# %%
+# Two groups of thirty. At step 5 the second one splits. At step 10 a group of newcomers arrives. At
+# step 15 the two halves are one again. The objects have ids, so they may come and go.
+
+rng = np.random.default_rng(0)
+steps, ids, truth = [], [], []
+for t in range(20):
+    apart = 6.0 if 5 <= t < 15 else 0.0
+    centres = np.array([[-6.0, 0.0], [6.0, -apart], [6.0, apart], [0.0, 9.0]])
+    groups = np.repeat([0, 1, 2, 3], [30, 15, 15, 20 if t >= 10 else 0])
+    steps.append(centres[groups] + rng.normal(size=(len(groups), 2)))
+    ids.append(range(len(groups)))
+    truth.append(groups if apart else np.where(groups == 2, 1, groups))
+
+# %%
+# The number of clusters is chosen at each step by the silhouette. The split is seen two steps late:
+# what happens within one cluster looks like noise at first.
+
+clusterer = ax.KMeans("silhouette", init="k-means++", n_init=5, max_clusters=6)
+model = ax.Affect(clusterer, proximity="dot", random_state=0).fit(steps, ids=ids)
+score = np.mean([ax.adjusted_rand_index(r.labels, c) for r, c in zip(model.history_, truth, strict=True)])
+print(f"mean adjusted Rand index {score:.3f}")
+for record in model.history_[1:]:
+    for event in record.events:
+        if event.kind != "continuation":
+            print(f"step {record.time}: {event}")
+
+# %%
+# Above, clusters as bars, with ribbons as wide as the objects they share. Below, a row for each
+# object, in the colour of its cluster; white where the object is not there.
+
+figure, (above, below) = plt.subplots(2, 1, figsize=(9, 7), layout="constrained")
+ax.plots.plot_flow(model.history_, ax=above)
+ax.plots.plot_memberships(model.history_, ax=below)
+plt.show()

@@ -1,0 +1,153 @@
+"""The documentation tells of all that is public, and its examples of extensions keep to the contracts."""
+
+import importlib
+import re
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import reference
+
+import affect_xp as ax
+from affect_xp.datasets import boids, colliding_gaussians
+from affect_xp.objects import align
+from affect_xp.partition import Partition
+
+ROOT = Path(__file__).parents[1]
+EXTENDING = ROOT / "examples" / "extending"
+PACKAGES = ("datasets", "metrics", "plots", "io", "exceptions", "baselines", "experiments", "report")
+
+pytestmark = pytest.mark.skipif(not EXTENDING.exists(), reason="not a clone of the repository")
+
+
+def documented():
+    """Return the ids of the objects that an API page shows, each with those of its module if it is one."""
+    shown = set()
+    for page in (ROOT / "docs" / "api").glob("*.md"):
+        for kind, target in re.findall(r"^\.\. auto(\w+):: (\S+)$", page.read_text("utf-8"), re.MULTILINE):
+            found = resolved(target)
+            shown.add(id(found))
+            if kind == "module":
+                shown |= {id(getattr(found, name)) for name in getattr(found, "__all__", vars(found))}
+    return shown
+
+
+def resolved(target):
+    """Return the object that a dotted name stands for; fail where there is none."""
+    package, *parts = target.split(".")
+    found = importlib.import_module(package)
+    for name in parts:  # affect_xp.kmeans is a function, though there is a module of that name
+        if not hasattr(found, name):
+            importlib.import_module(f"{found.__name__}.{name}")
+        found = getattr(found, name)
+    return found
+
+
+def test_every_public_name_is_in_the_reference():
+    shown = documented()
+    public = {f"affect_xp.{name}": getattr(ax, name) for name in ax.__all__}
+    for package in PACKAGES:
+        module = importlib.import_module(f"affect_xp.{package}")
+        public |= {f"{package}.{name}": getattr(module, name) for name in getattr(module, "__all__", ())}
+    assert not sorted(name for name, found in public.items() if id(found) not in shown)
+
+
+def test_every_page_is_in_a_table_of_contents():
+    docs = ROOT / "docs"
+    pages = {page.relative_to(docs).with_suffix("").as_posix() for page in docs.rglob("*.md")}
+    pages = {page for page in pages if not page.startswith(("_", "gallery/"))} - {"index", "paper/README"}
+    listed = set()
+    for page in docs.rglob("*.md"):
+        folder = page.parent.relative_to(docs)
+        for block in re.findall(r"(?ms)^```\{toctree\}\n(.*?)^```", page.read_text("utf-8")):
+            lines = [line for line in block.splitlines() if line and not line.startswith(":")]
+            listed |= {(folder / line).as_posix() for line in lines}
+    assert pages <= listed, sorted(pages - listed)
+
+
+# The representation of the page on extensions, asked the questions of the contract suite.
+
+N = 11
+
+
+def symmetric(seed, n=N):
+    w = np.random.default_rng(seed).normal(size=(n, n))
+    return w + w.T
+
+
+@pytest.fixture(scope="module")
+def packed():
+    return runpy.run_path(str(EXTENDING / "packed.py"))["Packed"]
+
+
+def matrix(proximity):
+    return proximity.matmul(np.eye(proximity.n))
+
+
+def test_packed_is_the_matrix_it_stands_for(packed):
+    w = symmetric(0)
+    proximity = packed.of(w)
+    assert proximity.n == N and proximity.entries.shape == (N * (N + 1) // 2,)
+    np.testing.assert_array_equal(proximity.diagonal(), np.diag(w))
+    v = np.random.default_rng(1).normal(size=(N, 4))
+    np.testing.assert_allclose(proximity.matmul(v), w @ v, rtol=1e-12, atol=1e-13)
+    rows, index = np.array([2, 9, 5]), np.array([3, 0, 7, 8])
+    np.testing.assert_allclose(proximity.matmul(v[:3], rows), w[:, rows] @ v[:3], rtol=1e-12, atol=1e-13)
+    np.testing.assert_array_equal(matrix(proximity.take(index)), w[np.ix_(index, index)])
+    copy = proximity.copy()
+    proximity.entries[0] = 99.0
+    np.testing.assert_array_equal(matrix(copy), w)
+
+
+@pytest.mark.parametrize("labels", [[0, 0, 0, 0, 1, 1, 2, 3, 3, 3, 3], [0, -1, 1, 0, 1, -1, 0, 1, 0, -1, 1]])
+def test_packed_sums_by_block(packed, labels):
+    w, labels = symmetric(0), np.array(labels)
+    k = int(labels.max()) + 1
+    means, squares = packed.of(w).block_moments(Partition(labels, k))
+    for c, d, pairs in reference.blocks(labels):
+        if d is not None and pairs:
+            values = np.array([w[i, j] for i, j in pairs])
+            np.testing.assert_allclose(means[c, d], values.mean(), rtol=1e-12, atol=1e-14)
+            np.testing.assert_allclose(
+                squares[c, d], ((values - values.mean()) ** 2).sum(), rtol=1e-11, atol=1e-12
+            )
+    given, inside = symmetric(3, k), labels >= 0
+    off_diagonal = np.outer(inside, inside) & ~np.eye(N, dtype=bool)
+    expected = ((w - given[np.ix_(labels, labels)]) ** 2)[off_diagonal].sum()
+    np.testing.assert_allclose(
+        packed.of(w).square_distance(Partition(labels, k), given), expected, rtol=1e-12
+    )
+
+
+def test_packed_blends(packed):
+    w, past = symmetric(0), symmetric(1, 9)
+    ids, past_ids = tuple("abcdefghijk"), tuple("kxbadycif")
+    blended = packed.of(w).blend(packed.of(past), 0.25, align(ids, past_ids, np.zeros(1)))
+    np.testing.assert_allclose(matrix(blended), reference.blend(w, past, 0.25, ids, past_ids), rtol=1e-14)
+    same = packed.of(w).blend(packed.of(symmetric(2)), 0.25, align(ids, ids, np.zeros(1)))
+    np.testing.assert_allclose(matrix(same), 0.25 * symmetric(2) + 0.75 * w, rtol=1e-14)
+
+
+def test_packed_gives_what_dense_gives(packed):
+    steps = [step.W for step in colliding_gaussians(rng=0)]
+    ids = [range(40 - t % 3) for t in range(len(steps))]
+    steps = [W[: len(names), : len(names)] for W, names in zip(steps, ids, strict=True)]
+    dense = ax.Affect(ax.KMeans(2), random_state=0).fit(steps, ids=ids)
+    own = ax.Affect(ax.KMeans(2), random_state=0).fit(map(packed.of, steps), ids=ids)
+    np.testing.assert_allclose(own.history_.alpha, dense.history_.alpha, rtol=1e-10)
+    for a, b in zip(own.history_, dense.history_, strict=True):
+        np.testing.assert_array_equal(a.labels, b.labels)
+    assert type(own.smoothed_) is packed
+
+
+def test_medoids_follow_flocks():
+    medoids = runpy.run_path(str(EXTENDING / "medoids.py"))["KMedoids"]
+    steps = list(boids(10, rng=0))
+    model = ax.Affect(medoids(4), proximity="euclidean").fit(step.X for step in steps)
+    scores = [ax.rand_index(r.labels, s.labels) for r, s in zip(model.history_, steps, strict=True)]
+    assert min(scores) > 0.9
+    with pytest.raises(ax.exceptions.InputError, match="n_clusters must be at least 1, got 0"):
+        ax.Affect(medoids(0)).partial_fit(np.eye(3))
+    with pytest.raises(ax.exceptions.InputError, match="takes a dissimilarity"):
+        ax.Affect(medoids(4), proximity="dot").partial_fit(steps[0].X)

@@ -1,0 +1,62 @@
+"""The gallery scripts run without data and without a network, draw a figure, and find what they say."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+# What each script must have found, by the names it leaves behind.
+CLAIMS = {
+    "plot_1_quickstart": lambda found: found["score"] > 0.95 and _falls(found["model"].history_.alpha, at=7),
+    "plot_2_stocks": lambda found: _mean(found["scores"]["AFFECT"]) > 0.9 > _mean(found["scores"]["static"]),
+    "plot_3_contacts": lambda found: (
+        _mean(found["scores"]["AFFECT"]) > _mean(found["scores"]["static"]) + 0.2
+    ),
+    "plot_4_choosing_k": lambda found: min(found["shares"].values()) > 0.9,
+    "plot_5_streaming": lambda found: found["same"] and found["score"] == 1,
+    "plot_6_many_objects": lambda found: found["score"] > 0.95 and found["difference"] < 1e-12,
+    "plot_7_change_points": lambda found: found["found"] == [14, 26],
+    "plot_8_events": lambda found: (
+        found["score"] > 0.95 and {"split", "merge", "birth"} <= _kinds(found["model"].history_)
+    ),
+}
+
+
+def _mean(values):
+    return sum(values) / len(values)
+
+
+def _falls(alpha, at):
+    return alpha[at] == alpha[1:].min() and alpha[at] < alpha[at - 1] - 0.2
+
+
+def _kinds(history):
+    return {event.kind for record in history[1:] for event in record.events}
+
+
+@pytest.mark.skipif(not EXAMPLES.exists(), reason="not a clone of the repository")
+def test_every_script_is_run():
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(CLAIMS)
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_example(name, monkeypatch, tmp_path):
+    path = EXAMPLES / f"{name}.py"
+    if not path.exists():
+        pytest.skip("not a clone of the repository")
+    matplotlib = pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("AFFECT_XP_DATA", raising=False)
+    matplotlib.use("agg")
+    plt = pytest.importorskip("matplotlib.pyplot")
+    plt.close("all")
+    try:
+        found = runpy.run_path(str(path))
+        figures = [plt.figure(number) for number in plt.get_fignums()]
+        assert figures and all(axes.has_data() for figure in figures for axes in figure.axes)
+    finally:
+        plt.close("all")
+    assert CLAIMS[name](found)
+    assert not list(tmp_path.iterdir())  # nothing is left lying about
