@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 
+from affect_xp._parameters import Parameters
 from affect_xp._validation import check_fraction, check_int
 from affect_xp.exceptions import InputError
 from affect_xp.matching import match_clusters
@@ -20,7 +21,7 @@ KINDS = ("split", "merge", "return", "birth", "death", "growth", "shrink", "cont
 
 
 @dataclasses.dataclass(frozen=True)
-class EventRules:
+class EventRules(Parameters):
     """From where on a change is an event.
 
     split

@@ -1,12 +1,13 @@
 """What happened at each step of a run."""
 
 import dataclasses
+from collections import Counter
 from collections.abc import Hashable, Iterator
 from typing import Any, overload
 
 import numpy as np
 
-from affect_xp import _array
+from affect_xp import _array, _html
 from affect_xp._typing import Array
 from affect_xp.events import Event
 from affect_xp.objects import Ids
@@ -115,7 +116,43 @@ class History:
         return pandas.concat(parts, ignore_index=True) if parts else empty
 
     def __repr__(self) -> str:
-        return f"History({len(self)} steps)" if len(self) != 1 else "History(1 step)"
+        title = f"History({_html.counted(len(self), 'step')})"
+        lines = [[name for name, _ in COLUMNS]] if len(self) else []
+        lines += [["…"] * len(COLUMNS) if record is None else _shown(record) for record in self._ends(5)]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(COLUMNS))] if lines else []
+        aligned = [
+            "  ".join(
+                text.rjust(width) if kind == "number" else text.ljust(width)
+                for text, width, (_, kind) in zip(line, widths, COLUMNS, strict=True)
+            ).rstrip()
+            for line in lines
+        ]
+        return "\n".join([title, *aligned])
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for record in self._ends(10):
+            texts = ["…"] * len(COLUMNS) if record is None else _shown(record)
+            cells = [_html.cell(text, kind) for text, (_, kind) in zip(texts, COLUMNS, strict=True)]
+            rows.append(f"<tr>{''.join(cells)}</tr>")
+        table = _html.table(rows, COLUMNS) if rows else ""
+        return _html.box("History", _html.counted(len(self), "step"), table)
+
+    def _ends(self, count: int) -> list[Record | None]:
+        """Return the first and the last records with a gap between, or all if there are few."""
+        if len(self) <= 2 * count:
+            return [*self._records]
+        return [*self._records[:count], None, *self._records[-count:]]
+
+
+COLUMNS = (("time", ""), ("n", "number"), ("k", "number"), ("α", "number"), ("events", ""))
+
+
+def _shown(record: Record) -> list[str]:
+    """Return a record as texts, one for each column; of its events all but clusters that go on."""
+    counts = Counter(event.kind for event in record.events if event.kind != "continuation")
+    events = ", ".join(kind if count == 1 else f"{count} × {kind}" for kind, count in counts.items())
+    return [str(record.time), str(record.n), str(record.k), f"{record.alpha:.3f}", events]
 
 
 def _pandas() -> Any:

@@ -45,7 +45,7 @@ def test_as_the_toolbox(eager_xp, small_blocks, init, n_iter, churn):
     steps, ids = zip(*(churning(4) if churn else ((w, range(30)) for w in drifting(4))), strict=True)
     start = np.random.default_rng(9).integers(0, 3, size=len(ids[0]))
     model = ax.Affect(ax.KMeans(3, init=eager_xp.array(start)), n_iter=n_iter, init=init)
-    model.fit([eager_xp.array(w) for w in steps], ids)
+    model.fit([eager_xp.array(w) for w in steps], ids=ids)
     expected = reference.affect(steps, ids, 3, start, n_iter=n_iter, init=init)
     for record, (labels, alphas, _) in zip(model.history_, expected, strict=True):
         assert compact(eager_xp.numpy(record.labels)) == compact(labels)
@@ -64,8 +64,8 @@ def test_labels_stay_on_the_device(eager_xp):
 
 def test_all_libraries_agree(eager_xp):
     steps, ids = zip(*churning(2), strict=True)
-    mine = ax.Affect(ax.KMeans(3), random_state=5).fit([eager_xp.array(w) for w in steps], ids)
-    theirs = ax.Affect(ax.KMeans(3), random_state=5).fit(steps, ids)
+    mine = ax.Affect(ax.KMeans(3), random_state=5).fit([eager_xp.array(w) for w in steps], ids=ids)
+    theirs = ax.Affect(ax.KMeans(3), random_state=5).fit(steps, ids=ids)
     for a, b in zip(mine.history_, theirs.history_, strict=True):
         np.testing.assert_array_equal(eager_xp.numpy(a.labels), b.labels)
         np.testing.assert_allclose(a.alphas, b.alphas, atol=1e-10)
@@ -145,7 +145,7 @@ def test_the_caller_may_reuse_its_array():
 def test_properties(seed, k, init):
     steps, ids = zip(*churning(seed, n_steps=4, pool=14, k=k), strict=True)
     k = min(k, min(len(i) for i in ids))
-    model = ax.Affect(ax.KMeans(k), init=init, random_state=1).fit(steps, ids)
+    model = ax.Affect(ax.KMeans(k), init=init, random_state=1).fit(steps, ids=ids)
     by_steps = ax.Affect(ax.KMeans(k), init=init, random_state=1)
     for w, i in zip(steps, ids, strict=True):
         by_steps.partial_fit(w, i)
@@ -159,7 +159,7 @@ def test_properties(seed, k, init):
     # An empty cluster is filled with the farthest object: of two that make up a cluster, the first one.
     assume(len({before[i] for i in ids[-1] if i in before}) == k)
     shuffled = ax.Affect(ax.KMeans(k), init=init, random_state=1).fit(
-        [*steps[:-1], steps[-1][np.ix_(order, order)]], [*ids[:-1], [ids[-1][i] for i in order]]
+        [*steps[:-1], steps[-1][np.ix_(order, order)]], ids=[*ids[:-1], [ids[-1][i] for i in order]]
     )
     np.testing.assert_allclose(shuffled.alpha_, model.alpha_, rtol=1e-9, atol=1e-12)
     np.testing.assert_array_equal(shuffled.labels_, model.labels_[order])
@@ -207,7 +207,7 @@ def test_a_function_for_alpha_gets_the_common_objects():
         seen.append((w.array, past.array, labels))
         return 0.5
 
-    ax.Affect(ax.KMeans(3), alpha=alpha, n_iter=1, random_state=0).fit([w0, w1], [ids0, ids1])
+    ax.Affect(ax.KMeans(3), alpha=alpha, n_iter=1, random_state=0).fit([w0, w1], ids=[ids0, ids1])
     (w, past, labels) = seen[0]
     np.testing.assert_array_equal(w, w1[np.ix_(here, here)])
     np.testing.assert_array_equal(past, w0[np.ix_(there, there)])
@@ -233,7 +233,7 @@ def test_a_cluster_whose_members_all_leave_is_filled_anew():
 
 def test_nobody_stays():
     a, b = drifting(0, n_steps=2)
-    model = ax.Affect(ax.KMeans(3), random_state=0).fit([a, b], [range(30), range(30, 60)])
+    model = ax.Affect(ax.KMeans(3), random_state=0).fit([a, b], ids=[range(30), range(30, 60)])
     assert model.alpha_ == 0.0
     assert len(np.unique(model.labels_)) == 3
     assert set(model.labels_.tolist()) == {3, 4, 5}  # none of the old clusters
@@ -247,7 +247,7 @@ def test_one_object():
 
 def test_one_common_object_without_a_diagonal():
     a = np.zeros((2, 2))
-    model = ax.Affect(ax.KMeans(1)).fit([a, a], [["x", "y"], ["y", "z"]])
+    model = ax.Affect(ax.KMeans(1)).fit([a, a], ids=[["x", "y"], ["y", "z"]])
     assert model.alpha_ == 0.0
 
 
@@ -257,7 +257,7 @@ def test_arrivals_can_make_distances_negative_and_kmeans_stays_sane():
     for seed in range(20):
         x0, x1 = 3 * rng.normal(size=(20, 2)), 3 * rng.normal(size=(30, 2))
         model = ax.Affect(ax.KMeans(4), alpha=0.9, random_state=seed)
-        model.fit([x0 @ x0.T, x1 @ x1.T], [range(20), range(30)])
+        model.fit([x0 @ x0.T, x1 @ x1.T], ids=[range(20), range(30)])
         lowest = min(lowest, reference.distances(model.smoothed_.array, model.labels_, 4).min())
         assert len(np.unique(model.labels_)) == 4
     assert lowest < -1  # it does happen

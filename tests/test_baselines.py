@@ -214,7 +214,7 @@ class TestChoices:
 
     def test_nobody_stays(self, method):
         w = similarities(np.random.default_rng(0), [0] * 5 + [1] * 5)
-        model = method(ax.Spectral(2), random_state=0).fit([w, w], [range(10), range(10, 20)])
+        model = method(ax.Spectral(2), random_state=0).fit([w, w], ids=[range(10), range(10, 20)])
         assert model.history_[1].alpha == 0
         assert ax.rand_index(*model.history_.labels) == 1
 
@@ -236,7 +236,7 @@ class TestChoices:
         ids = [range(17), range(2, 17), range(17)]
         runs = [
             method(ax.Spectral(2), random_state=0).fit(
-                (make(a[list(i)]) for a, i in zip(x, ids, strict=True)), ids
+                (make(a[list(i)]) for a, i in zip(x, ids, strict=True)), ids=ids
             )
             for make in makers
         ]

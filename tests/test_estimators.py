@@ -234,18 +234,23 @@ def test_fit_that_fails_restores_the_model():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([],), "sequence is empty"),
-        ((iter([]),), "sequence is empty"),
-        ((scipy.sparse.csr_array(W),), r"use partial_fit\(W\) or fit\(\[W\]\)"),
-        ((W,), r"use partial_fit\(W\) or fit\(\[W\]\)"),
-        ((5,), "sequence must be a list of matrices, got int"),
-        (([W, W], [range(6)]), "ids has 1 entries, but sequence has more"),
+        ({"sequence": []}, "sequence is empty"),
+        ({"sequence": iter([])}, "sequence is empty"),
+        ({"sequence": scipy.sparse.csr_array(W)}, r"use partial_fit\(W\) or fit\(\[W\]\)"),
+        ({"sequence": W}, r"use partial_fit\(W\) or fit\(\[W\]\)"),
+        ({"sequence": W.tolist()}, r"use partial_fit\(W\) or fit\(\[W\]\)"),
+        ({"sequence": W[0]}, r"got an array of shape \(6,\); give a list of matrices"),
+        ({"sequence": 5}, "sequence must be a list of matrices, got int"),
+        ({"sequence": [W, W], "ids": [range(6)]}, "ids has 1 entries, but sequence has more"),
+        ({"sequence": [W, W], "y": [range(6), range(1, 7)]}, "y tells all objects apart.*by name: ids="),
+        ({"sequence": [W, W], "y": list("abcdef")}, "y tells all objects apart"),
+        ({"sequence": [W, W], "y": np.arange(6)}, "y tells all objects apart"),
     ],
 )
 def test_bad_sequences(arguments, message):
     model = ax.Affect(ax.KMeans(2))
     with pytest.raises((ValueError, TypeError), match=message):
-        model.fit(*arguments)
+        model.fit(**arguments)
     assert model.n_steps_ == 0
 
 
@@ -262,7 +267,7 @@ def test_sequences_of_all_kinds(eager_xp):
     "ids", [list("abcdef"), np.array(list("abcdef")), [list("abcdef")] * 3, np.arange(18).reshape(3, 6) % 6]
 )
 def test_ids_of_all_kinds(ids):
-    model = ax.Affect(ax.KMeans(2), random_state=0).fit(matrices(), ids)
+    model = ax.Affect(ax.KMeans(2), random_state=0).fit(matrices(), ids=ids)
     assert model.alpha_ > 0
     assert len(model.ids_) == 6
 
@@ -324,13 +329,12 @@ def test_history(monkeypatch):
     assert [record.time for record in seen] == history.times == ["mon", "tue", "wed"]
     assert history[0].alpha == 0 and history[-1].alphas == model.alphas_
     assert [record.n for record in history[1:]] == [6, 6]
-    assert repr(history) == "History(3 steps)"
     np.testing.assert_array_equal(history.labels[-1], model.labels_)
 
 
 def test_history_as_tables():
     pytest.importorskip("pandas")
-    model = ax.Affect(ax.KMeans(2), random_state=0).fit(matrices(), [list("abcdef")] * 3)
+    model = ax.Affect(ax.KMeans(2), random_state=0).fit(matrices(), ids=[list("abcdef")] * 3)
     steps, labels = model.history_.to_frame(), model.history_.labels_to_frame()
     assert list(steps.columns) == ["time", "n", "k", "alpha"] and len(steps) == 3
     assert list(labels.columns) == ["time", "id", "cluster"] and len(labels) == 18
@@ -341,6 +345,56 @@ def test_repr_and_parameters():
     model = ax.Affect(ax.KMeans(2), n_iter=1)
     assert model.get_params()["n_iter"] == 1
     assert repr(model).startswith("Affect(clusterer=KMeans(n_clusters=2")
+
+
+def test_a_single_matrix_of_features_is_one_step(eager_xp):
+    x = np.random.default_rng(0).normal(size=(12, 3)) + np.repeat([[5.0], [-5.0]], 6, axis=0)
+    model = ax.Affect(ax.KMeans(2), proximity="dot", random_state=0)
+    labels = eager_xp.numpy(model.fit_predict(eager_xp.array(x)))
+    assert model.n_steps_ == 1 and model.n_features_in_ == 3
+    np.testing.assert_array_equal(labels, eager_xp.numpy(model.fit([eager_xp.array(x)]).labels_))
+    np.testing.assert_array_equal(labels, model.fit(x.tolist()).labels_)
+
+
+def test_a_table_of_features_is_one_step():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": [0, 9, 0, 9], "b": [0.0, 0.0, 1.0, 1.0]}, index=list("wxyz"))
+    model = ax.Affect(ax.KMeans(2), proximity="dot", random_state=0)
+    assert model.fit(frame).ids_ == tuple("wxyz")
+    mixed = frame.astype(object)
+    np.testing.assert_array_equal(
+        model.labels_, ax.Affect(ax.KMeans(2), proximity="dot", random_state=0).fit_predict(mixed)
+    )
+    with pytest.raises(TypeError, match="use partial_fit"):
+        ax.Affect(ax.KMeans(2)).fit(frame)
+
+
+BAD_FEATURES = [
+    (scipy.sparse.csr_array(np.eye(6)), "X is a sparse matrix, but features are taken as an array"),
+    (np.eye(6) + 1j, "X must be real, got dtype complex128"),
+    (np.empty((6, 0)), r"X has 0 feature\(s\)"),
+    (np.array([["1.5", "one"]], dtype=object), "X holds what is not a number: .*'one'"),
+]
+
+
+@pytest.mark.parametrize(("x", "message"), BAD_FEATURES)
+@pytest.mark.parametrize("make", [ax.Affect, ax.Static, ax.RG])
+def test_bad_features(make, x, message):
+    model = make(ax.KMeans(2), proximity="dot")
+    for attempt in (model.fit, model.partial_fit):
+        with pytest.raises((ValueError, TypeError), match=message):
+            attempt(x)
+    assert model.n_steps_ == 0
+
+
+def test_features_may_change_and_are_forgotten_with_the_steps():
+    rng = np.random.default_rng(0)
+    model = ax.Affect(ax.KMeans(2), proximity="dot", random_state=0)
+    assert not hasattr(model, "n_features_in_")
+    model.fit([rng.normal(size=(6, 4)), rng.normal(size=(6, 3)).tolist()])
+    assert model.n_features_in_ == 3
+    assert not hasattr(model.reset(), "n_features_in_")
+    assert not hasattr(ax.Affect(ax.KMeans(2)).fit([W]), "n_features_in_")  # there are none
 
 
 def test_stopped_kmeans_warns():

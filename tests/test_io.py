@@ -666,7 +666,7 @@ def test_fitting_is_taking_each_step():
     model = ax.Affect(ax.KMeans(2), proximity="dot", random_state=0)
     assert model.fit(steps, callback=seen.append) is model
     X = np.column_stack([table["x"], table["y"]]).reshape(4, 10, 2)
-    other = ax.Affect(ax.KMeans(2), proximity="dot", random_state=0).fit(X, range(10))
+    other = ax.Affect(ax.KMeans(2), proximity="dot", random_state=0).fit(X, ids=range(10))
     assert [record.alpha for record in seen] == [record.alpha for record in other.history_]
     np.testing.assert_array_equal(model.labels_, other.labels_)
 

@@ -35,11 +35,13 @@ TOOL = Path(__file__).parents[1] / "bench" / "kill_resume.py"
 def fitted(kind="dense"):
     x = np.random.default_rng(0).normal(size=(8, 2)) + np.repeat([[3, 0], [0, 3]], 4, axis=0)
     if kind == "features":
-        return ax.Affect(ax.KMeans(2), proximity="dot", random_state=0).fit([x, x], [range(8), range(1, 9)])
+        return ax.Affect(ax.KMeans(2), proximity="dot", random_state=0).fit(
+            [x, x], ids=[range(8), range(1, 9)]
+        )
     w = scipy.sparse.csr_array(x @ x.T) if kind == "sparse" else x @ x.T
     if kind == "chunked":
         w = pytest.importorskip("dask.array").from_array(w, chunks=4)
-    return ax.Affect(ax.KMeans(2), random_state=0).fit([w, w], [list("abcdefgh")] * 2)
+    return ax.Affect(ax.KMeans(2), random_state=0).fit([w, w], ids=[list("abcdefgh")] * 2)
 
 
 @functools.cache

@@ -365,9 +365,9 @@ BAD_SEQUENCES = [
     ((5,), "sequence must be a list of matrices, got int"),
     ((products(0),), r"use partial_fit\(W\) or fit\(\[W\]\)"),
     ((ax.Dense(products(0)),), r"use partial_fit\(W\) or fit\(\[W\]\)"),
-    (([products(0), np.triu(products(1))], NAMES), "W is not symmetric"),
-    (([products(0), products(1)], [NAMES]), "ids has 1 entries, but sequence has more"),
-    (([products(0), sparse(products(1))], NAMES), "W is Sparse, but the steps before were Dense"),
+    (([products(0), np.triu(products(1))], None, NAMES), "W is not symmetric"),
+    (([products(0), products(1)], None, [NAMES]), "ids has 1 entries, but sequence has more"),
+    (([products(0), sparse(products(1))], None, NAMES), "W is Sparse, but the steps before were Dense"),
 ]
 
 
@@ -377,14 +377,16 @@ def test_sequences(estimator, arguments, message):
     if "Sparse" in message and estimator in ("Static", "PCM"):
         pytest.skip("where no proximities are kept, representations may change")
     model, undisturbed = (after_steps(ESTIMATORS[estimator], dense, 2) for _ in range(2))
-    rejects(model, lambda: model.fit(*arguments), message)
+    rejects(model, lambda: model.fit(*arguments[:2], ids=next(iter(arguments[2:]), None)), message)
     goes_on_alike(model, undisturbed, products(2), NAMES)
 
 
 def test_times_too_few():
     model, undisturbed = (after_steps(ESTIMATORS["Affect"], dense, 2) for _ in range(2))
     steps = [products(0), products(1)]
-    rejects(model, lambda: model.fit(steps, NAMES, times=["mon"]), "times has 1 entries, but sequence has")
+    rejects(
+        model, lambda: model.fit(steps, ids=NAMES, times=["mon"]), "times has 1 entries, but sequence has"
+    )
     goes_on_alike(model, undisturbed, products(2), NAMES)
 
 

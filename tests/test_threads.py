@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import affect_xp as ax
-from affect_xp import estimators
+from affect_xp import _turns
 
 N, N_STEPS = 30, 12
 PATIENCE = 60  # seconds after which a thread that waits has been forgotten
@@ -95,7 +95,7 @@ def test_turns_end_with_errors_too():
     thread = threading.Thread(target=model.partial_fit, args=(np.eye(4),))
     thread.start()
     thread.join(PATIENCE)
-    assert model.n_steps_ == 1 and estimators._TURNS == {}
+    assert model.n_steps_ == 1 and _turns.TURNS == {}
 
 
 def test_a_callback_may_save(tmp_path):

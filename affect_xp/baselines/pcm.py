@@ -71,8 +71,6 @@ class PCM(Evolving):
     array([0, 0, 0, 1, 1, 1])
     """
 
-    _parameters = ("clusterer", "alpha", "membership", "proximity", "events", "random_state")
-
     def __init__(
         self,
         clusterer: Any,

@@ -53,8 +53,6 @@ class PCQ(Evolving):
     array([0, 0, 0, 1, 1, 1])
     """
 
-    _parameters = ("clusterer", "alpha", "proximity", "events", "random_state")
-
     def __init__(
         self,
         clusterer: Any,

@@ -62,8 +62,6 @@ class RG(Evolving):
     1.0
     """
 
-    _parameters = ("clusterer", "order", "proximity", "events", "random_state")
-
     def __init__(
         self,
         clusterer: Any,
@@ -109,7 +107,7 @@ class RG(Evolving):
         # The clusters of the present are yet to be found: those of the step before stand in.
         frames = (Frame(x, past[0].labels), *past) if past else ()
         y = filtered(frames, self.clusterer.n_clusters) if past else x
-        found = static_step(state, super()._observed(y), ids, clusterer, rules=self.events, seed=seed)
+        found = static_step(state, self._proximities(y), ids, clusterer, rules=self.events, seed=seed)
         kept = (Frame(x, found.state.partition.labels), *past)[: self.order]
         return dataclasses.replace(found, state=dataclasses.replace(found.state, memory=_packed(kept)))
 

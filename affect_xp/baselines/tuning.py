@@ -133,7 +133,7 @@ def _rand_table(
         raise InputError(
             f"truth has {len(labels)} entries, but sequence has {len(steps)}; give one for each step"
         )
-    models = [make(check_fraction("an α of grid", alpha)).fit(steps, names) for alpha in grid]
+    models = [make(check_fraction("an α of grid", alpha)).fit(steps, ids=names) for alpha in grid]
     return np.array(
         [[rand_index(a, b) for a, b in zip(m.history_.labels, labels, strict=True)] for m in models]
     )

@@ -1,0 +1,156 @@
+"""The steps of a sequence, whatever it is: lists, stacked arrays, tables, what was read from a file."""
+
+import itertools
+import numbers
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from affect_xp import _array
+from affect_xp._typing import Array
+from affect_xp.exceptions import InputError, InputTypeError
+from affect_xp.io import Snapshot
+from affect_xp.proximity import Proximity, is_sparse
+
+IdsOrNone = Iterable[Hashable] | Array | None
+
+
+def steps_of(sequence: Any, *, of_features: bool) -> Iterator[Any]:
+    """Return an iterator over the steps of a sequence or of a (T, n, p) array.
+
+    A single matrix is one step where steps are features, and otherwise a mistake.
+    """
+    if _is_matrix(sequence):
+        if of_features:
+            return iter([sequence])
+        raise InputTypeError(
+            "sequence must hold one matrix for each step, got a single one; use partial_fit(W) or fit([W])"
+        )
+    if _array.is_array(sequence):
+        if sequence.ndim != 3:
+            raise InputError(
+                "sequence must hold one matrix for each step, got an array of shape "
+                f"{tuple(sequence.shape)}; give a list of matrices, or an array of three dimensions"
+            )
+        return (sequence[t, :, :] for t in range(sequence.shape[0]))
+    try:
+        return iter(sequence)
+    except TypeError as error:
+        raise InputTypeError(f"sequence must be a list of matrices, got {type(sequence).__name__}") from error
+
+
+def _is_matrix(sequence: Any) -> bool:
+    """Tell whether what should be a sequence of matrices is a single one."""
+    if isinstance(sequence, Proximity) or is_sparse(sequence) or is_frame(sequence):
+        return True
+    if isinstance(sequence, list | tuple) and sequence:
+        row = sequence[0]
+        return isinstance(row, list | tuple) and bool(row) and isinstance(row[0], numbers.Number)
+    return _array.is_array(sequence) and sequence.ndim == 2
+
+
+def is_frame(given: Any) -> bool:
+    """Tell whether something is a table such as a DataFrame."""
+    return hasattr(given, "to_numpy") and hasattr(given, "columns") and not _array.is_array(given)
+
+
+def of_frame(given: Any, ids: IdsOrNone, *, square: bool) -> tuple[Any, IdsOrNone]:
+    """Return the values of a DataFrame, and its index for ids where none are given."""
+    if _array.is_array(given) or not hasattr(given, "to_numpy"):
+        return given, ids
+    index, columns = list(getattr(given, "index", ())), list(given.columns)
+    if square and index and columns not in (index, list(range(len(columns)))):
+        raise InputError(
+            "W is a DataFrame whose index and columns differ; give proximities the same names on both "
+            "sides, as in W.loc[names, names]"
+        )
+    return given.to_numpy(), (index or None) if ids is None else ids
+
+
+def as_features(given: Any) -> Array:
+    """Return features as an array, after a look at what it is; its values are checked later."""
+    if is_sparse(given):
+        raise InputTypeError(
+            "X is a sparse matrix, but features are taken as an array; use X.toarray(), or pass sparse "
+            "proximities such as X @ X.T with proximity='precomputed'"
+        )
+    X = _array.as_array(given)
+    if isinstance(X, np.ndarray) and X.dtype.kind == "O":  # as tables of mixed columns have
+        try:
+            return X.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputTypeError(f"X holds what is not a number: {error}") from error
+    if isinstance(X, np.ndarray) and X.dtype.kind == "c":
+        raise InputError(
+            f"Complex data not supported: X must be real, got dtype {X.dtype}; pass its real part or its "
+            "modulus"
+        )
+    if X.ndim == 2 and X.shape[1] == 0:
+        raise InputError(f"X has 0 feature(s) (shape={tuple(X.shape)}) while a minimum of 1 is required.")
+    return X
+
+
+def check_alike(W: Proximity, smoothed: Proximity | None, labels: Array) -> None:
+    """Raise if what is observed is not stored like the smoothed proximities and the labels before."""
+    if smoothed is not None and type(W) is not type(smoothed):
+        raise InputTypeError(
+            f"W is {type(W).__name__}, but the steps before were {type(smoothed).__name__}; "
+            "convert it first, for instance with its to_dense()"
+        )
+    _array.array_namespace(W.like, labels)
+    if _array.device_of(W.like) != _array.device_of(labels):
+        raise InputError(
+            f"W is on device {_array.device_of(W.like)}, but the steps before were on "
+            f"{_array.device_of(labels)}; move it there first"
+        )
+
+
+def zip_steps(
+    steps: Iterator[Any], ids: Iterable[Any] | None, times: Iterable[Hashable] | None = None
+) -> Iterator[tuple[Any, Any, Hashable]]:
+    """Yield (W, ids, time) of each step; ids and times must be as many as the steps."""
+    ids_of, times_of = by_step(ids), None if times is None else iter(times)
+    for t, W in enumerate(steps):
+        if isinstance(W, Snapshot):  # which brings its own
+            yield W.values, W.ids, W.time
+            continue
+        try:
+            yield W, next(ids_of), None if times_of is None else next(times_of)
+        except StopIteration:
+            short = "times" if times is not None else "ids"
+            raise InputError(
+                f"{short} has {t} entries, but sequence has more; give one for each step"
+            ) from None
+
+
+def by_step(values: Any) -> Iterator[Any]:
+    """Return an iterator over the ids or labels of each step; flat ones hold for all steps."""
+    if values is None or isinstance(values, range):
+        return itertools.repeat(values)
+    if _array.is_array(values) and values.ndim == 2:
+        return iter([values[t, :] for t in range(values.shape[0])])
+    if _array.is_array(values):
+        values = _array.to_host(values, reason="ids and labels are kept on the host")[0]
+    listed = list(values)
+    return iter(listed) if any(_is_of_step(value) for value in listed) else itertools.repeat(listed)
+
+
+def _is_of_step(value: Any) -> bool:
+    """Tell whether an entry is for all objects of a step, and not of one object."""
+    return value is None or (hasattr(value, "__len__") and not isinstance(value, str | tuple))
+
+
+def check_are_labels(y: Any) -> None:
+    """Raise if what stands in the place of labels tells objects apart, as ids do."""
+    if not isinstance(y, list | tuple | np.ndarray | range) or len(y) == 0:
+        return
+    labels: Any = y[0] if _is_of_step(y[0]) else y
+    if labels is None or any(isinstance(label, float | np.floating) for label in labels):
+        return
+    try:
+        apart = len(set(labels)) == len(labels) > 2
+    except TypeError:  # not hashable: arrays of a device
+        return
+    if apart:
+        raise InputError("y tells all objects apart, as ids do and labels do not; pass ids by name: ids=...")
