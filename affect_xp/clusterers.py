@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from affect_xp import _array
+from affect_xp._parameters import Parameters
 from affect_xp._typing import Array, Seed
 from affect_xp._validation import check_choice, check_fraction, check_int, check_n_clusters
 from affect_xp.eigen import SOLVERS
@@ -48,6 +49,8 @@ class Clustering:
         The score of each number of clusters that was tried, where it was chosen.
     product : Product or None
         The proximity times the membership of the partition, where it is known.
+    rough : bool
+        Whether the clusterer would have gone on, had the moment not asked for rough labels only.
     """
 
     partition: Partition
@@ -56,6 +59,7 @@ class Clustering:
     memory: Array | None = None
     scores: dict[int, float] | None = None
     product: Product | None = None
+    rough: bool = False
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -71,15 +75,20 @@ class Moment:
     memory : (n, r) array or None
         What the last call left, with rows of zeros for new objects.
     rng : None, int, sequence of int, or numpy.random.Generator
+    rough : bool
+        Whether the labels only serve to estimate α: near the end is near enough.
     """
 
     t: int = 0
     start: Partition | None = None
     memory: Array | None = None
     rng: Seed = None
+    rough: bool = False
 
 
 FIRST = Moment()
+# k-means whose labels only serve to estimate α stops when the sum of squares falls by less than this share.
+ROUGH_TOL = 1e-3
 
 
 class Clusterer(Protocol):
@@ -123,7 +132,7 @@ def check_clusters(n_clusters: object, max_clusters: int, rules: Sequence[str]) 
 
 
 @dataclasses.dataclass
-class KMeans:
+class KMeans(Parameters):
     """k-means on similarities (dot products of features), without the features.
 
     Parameters
@@ -175,7 +184,11 @@ class KMeans:
         if k is not None:
             result = self._run(proximity, k, moment)
             return Clustering(
-                Partition(result.labels, k, 0), result.moved, result.n_iter, product=result.product
+                Partition(result.labels, k, 0),
+                result.moved,
+                result.n_iter,
+                product=result.product,
+                rough=moment.rough and not result.settled,
             )
         n_iter = []
 
@@ -185,7 +198,7 @@ class KMeans:
             return Partition(result.labels, k, 0)
 
         chosen = select(proximity, str(self.n_clusters), self.max_clusters, cluster_k, kind="similarity")
-        return Clustering(chosen.partition, n_iter=sum(n_iter) + 1, scores=chosen.scores)
+        return Clustering(chosen.partition, n_iter=sum(n_iter) + 1, scores=chosen.scores, rough=moment.rough)
 
     def _run(self, proximity: Proximity, k: int, moment: Moment) -> KMeansResult:
         result = kmeans(
@@ -194,7 +207,7 @@ class KMeans:
             init=self.init if moment.start is None else moment.start,
             n_init=self.n_init,
             max_iter=self.max_iter,
-            tol=self.tol,
+            tol=max(self.tol, ROUGH_TOL) if moment.rough else self.tol,
             rng=moment.rng,
         )
         if not result.converged and result.n_iter >= self.max_iter:
@@ -208,7 +221,7 @@ class KMeans:
 
 
 @dataclasses.dataclass
-class Spectral:
+class Spectral(Parameters):
     """Spectral clustering of similarities.
 
     Parameters
@@ -267,6 +280,7 @@ class Spectral:
             self.solver,
             moment.memory,
             moment.rng,
+            rough=moment.rough,
         )
         if k is None:
             scores = self._scores(proximity, scan)
@@ -274,7 +288,11 @@ class Spectral:
         result = scan.result(k)
         self._warn(result, moment.t)
         return Clustering(
-            Partition(result.labels, k, 0), n_iter=result.n_iter, memory=result.vectors, scores=scores
+            Partition(result.labels, k, 0),
+            n_iter=result.n_iter,
+            memory=result.vectors,
+            scores=scores,
+            rough=moment.rough and result.n_iter > 0,
         )
 
     def _scores(self, proximity: Proximity, scan: SpectralScan) -> dict[int, float]:
@@ -301,7 +319,7 @@ class Spectral:
 
 
 @dataclasses.dataclass
-class Linkage:
+class Linkage(Parameters):
     """Hierarchical clustering of dissimilarities.
 
     Parameters
@@ -366,7 +384,7 @@ class Linkage:
 
 
 @dataclasses.dataclass
-class FunctionClusterer:
+class FunctionClusterer(Parameters):
     """Any function from a proximity to labels, as a clusterer.
 
     The function gets a stored `Proximity` and returns one integer for each object, -1 for none.

@@ -170,6 +170,7 @@ def top_eigenpairs(
     solver: str = "auto",
     start: "Array | Space | None" = None,
     accuracy: float = 0.0,
+    residual: float = 0.0,
 ) -> Eigenpairs:
     """Return the eigenpairs of the k largest eigenvalues, as a space that does not depend on chance.
 
@@ -191,6 +192,9 @@ def top_eigenpairs(
     accuracy : float
         The iteration may end when the sine of the angle between the space found and that of the
         eigenvectors is at most this. With 0 it goes on to about half the digits in every residual.
+    residual : float
+        The iteration may end as well when every residual is at most this share of the largest eigenvalue,
+        whatever the angle: of eigenvectors whose values are close, mixtures will do.
 
     Examples
     --------
@@ -203,7 +207,7 @@ def top_eigenpairs(
     m = min(k + max(MIN_GUARDS, k // 3), A.n - A.n_known)
     if solver == "full" or (solver == "auto" and A.n <= FULL_SIZE) or A.n < 3 * m:
         return _full(A, k, m)
-    found = _iterate(A, k, m, start, accuracy)
+    found = _iterate(A, k, m, start, accuracy, residual)
     if solver == "auto" and not found.converged and A.n <= RESCUE_SIZE:
         return _full(A, k, m)
     return found
@@ -241,7 +245,9 @@ def _full(A: Operator, k: int, m: int) -> Eigenpairs:
     return Eigenpairs(values[:r], vectors[:, :r], residual, 0, residual <= tolerance, tie)
 
 
-def _iterate(A: Operator, k: int, m: int, start: "Array | Space | None", accuracy: float) -> Eigenpairs:
+def _iterate(
+    A: Operator, k: int, m: int, start: "Array | Space | None", accuracy: float, residual: float
+) -> Eigenpairs:
     """Let a space grow from `start` and random vectors until it holds the largest pairs."""
     tolerance, n_iter, n_before = _tolerance(A.like), 0, 0
     if isinstance(start, Space):
@@ -251,7 +257,7 @@ def _iterate(A: Operator, k: int, m: int, start: "Array | Space | None", accurac
     while True:
         ritz = basis.ritz()
         residuals, gram = basis.residuals(ritz, m)
-        state = _State.of(A, ritz.values[:m], np.sqrt(np.diag(gram)), k, accuracy)
+        state = _State.of(A, ritz.values[:m], np.sqrt(np.diag(gram)), k, accuracy, residual)
         trusted = n_before + n_iter >= MIN_PRODUCTS
         joining = _whitening(gram, state.open if trusted else state.open | state.guards)
         if n_iter >= MAX_PRODUCTS or joining.shape[1] == 0 or (trusted and state.converged):
@@ -263,7 +269,7 @@ def _iterate(A: Operator, k: int, m: int, start: "Array | Space | None", accurac
     tie = TIE * tolerance * state.scale
     r = _complete(ritz.values[:m], k, tie, A.n - A.n_known)
     vectors = basis.combined(ritz.coefficients[:, :r])
-    space = basis.space(ritz, k, n_before + n_iter)
+    space = basis.space(ritz, m, n_before + n_iter)
     return Eigenpairs(ritz.values[:r], vectors, state.residual, n_iter, state.converged, tie, space)
 
 
@@ -299,7 +305,9 @@ class _State:
     enough: np.ndarray  # the largest residual with which a pair has converged, (m,)
 
     @staticmethod
-    def of(A: Operator, values: np.ndarray, residuals: np.ndarray, k: int, accuracy: float) -> "_State":
+    def of(
+        A: Operator, values: np.ndarray, residuals: np.ndarray, k: int, accuracy: float, rough: float
+    ) -> "_State":
         """Judge the m pairs that are followed.
 
         The angle between a vector and the space sought is at most ‖r‖ / gap, with the gap between its
@@ -309,9 +317,10 @@ class _State:
         m, scale = len(values), max(A.scale, float(np.abs(values).max()))
         tolerance = _tolerance(A.like) * (scale or 1.0)
         apart = (r for r in range(k, m) if values[r - 1] - values[r] > max(TIE * tolerance, residuals[r]))
-        r = next(apart, m)
+        r = k if rough else next(apart, m)
         gaps = values - values[r] - residuals[r] if r == k < m else np.zeros(m)
-        return _State(residuals, k, r, scale, tolerance, np.maximum(tolerance, accuracy * gaps))
+        enough = np.maximum(max(tolerance, rough * scale), accuracy * gaps)
+        return _State(residuals, k, r, scale, tolerance, enough)
 
     @property
     def guards(self) -> np.ndarray:
@@ -440,10 +449,10 @@ class _Basis:
         """Return the vectors Vy."""
         return _combine(self.x, coefficients) / self.A.s
 
-    def space(self, ritz: _Ritz, k: int, n_products: int) -> Space:
-        """Return the space of the k best vectors, and of the k it began with."""
-        first = np.eye(self.width)[:, : min(k, self.x[0].shape[1])]
-        coefficients = np.concatenate([ritz.coefficients[:, :k], first], axis=1)
+    def space(self, ritz: _Ritz, m: int, n_products: int) -> Space:
+        """Return the space of the m best vectors, and of those it began with."""
+        first = np.eye(self.width)[:, : min(m, self.x[0].shape[1])]
+        coefficients = np.concatenate([ritz.coefficients[:, :m], first], axis=1)
         return Space(tuple(self.x), tuple(self.products), coefficients, n_products)
 
 

@@ -44,23 +44,25 @@ class Judgement:
 
     Attributes
     ----------
-    previous_alpha, static_alpha
-        α by the labels of the step before, and by static labels.
+    previous, static
+        The noise and the drift by the labels of the step before, and by static labels: α is the share of the
+        noise in their sum.
     noise
         V, for each entry.
     difference
         D, for each entry.
     """
 
-    previous_alpha: Array
-    static_alpha: Array
+    previous: tuple[Array, Array]
+    static: tuple[Array, Array]
     noise: Array
     difference: Array
 
     def stays(self) -> Array:
         """Tell whether α by the labels of the step before is the nearer one to V / D, or as near."""
         xp, v, d = array_namespace(self.noise), self.noise, self.difference
-        return xp.abs(self.previous_alpha * d - v) <= xp.abs(self.static_alpha * d - v)
+        previous, static = share_of_noise(*self.previous), share_of_noise(*self.static)
+        return xp.abs(previous * d - v) <= xp.abs(static * d - v)
 
 
 def judge(
@@ -77,21 +79,28 @@ def judge(
     now, before = _of_common(previous, alignment)
     moments = moments_of(products[0], now)
     drift = drift_from(products[1], before, moments)
-    alpha = share_of_noise(moments.total_variance(), drift)
     difference = moments.total_squares() + drift - 2 * _shared_effects(products, now, before, alignment)
-    static_alpha, noise = _alpha_and_noise(static_products, *_of_common(static, alignment))
-    return Judgement(alpha, static_alpha, noise, ratio(difference, _n_entries(moments)))
+    by_static, noise = _sums_and_noise(static_products, *_of_common(static, alignment))
+    by_previous = moments.total_variance(), drift
+    return Judgement(by_previous, by_static, noise, ratio(difference, _n_entries(moments)))
 
 
-def better_labels(judgement: Judgement, previous: Partition, static: Partition) -> Partition:
-    """Return the labels by which α comes nearer to V / D; where both do alike, those of the step before.
+def better_labels(
+    judgement: Judgement, previous: Partition, static: Partition
+) -> tuple[Partition, tuple[Array, Array]]:
+    """Return the labels by which α comes nearer to V / D, and noise and drift by them.
+
+    Where both labels do alike, those of the step before.
 
     The host does not wait for the answer, and does not learn it.
     """
     stays = judgement.stays()
-    labels = array_namespace(stays).where(stays, previous.labels, static.labels)
+    where = array_namespace(stays).where
+    labels = where(stays, previous.labels, static.labels)
     outside = previous.n_outside if previous.n_outside == static.n_outside else None
-    return Partition(labels, max(previous.k, static.k), outside)
+    (noise, drift), (static_noise, static_drift) = judgement.previous, judgement.static
+    sums = where(stays, noise, static_noise), where(stays, drift, static_drift)
+    return Partition(labels, max(previous.k, static.k), outside), sums
 
 
 def _of_common(partition: Partition, alignment: Alignment) -> tuple[Partition, Partition]:
@@ -105,10 +114,10 @@ def _n_entries(moments: BlockMoments) -> Array:
     return array_namespace(moments.sizes).sum(moments.sizes) ** 2
 
 
-def _alpha_and_noise(
+def _sums_and_noise(
     products: tuple[Product, Product], now: Partition, before: Partition
-) -> tuple[Array, Array]:
-    """Return the α by these labels, and the noise for each entry with what the past does not confirm."""
+) -> tuple[tuple[Array, Array], Array]:
+    """Return noise and drift by these labels, and the noise of an entry with what the past denies."""
     moments, past = moments_of(products[0], now), products[1]
     noise = moments.total_variance()
     nu, nu_ii = _means(past.sums(before), past.diagonal() @ before.membership, before)
@@ -116,8 +125,8 @@ def _alpha_and_noise(
     nu, nu_ii = _centred(moments, nu, nu_ii)
     between = moments.total(mu * mu, mu_ii * mu_ii)
     confirmed = ratio(moments.total(mu * nu, mu_ii * nu_ii) ** 2, moments.total(nu * nu, nu_ii * nu_ii))
-    alpha = share_of_noise(noise, drift_from(past, before, moments))
-    return alpha, ratio(noise + between - confirmed, _n_entries(moments))
+    sums = noise, drift_from(past, before, moments)
+    return sums, ratio(noise + between - confirmed, _n_entries(moments))
 
 
 def _means(sums: Array, diagonal_sums: Array, partition: Partition) -> tuple[Array, Array]:

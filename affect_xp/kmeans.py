@@ -25,7 +25,7 @@ from affect_xp.partition import Partition, as_partition
 from affect_xp.proximity import Product, Proximity, as_proximity, column_sums, membership
 
 # Fetching the columns of the objects that moved pays while they are fewer than this share of all.
-UPDATE_SHARE = 0.25
+UPDATE_SHARE = 0.5
 # Iterations without a smaller sum of squares after which an indefinite W is taken to go in circles.
 PATIENCE = 10
 # Sums of squares that differ by less than this share are equal.
@@ -50,6 +50,8 @@ class KMeansResult:
         best labels seen.
     moved : bool
         Whether any label differs from the start.
+    settled : bool
+        Whether the labels are a fixed point.
     product : Product
         W·Z for these labels, which need not be computed again.
     """
@@ -59,6 +61,7 @@ class KMeansResult:
     n_iter: int
     converged: bool
     moved: bool
+    settled: bool
     product: Product = dataclasses.field(repr=False)
 
 
@@ -191,7 +194,8 @@ class _Run:
     inertia: float = np.inf  # their sum of squares
     n_iter: int = 0
     stalled: int = 0  # iterations since the sum of squares last fell
-    converged: bool = False
+    settled: bool = False  # no label changes any more
+    converged: bool = False  # that, or the sum of squares hardly falls
     moved: bool = False
 
     def record(self, batch: "_Batch", r: int, inertia: float, tol: float) -> None:
@@ -230,9 +234,9 @@ def lloyd(
         assignment = batch.assign()
         for r, run in enumerate(active):
             run.n_iter += assignment.n_reads
-            run.converged = bool(assignment.n_moved[r] == 0)
-            run.moved = run.moved or not run.converged
-            if iteration > 0 or run.converged:
+            run.settled = run.converged = bool(assignment.n_moved[r] == 0)
+            run.moved = run.moved or not run.settled
+            if iteration > 0 or run.settled:
                 run.record(batch, r, assignment.inertia[r], tol)
             elif complete:
                 # Not a result, as clusters of the start may be empty, but something to fall from.
@@ -249,7 +253,7 @@ def lloyd(
     best = next(run for run in runs if run.inertia <= lowest + TIE * abs(lowest))
     assert best.batch is not None
     labels, product = best.batch.labels[:, best.place], best.batch.product_of(best.place)
-    return KMeansResult(labels, best.inertia, best.n_iter, best.converged, best.moved, product)
+    return KMeansResult(labels, best.inertia, best.n_iter, best.converged, best.moved, best.settled, product)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

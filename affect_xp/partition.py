@@ -134,7 +134,7 @@ def _partition_of(labels: Array, like: Array, n_clusters: int | None, name: str)
     k = max(1, int(high) + 1) if n_clusters is None else check_int("n_clusters", n_clusters, 1)
     if high >= k:
         raise InputError(f"{name} holds {high}, but n_clusters={k} allows 0 to {k - 1} only")
-    return Partition(labels, k)
+    return Partition(labels, k, 0 if low >= 0 else None)
 
 
 def relabel(partition: Partition, names: np.ndarray) -> Array:

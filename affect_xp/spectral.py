@@ -36,6 +36,8 @@ COMPONENTS = ("joint", "separate")
 # less than clusters depend on. Average association may have objects without any link, whose rows should be
 # zero and nothing else.
 ACCURACY = {"normalized_cut": 1e-3, "ratio_cut": 1e-3, "average_association": 0.0}
+# The residual of eigenvectors of cuts whose clusters only serve to estimate α.
+ROUGH = 1e-3
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -129,7 +131,8 @@ def spectral(
 class SpectralScan:
     """Spectral clustering into any number of clusters up to a largest one, with one eigenvalue problem.
 
-    The parameters are those of `spectral`, and `max_clusters`.
+    The parameters are those of `spectral`, `max_clusters`, and `rough`: of cuts, eigenvectors are found no
+    more closely than ROUGH.
     """
 
     def __init__(
@@ -143,6 +146,8 @@ class SpectralScan:
         solver: str = "auto",
         start: Array | None = None,
         rng: Seed = None,
+        *,
+        rough: bool = False,
     ) -> None:
         check_choice("objective", objective, OBJECTIVES)
         check_choice("assign_labels", assign_labels, ASSIGNMENTS)
@@ -153,7 +158,10 @@ class SpectralScan:
         self._graph = _Graph.of(W, searched=components == "separate" or objective in CUTS)
         if objective in CUTS:
             _check_degrees(self._graph, objective)
-        self._task = _Task(objective, ASSIGNMENTS[assign_labels], n_init, solver, max_clusters)
+        accuracy, residual = ACCURACY[objective], ROUGH if rough and objective in CUTS else 0.0
+        self._task = _Task(
+            objective, ASSIGNMENTS[assign_labels], n_init, solver, max_clusters, accuracy, residual
+        )
         self._start = _checked_start(start, self._graph)
         self._cluster = _separate if components == "separate" else _joint
 
@@ -188,6 +196,8 @@ class _Task:
     n_init: int
     solver: str
     k_max: int
+    accuracy: float  # of eigenvectors, as an angle
+    residual: float  # of eigenpairs; the larger one of what both ask for is enough
     rng: np.random.Generator = dataclasses.field(default_factory=np.random.default_rng)
     solved: dict[int, Eigenpairs] = dataclasses.field(default_factory=dict)  # by size of the graph
 
@@ -425,7 +435,9 @@ def _solved(graph: _Graph, a: Operator, k: int, task: _Task, start: Array | None
     """Return the top eigenpairs, starting in the space found for another blend of the same parts."""
     name = f"space for {k}"
     start = graph.notes.get(name, start)
-    pairs = top_eigenpairs(a, k, solver=task.solver, start=start, accuracy=ACCURACY[task.objective])
+    pairs = top_eigenpairs(
+        a, k, solver=task.solver, start=start, accuracy=task.accuracy, residual=task.residual
+    )
     if pairs.space is not None:
         graph.notes[name] = pairs.space
     return dataclasses.replace(pairs, space=None)

@@ -4,6 +4,8 @@ import itertools
 
 import numpy as np
 
+ROUGH_TOL = 1e-3  # of k-means whose labels only serve to estimate α
+
 
 def blocks(labels):
     """Yield (c, d, list of index pairs) for each block, the diagonals of clusters as (c, None, pairs)."""
@@ -103,10 +105,18 @@ def repair(labels, distance, k):
     return labels
 
 
-def kmeans(w, labels, k, max_iter=300):
-    """Run Lloyd's iteration from labels, with -1 for objects that join in the first assignment."""
+def kmeans(w, labels, k, max_iter=300, tol=0.0):
+    """Run Lloyd's iteration from labels, with -1 for objects that join in the first assignment.
+
+    It stops once the sum of squares falls by less than the share `tol`.
+    """
     labels = np.asarray(labels)
-    for _ in range(max_iter):
+    before = np.inf
+    for iteration in range(max_iter):
+        now = np.inf if iteration == 0 and np.any(labels < 0) else inertia(w, labels)
+        if np.isfinite(before) and 0 <= before - now < tol * abs(before):
+            break
+        before = now
         distance = distances(w, labels, k)
         assigned = repair(np.argmin(distance, axis=1), distance, k)
         if np.array_equal(assigned, labels):
@@ -128,7 +138,8 @@ def affect(steps, ids, k, start, n_iter=3, alpha=None, init="previous"):
     """Run AFFECT k-means with the conventions of the authors' toolbox; return labels, α by iteration and Ψ̂.
 
     `start` are the labels with which the very first k-means starts. Every iteration of a step starts
-    k-means from the labels of the step before; new objects are unlabelled there.
+    k-means from the labels of the step before; new objects are unlabelled there. Only the last one goes on
+    until no label changes; labels that serve α alone stop at ROUGH_TOL.
     """
     labels, psi, past_ids, results = kmeans(steps[0], start, k), steps[0], list(ids[0]), []
     results.append((labels, [], psi))
@@ -137,13 +148,13 @@ def affect(steps, ids, k, start, n_iter=3, alpha=None, init="previous"):
         begin = np.array([labels[past_ids.index(i)] if i in past_ids else -1 for i in now])
         here = [p for p, i in enumerate(now) if i in past_ids]
         there = [past_ids.index(now[p]) for p in here]
-        current = begin if init == "previous" else kmeans(w, begin, k)
+        current = begin if init == "previous" else kmeans(w, begin, k, tol=ROUGH_TOL)
         alphas = []
-        for _ in range(n_iter):
+        for i in range(n_iter):
             estimate = forgetting_factor(w[np.ix_(here, here)], psi[np.ix_(there, there)], current[here])
             alphas.append(estimate if alpha is None else alpha)
             blended = blend(w, psi, alphas[-1], now, past_ids)
-            current = kmeans(blended, begin, k)
+            current = kmeans(blended, begin, k, tol=ROUGH_TOL if i + 1 < n_iter else 0.0)
         labels, psi, past_ids = current, blended, now
         results.append((labels, alphas, psi))
     return results

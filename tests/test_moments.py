@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import affect_xp as ax
+from affect_xp.partition import as_partition
 
 LABELS = [
     np.array([0, 0, 0, 1, 1, 2, 1, 0, 2]),
@@ -93,3 +94,24 @@ def test_bad_labels(labels, message):
 def test_too_few_clusters():
     with pytest.raises(ValueError, match="labels holds 2, but n_clusters=2 allows 0 to 1 only"):
         ax.block_moments(np.eye(3), [0, 1, 2], n_clusters=2)
+
+
+@pytest.mark.parametrize("n_moved", [0, 1, 4, 20])
+def test_squares_are_brought_up_to_date(eager_xp, small_blocks, n_moved):
+    rng = np.random.default_rng(n_moved)
+    w = rng.normal(size=(30, 30))
+    w += w.T
+    labels = rng.integers(-1, 4, size=30)
+    W = ax.Dense(eager_xp.array(w))
+    partitions = [as_partition(labels, 30, W.like, 4)]
+    for _ in range(3):
+        labels = labels.copy()
+        labels[rng.permutation(30)[:n_moved]] = rng.integers(-1, 4, size=n_moved)
+        partitions.append(as_partition(labels, 30, W.like, 4))
+    product = W.product(partitions[0].membership)
+    for partition in partitions:  # as k-means does: what comes of a product knows what it knew
+        rows = eager_xp.array(np.arange(30))
+        product = product.moved(partition.membership - partitions[0].membership, rows)
+        for found, expected in zip(product.block_moments(partition), W.block_moments(partition), strict=True):
+            np.testing.assert_allclose(eager_xp.numpy(found), eager_xp.numpy(expected), rtol=1e-9, atol=1e-9)
+        product = product.moved(partitions[0].membership - partition.membership, rows)
