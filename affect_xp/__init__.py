@@ -4,9 +4,11 @@ Clusters objects that are observed again and again, following real change and ig
 with `Affect` and `KMeans`.
 """
 
-from affect_xp import datasets, exceptions, io, plots
+import importlib
+import typing
+
+from affect_xp import exceptions, io
 from affect_xp._version import __version__ as __version__
-from affect_xp.baselines import PCM, PCQ, RG, cross_validate_alpha, tune_alpha
 from affect_xp.changes import change_points
 from affect_xp.clusterers import KMeans, Linkage, Spectral
 from affect_xp.dissimilarity import to_dissimilarity, to_similarity
@@ -19,11 +21,36 @@ from affect_xp.linkage import Dendrogram, linkage
 from affect_xp.matching import match_labels
 from affect_xp.metrics import adjusted_rand_index, rand_index, tracking_error
 from affect_xp.moments import BlockMoments, block_moments
-from affect_xp.persistence import load
 from affect_xp.proximity import Chunked, Dense, Factored, Proximity, Sparse, as_proximity
-from affect_xp.report import write_report
 from affect_xp.selection import calinski_harabasz, modularity, silhouette
 from affect_xp.spectral import SpectralResult, spectral
+
+if typing.TYPE_CHECKING:
+    from affect_xp import datasets, plots
+    from affect_xp.baselines import PCM, PCQ, RG, cross_validate_alpha, tune_alpha
+    from affect_xp.persistence import load
+    from affect_xp.report import write_report
+
+# Where to find what is imported when it is first used: not every program waits for it.
+_LATER = {
+    **dict.fromkeys(("PCM", "PCQ", "RG", "cross_validate_alpha", "tune_alpha"), "baselines"),
+    "datasets": "datasets",
+    "load": "persistence",
+    "plots": "plots",
+    "write_report": "report",
+}
+
+
+def __getattr__(name: str) -> typing.Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"{__name__}.{_LATER[name]}")
+    return globals().setdefault(name, module if name == _LATER[name] else getattr(module, name))
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "PCM",

@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 import scipy.sparse
-from scipy.sparse import csgraph
 
 from affect_xp import _array
 from affect_xp._array import array_namespace, row_blocks, wide_dtype
@@ -89,6 +88,8 @@ def _grouped(pattern: np.ndarray | scipy.sparse.csr_array) -> np.ndarray:
 
     As a link goes both ways, these are the strong components, for which SciPy needs no transpose.
     """
+    from scipy.sparse import csgraph  # brings SciPy's linear algebra: not to be waited for by every import
+
     return csgraph.connected_components(pattern, directed=True, connection="strong")[1]
 
 

@@ -14,6 +14,7 @@ from .._report import Goal, Row
 from .._suite import Case, Measured, Setting, Workload
 
 IMPORT = Goal(must=1.3)
+CACHE = "affect_xp-bench-bytecode"
 TIMED = "import time; start = time.perf_counter(); {}; print(time.perf_counter() - start)"
 
 
@@ -30,11 +31,15 @@ def importing(modules: str) -> Action:
     """Return an action that imports modules in a new process, which tells the seconds."""
     root = str(Path(ax.__file__).parents[1])
     paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    # Bytecode in a folder of our own: where none may be written, only one side would be compiled each time.
+    bytecode = os.path.join(tempfile.gettempdir(), CACHE)
+    env = os.environ | {"PYTHONPATH": paths, "PYTHONPYCACHEPREFIX": bytecode}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
 
     def action() -> Iterator[float]:
         told = subprocess.run(
             [sys.executable, "-c", TIMED.format(f"import {modules}")],
-            env=os.environ | {"PYTHONPATH": paths},
+            env=env,
             cwd=tempfile.gettempdir(),  # not where a folder may be taken for a module
             capture_output=True,
             text=True,
