@@ -1,4 +1,31 @@
-"""Errors and warnings of the library."""
+"""Errors and warnings in one hierarchy: `except AffectError` catches all that the library raises itself.
+
+::
+
+    AffectError                     base of all errors; itself: a model that another thread is at, or that
+    │                               was interrupted while it wrote
+    ├── InputError (ValueError)             an argument has a value that cannot be used
+    ├── InputTypeError (TypeError)          an argument is of a type that cannot be used
+    ├── NotFittedError (AttributeError)     a result was asked for before the first step
+    ├── FileFormatError (ValueError)        a file is no model, is damaged, or is of a newer version
+    └── SaveError (OSError)                 a model could not be written; the old file is still whole
+
+    AffectWarning (UserWarning)     base of all warnings
+    ├── ConvergenceWarning                  an iteration stopped before it converged
+    ├── PrecisionWarning                    sums are accumulated in less than double precision
+    └── SkewedWarning                       a few large similarities rule the others; said once for a model
+
+Each error is also of the class of Python's in brackets: whoever catches that one catches ours. A message
+names the argument, its value and the remedy. A step that raises leaves the model as it was; only a step
+interrupted (Ctrl-C, no memory) while it wrote over the smoothed proximities asks for `reset()`.
+
+What does not come from here: an ImportError where a library is missing that was asked for (it says what to
+install), an error raised by a function of the caller (a clusterer, an `alpha`, a callback), which passes
+unchanged, and a MemoryError.
+
+Warnings say what to do. `warnings.simplefilter("error", AffectWarning)` makes them errors, which reject the
+step; `simplefilter("ignore", ...)` silences them.
+"""
 
 
 class AffectError(Exception):
@@ -35,3 +62,7 @@ class ConvergenceWarning(AffectWarning):
 
 class PrecisionWarning(AffectWarning):
     """Sums are accumulated in less than double precision."""
+
+
+class SkewedWarning(AffectWarning):
+    """A few large similarities rule the others; the message says which transform helps."""
