@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import affect_xp as ax
-from affect_xp.experiments import Options, networks, reproduce
+from affect_xp.experiments import Options, _network_methods, networks, reproduce
 
 SMALL = ("static", networks.PAPER, "mean of all so far")
 
@@ -56,7 +56,7 @@ def test_running_means(window):
     """Against a loop over pairs of people."""
     steps = steps_of(8, steps_per_day=1)
     assert len({tuple(step.ids) for step in steps}) > 3
-    for t, mean in enumerate(networks.running_means(steps, window)):
+    for t, mean in enumerate(_network_methods.running_means(steps, window)):
         seen = steps[: t + 1] if window is None else steps[max(0, t + 1 - window) : t + 1]
         for i, a in enumerate(steps[t].ids):
             for j, b in enumerate(steps[t].ids):
@@ -79,7 +79,7 @@ def test_leiden():
     steps = steps_of(4, daily_contacts=500.0, mixing=0.05, lunch_mixing=0.1)
     for name, method in networks.METHODS.items():
         if method.needs:
-            assert method.sees == networks.HINDSIGHT
+            assert method.sees == _network_methods.HINDSIGHT
             assert networks.scored(method, steps, 3, 2**32 - 1).of(networks.ARI) > 0.5, name
     strong, weak = (
         networks.scored(networks.METHODS[f"Leiden, coupling {c}"], steps, 3, 0) for c in ("10", "0.01")
@@ -95,19 +95,21 @@ def test_resolution_for_k_groups(k):
         tried.append(resolution)
         return [np.arange(max(1, round(10 * resolution)))] * 3
 
-    labels = networks._matched(optimise, k)
+    labels = _network_methods._matched(optimise, k)
     assert abs(len(labels[0]) - k) <= 1
-    assert tried[0] == 1.0 and len(tried) <= networks.TRIES
+    assert tried[0] == 1.0 and len(tried) <= _network_methods.TRIES
 
 
 def test_the_nearest_number_of_groups_is_kept():
     counts = iter([9, 3, 8, 2, 9, 2])
-    labels = networks._matched(lambda resolution: [np.arange(next(counts))], 5)
+    labels = _network_methods._matched(lambda resolution: [np.arange(next(counts))], 5)
     assert len(labels[0]) == 3
 
 
 def test_methods_without_their_package_are_left_out(small, monkeypatch):
-    rival = networks.Method(networks.METHODS["static"].find, networks.HINDSIGHT, needs="no_such_package")
+    rival = networks.Method(
+        networks.METHODS["static"].find, _network_methods.HINDSIGHT, needs="no_such_package"
+    )
     monkeypatch.setitem(networks.METHODS, "rival", rival)
     assert tuple(networks.available()) == SMALL
     report = reproduce("networks", Options(runs=1))
