@@ -15,12 +15,13 @@ from affect_xp import _array
 from affect_xp._array import array_namespace
 from affect_xp._typing import Array
 from affect_xp._validation import check_fraction
+from affect_xp.absence import Away, introduced
 from affect_xp.clusterers import Clusterer, Clustering, Moment
 from affect_xp.events import DEFAULT_RULES, Clusters, Event, EventRules, follow, members_of
 from affect_xp.exceptions import InputError
 from affect_xp.forgetting import in_range, noise_and_drift, share_of_noise
 from affect_xp.initial_labels import better_labels, judge
-from affect_xp.objects import UNCHANGED, Alignment, Ids, align
+from affect_xp.objects import UNCHANGED, Alignment, Ids, align, positions
 from affect_xp.partition import Partition, relabel
 from affect_xp.proximity import Blend, Product, Proximity, parts_of
 from affect_xp.proximity._scale import Pair, in_units_of_their_own
@@ -49,6 +50,9 @@ class State:
         What the clusterer left to start from the next time.
     product : Product or None
         Ψ̂ᵗ times the membership of the partition, where it is known.
+    away : Away or None
+        What is known of objects that are away, where there are any: they stand behind the others in all of
+        the above, and are in no cluster.
     """
 
     smoothed: Proximity | None
@@ -57,6 +61,12 @@ class State:
     ids: Ids
     memory: Array | None = None
     product: Product | None = None
+    away: Away | None = None
+
+    @property
+    def present(self) -> Ids:
+        """The objects that were there."""
+        return self.ids if self.away is None else self.ids[: len(self.ids) - self.away.n]
 
     @property
     def t(self) -> int:
@@ -164,7 +174,7 @@ def step(
 
     in_same_units = compared is None
     compared = compared or (W, past.smoothed)
-    partition, n_runs, known = past.start, 0, None
+    partition, n_runs, known, sums = past.start, 0, None, None
     blend = Blend(W, past.smoothed, 0.0, past.alignment)
     if past.product is not None:
         blend.know(partition.membership, past.product)
@@ -172,24 +182,30 @@ def step(
     by_labels = callable(alpha) or isinstance(alpha, str)
     rounds = n_iter if by_labels else 1
     if init != "previous" and by_labels:
-        found = past.cluster(clusterer, blend, seed)
+        found = past.cluster(clusterer, blend, seed, rough=True)
         n_runs = found.n_iter
         if found.moved is not False:  # otherwise both labels are the same
             other = blend if in_same_units else Blend(*compared, 0.0, past.alignment)
             product = found.product if in_same_units else None
-            partition, known = _initial(init, past, other, found.partition, product)
+            partition, known, sums = _initial(init, past, other, found.partition, product)
     alphas: list[Array | float] = []
     totals: list[Array] = []
     for i in range(rounds):
-        found_alpha, total = _alpha(alpha, compared, past, partition, known, correction)
+        found_alpha, total = _alpha(alpha, compared, past, partition, known, correction, sums)
         alphas.append(found_alpha)
         totals += [] if total is None else [total]
         blend = blend.at(alphas[-1])
-        found = past.cluster(clusterer, blend, seed)
+        last = i + 1 == rounds
+        found = past.cluster(clusterer, blend, seed, rough=not last)
         n_runs += found.n_iter
-        if i + 1 == rounds or _settled(found, partition, past.start, i):
+        if not last and _settled(found, partition, past.start, i):
+            last = True  # the next α would be the same
+            if found.rough:
+                found = past.at(found).cluster(clusterer, blend, seed)
+                n_runs += found.n_iter
+        if last:
             break
-        partition, past = found.partition, past.with_memory(found.memory)
+        partition, past, sums = found.partition, past.with_memory(found.memory), None
         known = parts_of(found.product) if in_same_units else None
     result = _finished(state, found, past.start, ids, alphas, n_runs, W, blend, rules, totals)
     if not in_same_units or all(in_range(total) for total in result.totals):
@@ -224,26 +240,36 @@ class _Past:
         if memory is not None and alignment.source is not None:
             memory = _array.gather(memory, alignment.source, fill=0)
         start = state.partition.take(alignment.source, alignment.n_new)
-        product = _without_gone(state, alignment)
-        return _Past(state.t + 1, alignment, start, state.smoothed, memory, product)
+        product, smoothed = _without_gone(state, alignment), state.smoothed
+        if state.away is not None and smoothed is not None:
+            source = positions(ids, state.ids)
+            smoothed, alignment = introduced(smoothed, state.away, W, source, alignment)
+        return _Past(state.t + 1, alignment, start, smoothed, memory, product)
 
     def with_memory(self, memory: Array | None) -> "_Past":
         """Return the same with a fresher memory."""
         return dataclasses.replace(self, memory=memory)
 
+    def at(self, found: Clustering) -> "_Past":
+        """Return the same, starting from what has been found."""
+        return dataclasses.replace(self, start=found.partition, memory=found.memory)
+
     def forgotten(self) -> "_Past":
         """Return the same without anything to start from."""
         return _Past(self.t)
 
-    def cluster(self, clusterer: Clusterer, proximity: Proximity, seed: int) -> Clustering:
+    def cluster(
+        self, clusterer: Clusterer, proximity: Proximity, seed: int, *, rough: bool = False
+    ) -> Clustering:
         """Cluster from here; every call of a step draws the same random numbers."""
-        return clusterer.cluster(proximity, Moment(self.t, self.start, self.memory, rng=[seed, self.t]))
+        moment = Moment(self.t, self.start, self.memory, rng=[seed, self.t], rough=rough)
+        return clusterer.cluster(proximity, moment)
 
 
 def _initial(
     init: str, past: _Past, blend: Blend, static: Partition, product: Product | None
-) -> tuple[Partition, tuple[Product, Product] | None]:
-    """Return the labels of the first α, and the products with them if they are known.
+) -> tuple[Partition, tuple[Product, Product] | None, tuple[Array, Array] | None]:
+    """Return the labels of the first α, and if known the products with them, and noise and drift by them.
 
     Given are the static clusters, and the product of W with them if it is known.
     """
@@ -251,14 +277,16 @@ def _initial(
     assert previous is not None
     static_products = blend.parts_at(static.membership, product)
     if init == "static":
-        return static, static_products
+        return static, static_products, None
     products = blend.parts(previous.membership)
     with np.errstate(over="ignore", invalid="ignore"):  # the sum of which α is a share will tell
         judgement = judge(past.alignment, previous, static, products, static_products)
-    labels = static.labels
-    if _array.on_host(labels) and not _array.is_lazy(blend.like):
-        return (previous, products) if judgement.stays() else (static, static_products)
-    return better_labels(judgement, previous, static), None
+    if _array.on_host(static.labels) and not _array.is_lazy(blend.like):
+        if judgement.stays():
+            return previous, products, judgement.previous
+        return static, static_products, judgement.static
+    labels, sums = better_labels(judgement, previous, static)
+    return labels, None, sums
 
 
 def _without_gone(state: State, alignment: Alignment) -> Product | None:
@@ -279,13 +307,16 @@ def _alpha(
     partition: Partition,
     known: tuple[Product, Product] | None,
     correction: str | None,
+    sums: tuple[Array, Array] | None,
 ) -> tuple[Array | float, Array | None]:
     """Return the forgetting factor by the rule `alpha`, from the objects present now and before.
 
-    `known` are the products of W and of the past with their memberships, where they are known. An α that is
-    estimated comes with the sum of which it is a share.
+    `known` are the products of W and of the past with their memberships, and `sums` noise and drift without
+    correction, where they are known. An α that is estimated comes with the sum of which it is a share.
     """
     alignment, (W, smoothed) = past.alignment, compared
+    if isinstance(alpha, str) and sums is not None and correction is None:
+        return share_of_noise(*sums), sums[0] + sums[1]
     if isinstance(alpha, str):
         now = partition.only(alignment.source, alignment.n_new)
         before = partition.take(alignment.target, alignment.n_gone)

@@ -109,7 +109,7 @@ def align(ids: Ids, past_ids: Ids, like: Array) -> Alignment:
     """Find the objects of a step among those of the step before; index arrays go to the device of `like`."""
     if ids == past_ids:
         return Alignment(None, None, n_common=len(ids), n_new=0)
-    source = _positions(ids, past_ids)
+    source = positions(ids, past_ids)
     known = source >= 0
     target = np.full(len(past_ids), -1, dtype=np.int64)
     target[source[known]] = np.flatnonzero(known)
@@ -119,7 +119,7 @@ def align(ids: Ids, past_ids: Ids, like: Array) -> Alignment:
     )
 
 
-def _positions(ids: Ids, past_ids: Ids) -> np.ndarray:
+def positions(ids: Ids, past_ids: Ids) -> np.ndarray:
     """Return the position of each id among the past ones, -1 where it is none of them."""
     if isinstance(ids, range) and isinstance(past_ids, range) and ids.step == past_ids.step == 1:
         shifted = np.arange(ids.start - past_ids.start, ids.stop - past_ids.start)

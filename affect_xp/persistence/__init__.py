@@ -16,6 +16,7 @@ from affect_xp import _array
 from affect_xp._array import array_namespace
 from affect_xp._typing import Array, Namespace
 from affect_xp._version import __version__
+from affect_xp.absence import Away, Meetings
 from affect_xp.affect import State
 from affect_xp.baselines import PCM, PCQ, RG
 from affect_xp.clusterers import KMeans, Linkage, Spectral
@@ -46,7 +47,7 @@ from affect_xp.proximity.chunked import is_dask_array
 __all__ = ["load", "save"]
 
 FORMAT = "affect_xp model"
-VERSION = 1
+VERSION = 2
 
 # The classes a file may name.
 MODELS: dict[str, type[Evolving]] = {kind.__name__: kind for kind in (Affect, Static, PCM, PCQ, RG)}
@@ -210,7 +211,31 @@ def _pack_state(state: State | None, names: Names, arrays: Arrays) -> Json:
         "ids": names.add(state.ids),
         "memory": arrays.put("memory", state.memory),
         "product": pack_product(state.product, arrays),
+        "away": _pack_away(state.away, arrays),
     }
+
+
+def _pack_away(away: Away | None, arrays: Arrays) -> Json:
+    if away is None:
+        return None
+    return {
+        "last_seen": arrays.put("away.last_seen", away.last_seen),
+        "groups": arrays.put("away.groups", away.meetings.groups),
+        "met": arrays.put("away.met", away.meetings.met.astype(np.int64)),
+    }
+
+
+def _unpack_away(stored: Json, file: Reader) -> Away | None:
+    if stored is None:
+        return None
+    last_seen, groups, met = (
+        file.fresh_array(stored[name], np.empty(0)) for name in ("last_seen", "groups", "met")
+    )
+    if last_seen.ndim != 1 or groups.ndim != 1 or met.shape != (len(met), len(met)):
+        raise ValueError("what is known of absent objects has no shape that it can have")
+    if len(groups) and not 0 <= groups.min() <= groups.max() < len(met):
+        raise ValueError(f"groups of absent objects are numbers from 0 to {len(met) - 1}")
+    return Away(last_seen, Meetings(groups, met > 0))
 
 
 def _unpack_state(
@@ -226,6 +251,7 @@ def _unpack_state(
         ids,
         None if memory is None else file.array(memory),
         unpack_product(stored["product"], smoothed, file),
+        _unpack_away(stored.get("away"), file),
     )
     _check_state(state)
     return state
@@ -236,6 +262,7 @@ def _check_state(state: State) -> None:
     n, k = len(state.ids), state.partition.k
     sizes = {state.partition.n, *(x.n for x in (state.smoothed,) if x is not None)}
     sizes |= {x.shape[0] for x in (state.memory,) if x is not None}
+    sizes |= {len(away.meetings.groups) for away in (state.away,) if away is not None}
     if sizes != {n} or len(state.clusters.names) != k:
         raise ValueError(f"{n} objects in {k} clusters do not fit the arrays")
     labels = _array.to_host(state.partition.labels, reason="are labels in range?")[0]

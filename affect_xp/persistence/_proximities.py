@@ -16,7 +16,7 @@ from affect_xp.persistence._values import Json, decode, encode
 from affect_xp.proximity import Chunked, Dense, Factored, Product, Proximity, Sparse
 from affect_xp.proximity._columns import Factor, Scatter
 from affect_xp.proximity._plan import compute, mirrored, task, upper_nodes
-from affect_xp.proximity.factored import Projected
+from affect_xp.proximity.projected import Projected
 from affect_xp.proximity.sparse import _csr_type
 
 

@@ -1,10 +1,17 @@
 """What a proximity can be asked: the contract between storage and algorithms."""
 
 import abc
-from typing import ClassVar, Self
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Self
 
-from affect_xp._array import array_namespace
+import numpy as np
+
+from affect_xp import _html
+from affect_xp._array import array_namespace, device_of, is_array
 from affect_xp._typing import Array, Namespace
+from affect_xp.exceptions import InputError
 from affect_xp.objects import Alignment
 from affect_xp.partition import Partition
 from affect_xp.proximity.product import Product, Stored
@@ -89,9 +96,98 @@ class Proximity(abc.ABC):
         """Return a proximity that is stored, not one that is computed when asked."""
         return self
 
+    def mapped(self, function: Callable[[Array], Array]) -> "Proximity":
+        """Return f(wᵢⱼ) for a function of entries, which gets some of them at a time, to be read only.
+
+        Only what is stored is mapped: where zeros are not, the function must leave them zero.
+        """
+        raise InputError(
+            f"{type(self).__name__} does not hold the entries of W, so no function can be applied to them; "
+            "call its to_dense() first, if there is memory for n×n numbers"
+        )
+
+    def scaled(self, s: Array) -> "Proximity":
+        """Return sᵢ wᵢⱼ sⱼ for given s, (n,), in wide floats."""
+        raise InputError(f"{type(self).__name__} cannot be scaled; call its formed() or to_dense() first")
+
+    def beside(self, past: Self, source: Array, away: Array) -> Self:
+        """Return these proximities and, behind them, those of objects that are away, as they were.
+
+            [[W, B], [Bᵀ, Ψ[away, away]]],   B = Ψ[source, away], and 0 for objects that are new
+
+        Parameters
+        ----------
+        past : Proximity
+            Ψ, of the same representation.
+        source : (n,) int array
+            The position in the past of each object, -1 for a new one.
+        away : (m,) int array
+            The positions in the past of the objects that are away; none of them is in `source`.
+        """
+        raise InputError(
+            f"{type(self).__name__} cannot hold objects that are away; call its formed() or to_dense() first"
+        )
+
+    def plus_between(self, other: Self, groups: Array, table: np.ndarray) -> Self:
+        """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ: these proximities plus others between some pairs of groups.
+
+        Parameters
+        ----------
+        other : Proximity
+            O, of the same objects in the same order, and of the same representation.
+        groups : (n,) int array
+            The group g of each object, from 0.
+        table : (G, G) NumPy array
+            Symmetric, 1 for the pairs of groups between which (or, on the diagonal, within which) the others
+            count and 0 elsewhere.
+        """
+        raise InputError(
+            f"{type(self).__name__} cannot be added to others; call its formed() or to_dense() first"
+        )
+
     def __array_namespace__(self, *, api_version: str | None = None) -> Namespace:
         return array_namespace(self.like)
 
+    @property
+    def _library(self) -> str:
+        return type(self.like).__module__.split(".")[0]
+
     def __repr__(self) -> str:
-        library = type(self.like).__module__.split(".")[0]
-        return f"{type(self).__name__}(n={self.n}, dtype={self.like.dtype}, library={library})"
+        return f"{type(self).__name__}(n={self.n}, dtype={self.like.dtype}, library={self._library})"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "dtype": str(self.like.dtype),
+            "library": self._library,
+            "device": str(device_of(self.like)),
+            "storage": _html.in_bytes(sum(_n_bytes(array) for array in _arrays_of(self).values())),
+        }
+        about = f"proximities of {_html.counted(self.n, 'object')}"
+        rows = [_html.row(name, value) for name, value in facts.items()]
+        return _html.box(type(self).__name__, about, _html.table(rows))
+
+
+def _arrays_of(value: Any) -> dict[int, Any]:
+    """Return the arrays of which something is made, each once."""
+    if is_array(value) and not isinstance(value, Proximity):
+        return {id(value): value}
+    found: dict[int, Any] = {}
+    for part in _parts_of(value):
+        found |= _arrays_of(part)
+    return found
+
+
+def _n_bytes(array: Array) -> int:
+    """Return the bytes of an array, which not all libraries tell."""
+    if hasattr(array, "nbytes"):
+        return array.nbytes
+    return math.prod(array.shape) * array_namespace(array).finfo(array.dtype).bits // 8
+
+
+def _parts_of(value: Any) -> Iterator[Any]:
+    if isinstance(value, tuple):
+        yield from value
+    elif dataclasses.is_dataclass(value):
+        yield from (getattr(value, field.name) for field in dataclasses.fields(value))
+    else:  # a sparse matrix
+        yield from (getattr(value, name) for name in ("data", "indices", "indptr") if hasattr(value, name))

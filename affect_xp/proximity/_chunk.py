@@ -176,6 +176,28 @@ def chunk_blend(
     return xp.where(known_rows[:, None] & known_columns[None, :], blended, w)
 
 
+def chunk_scaled(w: Array, s_rows: Array, s_columns: Array) -> Array:
+    """Return sᵢ wᵢⱼ sⱼ in the precision of W; the mirror image gives the same to the last bit."""
+    xp = array_namespace(w, s_rows)
+    return xp.astype(w * (s_rows[:, None] * s_columns[None, :]), w.dtype, copy=False)
+
+
+def chunk_plus_between(w: Array, other: Array, g_rows: Array, g_columns: Array, table: np.ndarray) -> Array:
+    """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ in the precision of W."""
+    xp = array_namespace(w, other)
+    marks = _array.from_host(table, w, w.dtype)
+    marked = xp.take(xp.take(marks, g_columns, axis=1), g_rows, axis=0)
+    return xp.astype(w + marked * other, w.dtype, copy=False)
+
+
+def chunk_beside(past: Array, known_rows: Array | None, dtype: object) -> Array:
+    """Return a chunk of the past with zeros in the rows of objects not known from it (None: all are)."""
+    xp = array_namespace(past)
+    if known_rows is not None:
+        past = xp.where(known_rows[:, None], past, xp.zeros_like(past))
+    return xp.astype(past, dtype, copy=False)
+
+
 def chunk_copy(w: Array) -> Array:
     """Return a chunk in storage of its own."""
     return array_namespace(w).asarray(w, copy=True)

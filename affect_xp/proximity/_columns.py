@@ -19,7 +19,7 @@ class Factor:
     """Some columns of U: features, without the rows of some objects."""
 
     x: Array  # (n, p); other factors may hold the same array
-    mask: Array | None = None  # (n,), 0 for the objects whose row is zero in U, else 1; None for all 1
+    mask: Array | None = None  # (n,), what rows of x are multiplied by in U, mostly 0 or 1; None for 1
     decay: float = 1.0  # what is left of the weight the columns came with, at most; known to the host
 
     @property
@@ -41,7 +41,11 @@ class Factor:
     def without_new(self, source: Array) -> "Factor":
         """Return the factor with rows of zeros for the objects at which `source` is negative."""
         known = array_namespace(source).astype(source >= 0, wide_dtype(self.x))
-        return dataclasses.replace(self, mask=known if self.mask is None else known * self.mask)
+        return self.times(known)
+
+    def times(self, mask: Array) -> "Factor":
+        """Return the factor with its rows multiplied by numbers, (n,), in wide floats."""
+        return dataclasses.replace(self, mask=mask if self.mask is None else mask * self.mask)
 
     def decayed(self, share: float) -> "Factor":
         """Return the factor with less of its weight left."""
@@ -172,16 +176,37 @@ def _scatters_by_membership(factors: Factors, partition: Partition, centroids: A
     return xp.reshape(total, (k, q, q))
 
 
+def eigenpairs(gram: Array, s: Array) -> tuple[Array, Array]:
+    """Return the eigenvalues λ of W = U diag(s) Uᵀ, largest |λ| first, and B (q, q) with eigenvectors UB.
+
+    With h = √|s| and h(UᵀU)h = VDVᵀ the columns of UhVD^{-1/2} are orthonormal, so that λ are the
+    eigenvalues of D^{1/2}Vᵀ sign(s) VD^{1/2}. Columns count as much as they weigh: what is rounding of the
+    heaviest in D is rounding in W.
+    """
+    xp = array_namespace(s)
+    h = xp.sqrt(xp.abs(s))
+    d, v = xp.linalg.eigh(h[:, None] * gram * h)
+    some = d > xp.finfo(d.dtype).eps * s.shape[0] * d[-1]
+    root = xp.sqrt(xp.where(some, d, xp.zeros_like(d)))
+    values, vectors = xp.linalg.eigh((v * root).T @ (xp.sign(s)[:, None] * v * root))
+    order = xp.argsort(xp.abs(values), descending=True, stable=True)
+    inverse = xp.where(some, 1 / xp.where(some, root, xp.ones_like(root)), xp.zeros_like(root))
+    return xp.take(values, order), (h[:, None] * v * inverse) @ xp.take(vectors, order, axis=1)
+
+
 def mapped(factors: Factors, change: Callable[[Array], Array]) -> Factors:
     """Return the factors with their arrays changed; arrays that were shared still are."""
+    return tuple(
+        factor if factor.mask is None else dataclasses.replace(factor, mask=change(factor.mask))
+        for factor in with_features(factors, change)
+    )
+
+
+def with_features(factors: Factors, change: Callable[[Array], Array]) -> Factors:
+    """Return the factors with other features and the same masks; arrays that were shared still are."""
     changed = {id(factor.x): factor.x for factor in factors}
     changed = {key: change(x) for key, x in changed.items()}
-    return tuple(
-        dataclasses.replace(
-            factor, x=changed[id(factor.x)], mask=None if factor.mask is None else change(factor.mask)
-        )
-        for factor in factors
-    )
+    return tuple(dataclasses.replace(factor, x=changed[id(factor.x)]) for factor in factors)
 
 
 def copied(factors: Factors) -> Factors:

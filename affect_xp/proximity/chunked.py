@@ -21,15 +21,18 @@ from affect_xp import _array
 from affect_xp._array import array_namespace, device_of
 from affect_xp._typing import Array
 from affect_xp.exceptions import InputTypeError
-from affect_xp.objects import Alignment
+from affect_xp.objects import UNCHANGED, Alignment
 from affect_xp.partition import Partition
 from affect_xp.proximity._base import Proximity
 from affect_xp.proximity._chunk import (
+    chunk_beside,
     chunk_blend,
     chunk_copy,
     chunk_diagonal,
     chunk_moments,
+    chunk_plus_between,
     chunk_products,
+    chunk_scaled,
     chunk_square_distance,
     product,
     some_products,
@@ -344,6 +347,61 @@ class Chunked(Proximity):
         """Return the proximity whose chunks are in a folder of a store."""
         read = {place: task(chunk_copy, chunk) for place, chunk in self._stored(spill).items()}
         return Chunked(mirrored(read, self.array.chunks[0], self.like), os.path.dirname(spill.path), spill)
+
+    def mapped(self, function: Callable[[Array], Array]) -> "Chunked":
+        """Return f(wᵢⱼ), lazily: the function gets a chunk at a time, when a question is asked."""
+        return self._planned({place: (function, chunk) for place, chunk in self._known.chunks.items()})
+
+    def scaled(self, s: Array) -> "Chunked":
+        """Return sᵢ wᵢⱼ sⱼ, lazily."""
+        parts = self._split(s)
+        return self._planned(
+            {
+                (i, j): (chunk_scaled, chunk, parts[i], parts[j])
+                for (i, j), chunk in self._known.chunks.items()
+            }
+        )
+
+    def _planned(self, calls: dict[tuple[int, int], Call]) -> "Chunked":
+        """Return a proximity whose chunks are computed by these calls when a question is asked."""
+        nodes = {place: task(*call) for place, call in calls.items()}
+        return Chunked(mirrored(nodes, self.array.chunks[0], self.like), self.store)
+
+    def beside(self, past: "Chunked", source: Array, away: Array) -> "Chunked":
+        """Return these proximities and, behind them, those of objects of the past that are away; kept.
+
+        The objects that are away get chunks of their own, none larger than the largest of W.
+        """
+        if away.shape[0] == 0:
+            return self.copy()
+        sizes, largest = self.array.chunks[0], max(self.array.chunks[0])
+        behind = tuple(min(largest, away.shape[0] - start) for start in range(0, away.shape[0], largest))
+        known = [*self._split(source >= 0), *[None] * len(behind)]
+        before = self._columns_before(past, source, away, (sizes + behind, behind))
+        nodes = {place: task(opened, chunk) for place, chunk in self._known.chunks.items()}
+        for i, j in itertools.product(range(len(known)), range(len(behind))):
+            if i <= len(sizes) + j:
+                nodes[i, len(sizes) + j] = task(chunk_beside, before[i][j], known[i], self.like.dtype)
+        store = past.store if self.store is None else self.store
+        return Chunked(mirrored(nodes, sizes + behind, self.like), store).copy()
+
+    @staticmethod
+    def _columns_before(past: "Chunked", source: Array, away: Array, chunks: tuple) -> list[list[Node]]:
+        """Return the columns of the past of the objects that are away, in chunks; new objects get any row."""
+        rows, columns = _array.to_host(source, away, reason="dask plans with indices on the host")
+        columns = columns.astype(int)
+        rows = np.concatenate([np.maximum(rows, 0).astype(int), columns])
+        return past.array[:, columns][rows, :].rechunk(chunks).to_delayed().tolist()
+
+    def plus_between(self, other: "Chunked", groups: Array, table: np.ndarray) -> "Chunked":
+        """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ; it is kept."""
+        others, _ = self._aligned(other, UNCHANGED)
+        g, marks = self._split(groups), constant(table)
+        calls = {
+            (i, j): (chunk_plus_between, chunk, others[i, j], g[i], g[j], marks)
+            for (i, j), chunk in self._known.chunks.items()
+        }
+        return self._kept(calls, other.store if self.store is None else self.store)
 
 
 @dataclasses.dataclass

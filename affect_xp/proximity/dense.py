@@ -1,8 +1,9 @@
 """Proximities held in a two-dimensional array of any library."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -12,11 +13,16 @@ from affect_xp._typing import Array
 from affect_xp.objects import Alignment
 from affect_xp.partition import Partition
 from affect_xp.proximity._base import Proximity
+from affect_xp.proximity._chunk import chunk_plus_between, chunk_scaled
 from affect_xp.proximity.product import Stored
 
 # Plain sums of squares serve while this share of them is left when the mean is taken off: then the relative
 # error is some 1e-11 at most.
 EXACT = 1e-5
+# From this length on, a row of a NumPy array is worth a call of its own.
+LONG_ROW = 4096
+# Sums of squares are brought up to date while no larger share of the objects has moved.
+FEW = 0.3
 
 
 @final
@@ -103,6 +109,16 @@ class Dense(Proximity):
 
     def _sums(self, partition: Partition, powers: tuple[int, ...]) -> list[Array]:
         """Return Σ wᵢⱼ and Σ wᵢⱼ² (or one of them) over i ≠ j of each block, (k, k), in half a pass."""
+        if self.n >= LONG_ROW and isinstance(self.array, np.ndarray):
+            totals = self._sums_by_row(partition, powers)
+        else:
+            totals = self._sums_by_block(partition, powers)
+        w_ii, z = self.diagonal(), partition.membership
+        eye = _eye(totals[powers[0]])
+        return [total - eye * (w_ii**power @ z) for power, total in totals.items()]
+
+    def _sums_by_block(self, partition: Partition, powers: tuple[int, ...]) -> dict[int, Array]:
+        """Return the sums of each block, the diagonal included, as products with the membership."""
         z, w = partition.membership, self.array
         xp = array_namespace(w)
         totals = {
@@ -117,9 +133,27 @@ class Dense(Proximity):
                 part = by_column @ z[rows.start :, :]
                 on_diagonal = by_column[:, : z_rows.shape[1]] @ z[rows, :]
                 totals[power] += part + part.T - on_diagonal  # what is below the diagonal is the mirror image
+        return totals
+
+    def _sums_by_row(self, partition: Partition, powers: tuple[int, ...]) -> dict[int, np.ndarray]:
+        """Return the same, adding each row to the sum of its cluster.
+
+        A product with the membership multiplies mostly by 0. Where rows are so long that a call for each of
+        them is no matter, adding alone is twice as fast.
+        """
+        z, n = partition.membership, self.n
+        totals = {power: np.zeros((partition.k, n)) for power in powers}  # Σᵢ wᵢⱼ over i ≤ j, (k, n)
+        square = np.empty(n)
+        for i, c in enumerate(partition.labels.tolist()):
+            row = self.array[i, i:]
+            for power, total in totals.items() if c >= 0 else ():
+                values = row if power == 1 else np.multiply(row, row, out=square[i:], dtype=square.dtype)
+                sums = total[c, i:]
+                np.add(sums, values, out=sums)
+        halves = {power: total @ z for power, total in totals.items()}
+        # The mirror image below the diagonal counts wᵢᵢ again.
         w_ii = self.diagonal()
-        eye = _eye(totals[powers[0]])
-        return [total - eye * (w_ii**power @ z) for power, total in totals.items()]
+        return {power: half + half.T - np.diag(w_ii**power @ z) for power, half in halves.items()}
 
     def _careful_moments(self, partition: Partition) -> tuple[Array, Array]:
         """Return the moments from sums about a guess g of each block's mean: one row of W for each cluster.
@@ -182,7 +216,11 @@ class Dense(Proximity):
         total = -member @ (w_ii * w_ii)
         for rows in row_blocks(w):
             x = xp.astype(w[rows, :], member.dtype, copy=False)
-            total += member[rows] @ ((x * x) @ member)
+            if partition.n_outside == 0:
+                x = xp.reshape(x, (-1,))
+                total += x @ x
+            else:
+                total += member[rows] @ ((x * x) @ member)
         return total
 
     def _careful_distance(self, partition: Partition, means: Array) -> Array:
@@ -262,18 +300,59 @@ class Dense(Proximity):
         common = (source[rows] >= 0)[:, None] & (source >= 0)[None, :]
         return xp.where(common, a * before + (1 - a) * w, w)
 
+    def mapped(self, function: Callable[[Array], Array]) -> "Dense":
+        """Return f(wᵢⱼ) in an array of its own; the function gets a block of rows at a time."""
+        w = self.array
+        return Dense(assemble(w, row_blocks(w), lambda rows: function(w[rows, :])))
+
+    def scaled(self, s: Array) -> "Dense":
+        """Return sᵢ wᵢⱼ sⱼ in an array of its own."""
+        w = self.array
+        return Dense(assemble(w, row_blocks(w), lambda rows: chunk_scaled(w[rows, :], s[rows], s)))
+
+    def beside(self, past: "Dense", source: Array, away: Array) -> "Dense":
+        """Return these proximities and, behind them, those of objects of the past that are away."""
+        w, psi, m = self.array, past.array, away.shape[0]
+        if m == 0:
+            return self.copy()
+        xp, size = array_namespace(w, psi), self.n + m
+        everywhere = xp.concat([source, away])
+
+        def rows_of(rows: slice) -> Array:
+            if rows.start >= self.n:
+                before = gather(xp.take(psi, everywhere[rows], axis=0).T, everywhere, 0).T
+                return xp.astype(before, w.dtype, copy=False)
+            before = xp.take(gather(psi, source[rows], 0), away, axis=1)
+            return xp.concat([w[rows, :], xp.astype(before, w.dtype, copy=False)], axis=1)
+
+        upper = row_blocks(w, self.n, n_columns=size)
+        lower = (slice(self.n + b.start, self.n + b.stop) for b in row_blocks(w, m, n_columns=size))
+        out = xp.empty((size, size), dtype=w.dtype, device=device_of(w))
+        return Dense(assemble(w, itertools.chain(upper, lower), rows_of, out))
+
+    def plus_between(self, other: "Dense", groups: Array, table: np.ndarray) -> "Dense":
+        """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ in an array of its own."""
+        w, more = self.array, other.array
+
+        def rows_of(rows: slice) -> Array:
+            return chunk_plus_between(w[rows, :], more[rows, :], groups[rows], groups, table)
+
+        return Dense(assemble(w, row_blocks(w), rows_of))
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DenseProduct(Stored):
     """W·Z as an array; on the host it saves the moments a pass."""
 
     proximity: Dense
+    # The last sums of squares and the partition they were taken by, for all products that come of this one.
+    noted: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def block_moments(self, partition: Partition) -> tuple[Array, Array]:
         """Return the mean of each block and the sum of squares about it."""
         found = None
         if _is_at_hand(self.proximity):
-            (squares,) = self.proximity._sums(partition, (2,))
+            squares = self._squares(partition)
             found = self.proximity._plain_moments(partition, self._off_diagonal(partition), squares)
         return self.proximity._careful_moments(partition) if found is None else found
 
@@ -283,6 +362,37 @@ class DenseProduct(Stored):
         if _is_at_hand(self.proximity):
             found = self.proximity._plain_distance(partition, means, self._off_diagonal(partition))
         return self.proximity._careful_distance(partition, means) if found is None else found
+
+    def _squares(self, partition: Partition) -> Array:
+        """Return Σ wᵢⱼ² over i ≠ j of each block, (k, k): where few objects have moved, from those before."""
+        squares, before = self.noted.get("squares"), self.noted.get("partition")
+        rows = None
+        if before is not None and before.k == partition.k and isinstance(self.array, np.ndarray):
+            rows = np.flatnonzero(before.labels != partition.labels)
+        if before is not None and rows is not None and len(rows) <= FEW * partition.n:
+            squares = squares + self._change_of_squares(before, partition, rows)
+        else:
+            (squares,) = self.proximity._sums(partition, (2,))
+        self.noted.update(squares=squares, partition=partition)
+        return squares
+
+    def _change_of_squares(self, before: Partition, now: Partition, rows: np.ndarray) -> np.ndarray:
+        """Return by how much the sums of squares of each block change, (k, k).
+
+        With Q the squares off the diagonal, Z and Z' the memberships, and Δ = Z' − Z, zero but for some rows,
+
+            Z'ᵀQZ' − ZᵀQZ = ΔᵀR + RᵀΔ,   R = Q (Z + Z') / 2
+        """
+        z, delta = (before.membership + now.membership) / 2, now.membership - before.membership
+        total = np.zeros((now.k, now.k))
+        for block in row_blocks(self.proximity.array, len(rows)):
+            own = rows[block]
+            q = self.proximity.array[own].astype(z.dtype, copy=False)
+            q *= q
+            q[np.arange(len(own)), own] = 0
+            half = delta[own].T @ (q @ z)
+            total += half + half.T
+        return total
 
     def _off_diagonal(self, partition: Partition) -> Array:
         """Return Σ wᵢⱼ over i ≠ j of each block, (k, k)."""
@@ -319,7 +429,7 @@ def assemble(
 ) -> Array:
     """Fill an array like w (or `out`) block of rows by block of rows; no other n×n array is made."""
     if _array.is_lazy(w):
-        return rows_of(slice(0, w.shape[0]))
+        return array_namespace(w).concat([rows_of(rows) for rows in blocks])
     out = array_namespace(w).empty_like(w) if out is None else out
     for rows in blocks:
         out[rows, :] = rows_of(rows)

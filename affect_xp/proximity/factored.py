@@ -21,6 +21,7 @@ from affect_xp.proximity._columns import (
     Factors,
     Scatter,
     copied,
+    eigenpairs,
     expand,
     filled,
     mapped,
@@ -28,14 +29,17 @@ from affect_xp.proximity._columns import (
     project,
     rows_of,
     scatters,
-    sum_of_terms,
+    with_features,
 )
 from affect_xp.proximity.blend import BlendProduct
 from affect_xp.proximity.dense import Dense
 from affect_xp.proximity.product import Product, column_sums
+from affect_xp.proximity.projected import Projected
 
 # Columns whose weight has fallen below this share of the one they came with are rounding.
 TOLERANCE = 1e-17
+# Eigenvalues below this share of the largest are rounding, where columns are put together anew.
+ROUNDING = 1e-12
 # Up to this size the columns of all steps are copied side by side: they stay in a large cache.
 HOST_JOINED_BYTES = 8 * 2**20
 
@@ -378,28 +382,32 @@ class Factored(Proximity):
             known_diagonal=diagonal,
         )
 
-    def _truncated(self, rank: int) -> "Factored":
-        """Return the nearest matrix of this rank in the Frobenius norm, and its distance in `error`.
+    def _compressed(self) -> "Factored":
+        """Return the same with as few columns as it takes, and with at most `max_rank`.
 
-        With UᵀU = VDVᵀ the columns of UVD^{-1/2} are orthonormal, so the eigenvalues λ of W are those of
-        D^{1/2}VᵀsVD^{1/2}; the largest |λ| stay, and what goes is √Σλ² of the others.
+        The host waits once, to learn how many these are.
         """
-        xp, s = array_namespace(self.weights), self.weights
-        d, v = xp.linalg.eigh(self._gram())
-        some = d > xp.finfo(d.dtype).eps * self.rank * d[-1]
-        root = xp.sqrt(xp.where(some, d, xp.zeros_like(d)))
-        half = s[:, None] * v * root
-        values, vectors = xp.linalg.eigh((v * root).T @ half)
-        order = xp.argsort(xp.abs(values), descending=True, stable=True)
-        inverse = xp.where(some, 1 / xp.where(some, root, xp.ones_like(root)), xp.zeros_like(root))
-        basis = (v * inverse) @ xp.take(vectors, order[:rank], axis=1)
-        lost = xp.sqrt(xp.sum(_square(xp.take(values, order[rank:]))))
-        factor = Factor(xp.astype(self._times(basis), self.like.dtype, copy=False))
+        if self.rank == 0 or _array.is_lazy(self.like):
+            return self
+        values, basis = eigenpairs(self._gram(), self.weights)
+        sizes = np.abs(_array.to_host(values, reason="how many columns are more than rounding?")[0])
+        share = max(ROUNDING, float(array_namespace(self.like).finfo(self.like.dtype).eps))
+        rank = max(1, int(np.count_nonzero(sizes > share * sizes[0])))
+        return self._led_by(rank if self.max_rank is None else min(rank, self.max_rank), values, basis)
+
+    def _truncated(self, rank: int) -> "Factored":
+        """Return the nearest matrix of this rank in the Frobenius norm, and its distance in `error`."""
+        return self._led_by(rank, *eigenpairs(self._gram(), self.weights))
+
+    def _led_by(self, rank: int, values: Array, basis: Array) -> "Factored":
+        """Return the part of the first eigenvalues λ, given all; what goes is √Σλ² of the others."""
+        xp = array_namespace(values)
+        factor = Factor(xp.astype(self._times(basis[:, :rank]), self.like.dtype, copy=False))
         return dataclasses.replace(
             self,
             factors=(factor,),
-            weights=xp.take(values, order[:rank]),
-            error=self.error + lost,
+            weights=values[:rank],
+            error=self.error + xp.sqrt(xp.sum(_square(values[rank:]))),
             leading=None,
             known_diagonal=None,
         )
@@ -411,48 +419,70 @@ class Factored(Proximity):
         shift = project(self.factors, ones) * r  # σrᵀ, (q, q)
         return self._scatter.sums + shift + shift.T - self.n * r[:, None] * r
 
+    def scaled(self, s: Array) -> "Factored":
+        """Return sᵢ wᵢⱼ sⱼ: the rows of U times s, in the precision of the features."""
+        xp = array_namespace(s)
+        factors = with_features(self.factors, lambda x: xp.astype(x * s[:, None], x.dtype, copy=False))
+        error = self.error * xp.max(s * s)
+        return dataclasses.replace(self, factors=factors, error=error, leading=None, known_diagonal=None)
 
-@final
-@dataclasses.dataclass(frozen=True, eq=False)
-class Projected(Product):
-    """W·Z = U (s ∘ T) with T = UᵀZ, of which only T is kept."""
+    def beside(self, past: "Factored", source: Array, away: Array) -> "Factored":
+        """Return these proximities and, behind them, those of objects of the past that are away.
 
-    proximity: Factored
-    t: Array  # (q, R·k)
+        With U over zeros for those, with Y the rows of the past of all, and with P the projection on the
+        objects of W,
 
-    @functools.cached_property
-    def _weighted(self) -> list[tuple[Factor, Array]]:
-        """Each factor, and its rows of s ∘ T."""
-        t = self.proximity.weights[:, None] * self.t
-        return [(factor, t[columns, :]) for factor, columns in numbered(self.proximity.joined)]
+            U diag(s) Uᵀ + Y diag(s_Y) Yᵀ − PY diag(s_Y) YᵀP,
 
-    def rows(self, which: slice | Array) -> Array:
-        """Return some rows of WZ."""
-        return sum_of_terms(factor.rows(which) @ t for factor, t in self._weighted)
+        of which only the columns that are more than rounding are kept: at each step anew they would double.
+        """
+        m = away.shape[0]
+        if m == 0:
+            return self.copy()
+        xp, device = array_namespace(self.weights, past.weights), device_of(source)
+        everywhere = xp.concat([source, away])
+        here = xp.concat(
+            [
+                xp.arange(self.n, dtype=source.dtype, device=device),
+                xp.full((m,), -1, dtype=source.dtype, device=device),
+            ]
+        )
+        now = mapped(self.factors, lambda x: gather(x, here, 0))
+        before = mapped(past.factors, lambda x: gather(x, everywhere, 0))
+        scatter = vars(self).get("_scatter", self.leading)
+        return dataclasses.replace(
+            self,
+            factors=now + before + tuple(f.without_new(here) for f in before),
+            weights=xp.concat([self.weights, past.weights, -past.weights]),
+            error=self.error + past.error,
+            leading=scatter and scatter.plus(m * scatter.centre[:, None] * scatter.centre),
+            known_diagonal=None,
+        )._compressed()
 
-    def own(self, labels: Array, k: int, z: Array | None = None) -> Array:
-        """Return the diagonal of ZᵀWZ = Σ_a s_a t_a² for each partition, (R, k)."""
-        return array_namespace(self.t).reshape(self.proximity.weights @ _square(self.t), (labels.shape[1], k))
+    def plus_between(self, other: "Factored", groups: Array, table: np.ndarray) -> "Factored":
+        """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ.
 
-    def moved(self, v: Array, rows: Array) -> "Projected":
-        """Return W·(Z + V)."""
-        return Projected(self.proximity, self.t + project(self.proximity.joined, v, rows))
-
-    def columns(self, index: Array) -> "Projected":
-        """Return some columns of WZ."""
-        return Projected(self.proximity, array_namespace(self.t).take(self.t, index, axis=1))
-
-    def sums(self, partition: Partition) -> Array:
-        """Return ZᵀWZ = Tᵀ (s ∘ T), (k, k)."""
-        return self.t.T @ (self.proximity.weights[:, None] * self.t)
-
-    def block_moments(self, partition: Partition) -> tuple[Array, Array]:
-        """Return the mean of each block and the sum of squares about it."""
-        return self.proximity._block_moments(partition, self.t)
-
-    def square_distance(self, partition: Partition, means: Array) -> Array:
-        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})²."""
-        return self.proximity._square_distance(partition, means, self.t)
+        With the table Σ λ_l a_l a_lᵀ and O = X diag(s) Xᵀ, the columns are those of X multiplied by a_l of
+        the group of each object, with the weights λ_l s; only those that are more than rounding are kept.
+        """
+        values, vectors = np.linalg.eigh(np.asarray(table, dtype=float))
+        some = np.abs(values) > ROUNDING
+        if not some.any():
+            return self.copy()
+        xp = array_namespace(self.weights, other.weights)
+        factors, weights = self.factors, [self.weights]
+        for value, vector in zip(values[some].tolist(), vectors.T[some], strict=True):
+            mask = xp.take(_array.from_host(vector, self.weights, self.weights.dtype), groups)
+            factors += tuple(factor.times(mask) for factor in other.factors)
+            weights.append(value * other.weights)
+        return dataclasses.replace(
+            self,
+            factors=factors,
+            weights=xp.concat(weights),
+            error=self.error + other.error,
+            leading=vars(self).get("_scatter", self.leading),
+            known_diagonal=None,
+        )._compressed()
 
 
 def _checked_features(X: Array) -> Array:

@@ -211,6 +211,62 @@ class Sparse(Proximity):
         xp = array_namespace(data)
         return sum(xp.sum(xp.abs(data[e]), dtype=wide_dtype(data)) for e in _entry_blocks(data))
 
+    def mapped(self, function: Callable[[Array], Array]) -> "Sparse":
+        """Return f(wᵢⱼ) of the stored entries, some at a time; the others stay zero."""
+        return self._with_entries(lambda entries: function(self.matrix.data[entries]))
+
+    def scaled(self, s: Array) -> "Sparse":
+        """Return sᵢ wᵢⱼ sⱼ, stored where W is."""
+        w = self.matrix
+        xp = array_namespace(w.data, s)
+
+        def scaled_entries(entries: slice) -> Array:
+            pairs = xp.take(s, row_numbers(w.indptr, entries)) * xp.take(s, w.indices[entries])
+            return w.data[entries] * pairs
+
+        return self._with_entries(scaled_entries)
+
+    def beside(self, past: "Sparse", source: Array, away: Array) -> "Sparse":
+        """Return these proximities and, behind them, those of objects of the past that are away.
+
+        On a device the host waits for the number of entries.
+        """
+        if away.shape[0] == 0:
+            return self.copy()
+        size = self.n + away.shape[0]
+        w, everywhere = _padded(self.matrix, size), array_namespace(source, away).concat([source, away])
+        # What is known of the past is in `source` and `target`; nobody counts who is common or new.
+        moves = Alignment(everywhere, _targets(everywhere, past.n), n_common=0, n_new=0)
+        parts = _Aligned.of(w, past.matrix, moves)
+        blocks = (_pruned(parts.beside(rows, self.n), 0.0) for rows in _row_blocks(parts.row_counts()))
+        return Sparse(_stacked(blocks, w, w.nnz + past.matrix.nnz), self.prune)
+
+    def plus_between(self, other: "Sparse", groups: Array, table: np.ndarray) -> "Sparse":
+        """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ; stored are the pairs that are not zero.
+
+        On a device the host waits for the number of entries.
+        """
+        w, more, n_groups = self.matrix, other.matrix, len(table)
+        xp = array_namespace(w.data, more.data)
+        marks = xp.reshape(_array.from_host(table, w.data, w.data.dtype), (-1,))
+
+        def summed(rows: slice) -> Matrix:
+            now, others = _rows(w, rows), _rows(more, rows)
+            i, j = row_numbers(others.indptr, slice(0, others.nnz)), others.indices
+            marked = xp.take(marks, xp.take(groups[rows], i) * n_groups + xp.take(groups, j))
+            values = xp.astype(others.data * marked, now.data.dtype, copy=False)
+            return _pruned(now + with_values(others, values), 0.0)
+
+        blocks = (summed(rows) for rows in _row_blocks(_row_counts(w) + _row_counts(more)))
+        return Sparse(_stacked(blocks, w, w.nnz + more.nnz), self.prune)
+
+    def _with_entries(self, values_of: Callable[[slice], Array]) -> "Sparse":
+        """Return other values in the same places, in an array of their own, filled some entries at a time."""
+        values = array_namespace(self.like).empty_like(self.like)
+        for entries in _entry_blocks(values):
+            values[entries] = values_of(entries)
+        return Sparse(with_values(self.matrix, values), self.prune)
+
 
 def _square_residuals(means: Array) -> Callable[[Array, Array], tuple[Array]]:
     """Return the function that maps values and block numbers to (w − μ)²."""
@@ -335,6 +391,16 @@ class _Aligned:
         past = xp.astype(a * before.data, now.data.dtype, copy=False)
         return with_values(now, present) + with_values(before, past)
 
+    def beside(self, rows: slice, n: int) -> Matrix:
+        """Return some rows of W, padded, plus E Ψ Eᵀ without the proximities among the first n objects."""
+        source = self.alignment.source
+        assert source is not None
+        now, before = _rows(self.w, rows), self._past_rows(source[rows])
+        xp = array_namespace(now.data)
+        i, j = rows.start + row_numbers(before.indptr, slice(0, before.nnz)), before.indices
+        values = xp.where((i >= n) | (j >= n), before.data, xp.zeros_like(before.data))
+        return now + with_values(before, xp.astype(values, now.data.dtype, copy=False))
+
     def _past_rows(self, source: Array) -> Matrix:
         """Return the rows of E Ψ Eᵀ for objects that stood at `source` in the past."""
         psi, target = self.psi, self.alignment.target
@@ -348,6 +414,24 @@ class _Aligned:
         moved = type(psi)((values, columns, found.indptr), shape=(source.shape[0], self.w.shape[1]))
         moved.sum_duplicates()
         return moved
+
+
+def _padded(matrix: Matrix, size: int) -> Matrix:
+    """Return a matrix with empty rows and columns behind, (size, size), sharing values and columns."""
+    indptr = matrix.indptr
+    xp = array_namespace(indptr)
+    behind = xp.broadcast_to(indptr[-1:], (size - matrix.shape[0],))
+    return type(matrix)((matrix.data, matrix.indices, xp.concat([indptr, behind])), shape=(size, size))
+
+
+def _targets(source: Array, n_past: int) -> Array:
+    """Return where each object of the past stands now, (n_past,), -1 for one that does not."""
+    xp, n, device = array_namespace(source), source.shape[0], device_of(source)
+    target = xp.full((n_past + 1,), -1, dtype=source.dtype, device=device)  # the last place is for new ones
+    target[xp.where(source >= 0, source, xp.full_like(source, n_past))] = xp.arange(
+        n, dtype=source.dtype, device=device
+    )
+    return target[:n_past]
 
 
 def _pruned(matrix: Matrix, smallest: Array | float) -> Matrix:
