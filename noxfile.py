@@ -13,6 +13,9 @@ nox.options.sessions = ["lint", "tests"]
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 DOCTESTS = ("--doctest-modules", "affect_xp", "--doctest-glob=README.md", "README.md")
 
+# The extras whose oldest release is tried; old releases of torch and CuPy come for CUDA alone.
+OF_LOWEST = ("dask", "sklearn", "pandas", "parquet", "plot", "cli", "linkage")
+
 
 def group(name: str) -> list[str]:
     """Return the requirements of a dependency group; older pips have no `--group`."""
@@ -41,9 +44,15 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Run the examples of the README and the docstrings."""
+    """Run the examples of README, docstrings and pages, and build the site; warnings are errors."""
     session.install("-e", ".[dask,pandas,plot,sklearn]", *group("docs"))
     session.run("python", "-m", "pytest", *DOCTESTS, *session.posargs)
+    session.run("python", "-m", "pytest", "--doctest-glob=*.md", "docs", *session.posargs)
+    shutil.rmtree("docs/gallery", ignore_errors=True)  # pages of scripts that are gone would stay
+    quiet = {"AFFECT_XP_DATA": None, "OMP_NUM_THREADS": "1"}  # the gallery shows what everybody gets
+    options = ("-b", "html", "-W", "--keep-going", "-E", "-q")
+    session.run("python", "-m", "sphinx", *options, "docs", "docs/_build/html", env=quiet)
+    session.log("the site is in docs/_build/html/index.html")
 
 
 @nox.session
@@ -63,10 +72,38 @@ def bench(session: nox.Session) -> None:
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
-    """Try random sequences of steps for long."""
+    """Try 100,000 random sequences of steps and more."""
     session.install("-e", ".", *group("test"))
-    env = {"AFFECT_XP_FUZZ": "34000", "OMP_NUM_THREADS": "1"}  # examples of each of three tests
+    env = {"AFFECT_XP_FUZZ": "100000", "OMP_NUM_THREADS": "1"}  # examples, all tests together
     session.run("python", "-m", "pytest", "tests/test_fuzz.py", "-n", "auto", *session.posargs, env=env)
+
+
+@nox.session
+def soak(session: nox.Session) -> None:
+    """Take thousands of steps while objects come and go; fails where memory or time per step grow."""
+    session.install("-e", ".[dask]", *group("bench"))
+    session.run("python", "-m", "bench.soak", *session.posargs, env={"OMP_NUM_THREADS": "1"})
+
+
+@nox.session(python="3.11")
+def lowest(session: nox.Session) -> None:
+    """Run the suite on the oldest Python with the oldest releases of dependencies that are allowed."""
+    project = PYPROJECT["project"]
+    allowed = [*project["dependencies"]]
+    for extra in OF_LOWEST:
+        allowed += project["optional-dependencies"][extra]
+    oldest = [text.replace(">=", "==") for text in allowed]
+    session.install("-e", ".", *group("test"), *oldest, "pyparsing<3.3")  # newer warn of old matplotlib
+    # Older dask does not pass on to its threads which warnings of NumPy are expected.
+    options = ("-n", "auto", "-W", "ignore::RuntimeWarning")
+    session.run("python", "-m", "pytest", *options, *session.posargs, env={"OMP_NUM_THREADS": "1"})
+
+
+@nox.session
+def audit(session: nox.Session) -> None:
+    """Look up known vulnerabilities of all that is installed with the package; asks pypi.org."""
+    session.install(".[dask,sklearn,pandas,parquet,plot,cli,linkage]", "pip-audit>=2.7")
+    session.run("pip-audit", "--local", "--skip-editable", *session.posargs)
 
 
 @nox.session

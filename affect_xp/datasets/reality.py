@@ -183,7 +183,7 @@ def _read_cells(path: Path) -> list[np.ndarray]:
 
     try:
         found = [name for name, _, _ in whosmat(path)]
-        data: dict[str, Any] = loadmat(path, variable_names=CELLS)
+        data: dict[str, Any] = loadmat(path, variable_names=CELLS, spmatrix=False)
     except NotImplementedError as error:
         raise InputError(
             f"{path} is of MATLAB version 7.3, which is not read; save it again with "

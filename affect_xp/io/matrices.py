@@ -183,7 +183,7 @@ def mat_steps(path: Path) -> Timed:
     from scipy.io import loadmat
 
     try:
-        stored: dict[str, Any] = loadmat(path, variable_names=("ids", "W"))
+        stored: dict[str, Any] = loadmat(path, variable_names=("ids", "W"), spmatrix=False)
     except NotImplementedError as error:
         raise InputError(f"{path} is of MATLAB version 7.3, which is not read; save it with '-v7'") from error
     except Exception as error:  # of a dozen kinds, by what the damage hits
