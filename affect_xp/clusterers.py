@@ -212,8 +212,7 @@ class KMeans(Parameters):
         )
         if not result.converged and result.n_iter >= self.max_iter:
             warnings.warn(
-                f"k-means stopped at max_iter={self.max_iter} at step {moment.t}, before it converged; "
-                "raise it",
+                f"k-means stopped at max_iter={self.max_iter}, before it converged; raise it",
                 ConvergenceWarning,
                 stacklevel=2,
             )
@@ -286,7 +285,7 @@ class Spectral(Parameters):
             scores = self._scores(proximity, scan)
             k = choose(scores)
         result = scan.result(k)
-        self._warn(result, moment.t)
+        self._warn(result)
         return Clustering(
             Partition(result.labels, k, 0),
             n_iter=result.n_iter,
@@ -307,12 +306,12 @@ class Spectral(Parameters):
             kind=self.wants,
         ).scores
 
-    def _warn(self, result: SpectralResult, t: int) -> None:
+    def _warn(self, result: SpectralResult) -> None:
         if not result.converged:
+            # The same text at each step: then Python shows it once.
             warnings.warn(
-                f"the eigenvectors of step {t} have a residual of {result.residual:.1e} after "
-                f"{result.n_iter} products; use solver='full', or objective='normalized_cut', which is "
-                "easier to solve",
+                f"eigenvectors have not converged after {result.n_iter} products; use solver='full', or "
+                "objective='normalized_cut', which is easier to solve",
                 ConvergenceWarning,
                 stacklevel=4,
             )

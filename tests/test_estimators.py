@@ -398,7 +398,5 @@ def test_features_may_change_and_are_forgotten_with_the_steps():
 
 
 def test_stopped_kmeans_warns():
-    with pytest.warns(
-        ax.exceptions.ConvergenceWarning, match="max_iter=1 at step 0, before it converged; raise it"
-    ):
+    with pytest.warns(ax.exceptions.ConvergenceWarning, match="max_iter=1, before it converged; raise it"):
         ax.Affect(ax.KMeans(2, max_iter=1), random_state=3).partial_fit(next(matrices(n=40)))

@@ -242,8 +242,7 @@ class Relaxed:
         pairs = top_eigenpairs(Operator.of(proximity), k_max, solver=asked.solver, start=memory)
         if not pairs.converged:
             warnings.warn(
-                f"the eigenvectors of step {moment.t} have a residual of {pairs.residual:.1e} after "
-                f"{pairs.n_iter} products; use solver='full'",
+                f"eigenvectors have not converged after {pairs.n_iter} products; use solver='full'",
                 ConvergenceWarning,
                 stacklevel=4,
             )
