@@ -176,22 +176,48 @@ def _scatters_by_membership(factors: Factors, partition: Partition, centroids: A
     return xp.reshape(total, (k, q, q))
 
 
-def eigenpairs(gram: Array, s: Array) -> tuple[Array, Array]:
-    """Return the eigenvalues λ of W = U diag(s) Uᵀ, largest |λ| first, and B (q, q) with eigenvectors UB.
+def eigenpairs(factors: Factors, s: Array) -> tuple[Array, Array]:
+    """Return eigenvalues λ of W = U diag(s) Uᵀ, largest |λ| first, and B, (q, ·), with eigenvectors UB.
 
-    With h = √|s| and h(UᵀU)h = VDVᵀ the columns of UhVD^{-1/2} are orthonormal, so that λ are the
-    eigenvalues of D^{1/2}Vᵀ sign(s) VD^{1/2}. Columns count as much as they weigh: what is rounding of the
-    heaviest in D is rounding in W.
+    With h = √|s|, σ = sign(s) and Uh = QR, they are those of RσRᵀ = EλEᵀ, and QE = WQE/λ = U(hσRᵀE/λ). The
+    triangle R is worth its time where weights of either sign cancel: UᵀU would cost half of the digits.
     """
     xp = array_namespace(s)
-    h = xp.sqrt(xp.abs(s))
-    d, v = xp.linalg.eigh(h[:, None] * gram * h)
+    h, sign = xp.sqrt(xp.abs(s)), xp.sign(s)
+    r = _triangle(factors, h)
+    values, vectors = xp.linalg.eigh((r * sign) @ r.T)
+    order = xp.argsort(xp.abs(values), descending=True, stable=True)
+    values = xp.take(values, order)
+    some = xp.abs(values) > xp.finfo(values.dtype).eps * xp.abs(values[0])
+    inverse = xp.where(some, 1 / xp.where(some, values, xp.ones_like(values)), xp.zeros_like(values))
+    return values, (h * sign)[:, None] * (r.T @ xp.take(vectors, order, axis=1)) * inverse
+
+
+def eigenpairs_by_gram(gram: Array, s: Array) -> tuple[Array, Array]:
+    """Return the same from UᵀU, which may be known.
+
+    With UᵀU = VDVᵀ the columns of UVD^{-1/2} are orthonormal, so that λ are the eigenvalues of
+    D^{1/2}VᵀsVD^{1/2}.
+    """
+    xp = array_namespace(s)
+    d, v = xp.linalg.eigh(gram)
     some = d > xp.finfo(d.dtype).eps * s.shape[0] * d[-1]
     root = xp.sqrt(xp.where(some, d, xp.zeros_like(d)))
-    values, vectors = xp.linalg.eigh((v * root).T @ (xp.sign(s)[:, None] * v * root))
+    values, vectors = xp.linalg.eigh((v * root).T @ (s[:, None] * v * root))
     order = xp.argsort(xp.abs(values), descending=True, stable=True)
     inverse = xp.where(some, 1 / xp.where(some, root, xp.ones_like(root)), xp.zeros_like(root))
-    return xp.take(values, order), (h[:, None] * v * inverse) @ xp.take(vectors, order, axis=1)
+    return xp.take(values, order), (v * inverse) @ xp.take(vectors, order, axis=1)
+
+
+def _triangle(factors: Factors, h: Array) -> Array:
+    """Return R of Uh = QR, (min(n, q), q), from blocks of rows that are higher than wide."""
+    xp, q, x = array_namespace(h), h.shape[0], factors[0].x
+    width = max(2 * q, next(row_blocks(x, n_columns=q)).stop)
+    r = h[:0, None] * h
+    for start in range(0, x.shape[0], width):
+        rows = rows_of(factors, slice(start, min(start + width, x.shape[0]))) * h
+        r = xp.linalg.qr(xp.concat([r, rows]))[1]
+    return r
 
 
 def mapped(factors: Factors, change: Callable[[Array], Array]) -> Factors:

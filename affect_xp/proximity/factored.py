@@ -22,6 +22,7 @@ from affect_xp.proximity._columns import (
     Scatter,
     copied,
     eigenpairs,
+    eigenpairs_by_gram,
     expand,
     filled,
     mapped,
@@ -324,9 +325,16 @@ class Factored(Proximity):
         weights = xp.concat([a * past.weights, weights])
         error = a * past.error + self.error
         blended = Factored(before + now, weights, self.max_rank, self.tolerance, error, leading)
-        return dataclasses.replace(
+        blended = dataclasses.replace(
             blended, known_diagonal=self._blended_diagonal(past, a, alignment)
         )._shortened()
+        vars(blended)["_past_error"] = a * past.error
+        return blended
+
+    @functools.cached_property
+    def _past_error(self) -> Array | float:
+        """How much of `error` is that of the past, if this is a blend."""
+        return 0.0
 
     def _blended_diagonal(self, past: "Factored", a: Array | float, alignment: Alignment) -> Array:
         """Return the diagonal of the blend, which needs no further look at the columns."""
@@ -382,22 +390,22 @@ class Factored(Proximity):
             known_diagonal=diagonal,
         )
 
-    def _compressed(self) -> "Factored":
-        """Return the same with as few columns as it takes, and with at most `max_rank`.
+    def _compressed(self, max_rank: int | None = None) -> "Factored":
+        """Return the same with as few columns as it takes, or with `max_rank` if these are less.
 
-        The host waits once, to learn how many these are.
+        The host waits once, to learn how many it takes.
         """
         if self.rank == 0 or _array.is_lazy(self.like):
             return self
-        values, basis = eigenpairs(self._gram(), self.weights)
+        values, basis = eigenpairs(self.factors, self.weights)
         sizes = np.abs(_array.to_host(values, reason="how many columns are more than rounding?")[0])
         share = max(ROUNDING, float(array_namespace(self.like).finfo(self.like.dtype).eps))
         rank = max(1, int(np.count_nonzero(sizes > share * sizes[0])))
-        return self._led_by(rank if self.max_rank is None else min(rank, self.max_rank), values, basis)
+        return self._led_by(rank if max_rank is None else min(rank, max_rank), values, basis)
 
     def _truncated(self, rank: int) -> "Factored":
         """Return the nearest matrix of this rank in the Frobenius norm, and its distance in `error`."""
-        return self._led_by(rank, *eigenpairs(self._gram(), self.weights))
+        return self._led_by(rank, *eigenpairs_by_gram(self._gram(), self.weights))
 
     def _led_by(self, rank: int, values: Array, basis: Array) -> "Factored":
         """Return the part of the first eigenvalues λ, given all; what goes is √Σλ² of the others."""
@@ -435,6 +443,7 @@ class Factored(Proximity):
             U diag(s) Uᵀ + Y diag(s_Y) Yᵀ − PY diag(s_Y) YᵀP,
 
         of which only the columns that are more than rounding are kept: at each step anew they would double.
+        If W is a blend, `past` must be the past it was blended with, or `error` would be too small.
         """
         m = away.shape[0]
         if m == 0:
@@ -449,21 +458,22 @@ class Factored(Proximity):
         )
         now = mapped(self.factors, lambda x: gather(x, here, 0))
         before = mapped(past.factors, lambda x: gather(x, everywhere, 0))
-        scatter = vars(self).get("_scatter", self.leading)
         return dataclasses.replace(
             self,
             factors=now + before + tuple(f.without_new(here) for f in before),
             weights=xp.concat([self.weights, past.weights, -past.weights]),
-            error=self.error + past.error,
-            leading=scatter and scatter.plus(m * scatter.centre[:, None] * scatter.centre),
+            # A blend has the errors of its past, or α of them, in their places: they do not count twice.
+            error=self.error - self._past_error + past.error,
+            leading=None,
             known_diagonal=None,
-        )._compressed()
+        )._compressed(self.max_rank)
 
     def plus_between(self, other: "Factored", groups: Array, table: np.ndarray) -> "Factored":
         """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ.
 
         With the table Σ λ_l a_l a_lᵀ and O = X diag(s) Xᵀ, the columns are those of X multiplied by a_l of
-        the group of each object, with the weights λ_l s; only those that are more than rounding are kept.
+        the group of each object, with the weights λ_l s; only those that are more than rounding are kept, and
+        these even beyond `max_rank`, which is for blends.
         """
         values, vectors = np.linalg.eigh(np.asarray(table, dtype=float))
         some = np.abs(values) > ROUNDING
@@ -480,7 +490,7 @@ class Factored(Proximity):
             factors=factors,
             weights=xp.concat(weights),
             error=self.error + other.error,
-            leading=vars(self).get("_scatter", self.leading),
+            leading=None,
             known_diagonal=None,
         )._compressed()
 

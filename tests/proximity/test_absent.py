@@ -1,7 +1,11 @@
 """Objects that are away keep their proximities, on every representation, as the matrices do."""
 
+import logging
+import tracemalloc
+
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from affect_xp.exceptions import InputError
 from affect_xp.objects import align
@@ -178,11 +182,35 @@ def test_the_precision_is_that_of_the_present(eager_xp, small_blocks):
     np.testing.assert_allclose(xp.numpy(found.array), expected, rtol=1e-6, atol=1e-6)
 
 
+def test_dense_results_make_no_other_matrix_of_their_size():
+    n, m = 1_000, 50
+    w = Dense(np.ones((n, n)))
+    source, away, groups = np.arange(n - m), np.arange(n - m, n), np.arange(n) % 3
+    here = w.take(source)
+    for call in (
+        lambda: here.beside(w, source, away),
+        lambda: w.plus_between(w, groups, TABLES["some pairs"]),
+    ):
+        tracemalloc.start()
+        size = call().array.nbytes
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 1.7 * size  # blocks of a megabyte, of which there are a few at a time
+
+
+def test_dense_results_make_no_host_wait(eager_xp, caplog):
+    xp, rng = eager_xp, np.random.default_rng(0)
+    w, past = Dense(xp.array(symmetric(rng, N))), Dense(xp.array(symmetric(rng, N_PAST)))
+    source, away = (index(xp, part) for part in MOVES["some away, some new, some gone"])
+    with caplog.at_level(logging.DEBUG, "affect_xp"):
+        w.beside(past, source, away)
+        w.plus_between(w, index(xp, GROUPS), TABLES["all"])
+    assert not caplog.records
+
+
 def test_entries_that_cancel_are_not_stored():
     rng = np.random.default_rng(3)
     w = symmetric(rng, N)
-    from scipy.sparse import csr_array
-
     found = Sparse(csr_array(w)).plus_between(Sparse(csr_array(-w)), GROUPS, TABLES["some pairs"])
     assert found.matrix.nnz == (TABLES["some pairs"][np.ix_(GROUPS, GROUPS)] == 0).sum()
 
