@@ -17,7 +17,7 @@ from affect_xp.exceptions import InputTypeError, SkewedWarning
 from affect_xp.forgetting import check_correction
 from affect_xp.kernels import Block
 from affect_xp.objects import Ids
-from affect_xp.proximity import Proximity
+from affect_xp.proximity import Factored, Proximity
 from affect_xp.transforms import Transform, check_transform, skewness, skewness_hint, transform
 
 __all__ = ["Affect", "Evolving", "IdsOrNone", "Static"]
@@ -200,7 +200,9 @@ class Affect(Evolving):
 
 
 def _hint_at_skewness(W: Proximity) -> None:
-    """Warn of similarities of which a few rule the others."""
+    """Warn of similarities of which a few rule the others; entries of `Factored` cannot be rescaled."""
+    if isinstance(W, Factored):
+        return
     value = float(_array.to_host(skewness(W), reason="are similarities skewed?")[0])
     hint = skewness_hint(value)
     if hint is not None:

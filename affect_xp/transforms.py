@@ -22,9 +22,11 @@ __all__ = ["TRANSFORMS", "Transform", "check_transform", "skewness", "skewness_h
 
 Transform = str | Callable[[Array], Array] | None
 
-# Entries are sampled up to this many, and up to so many objects, to learn how skewed they are.
-SAMPLED_ENTRIES = 2**21
+# Entries are sampled up to this many, and up to so many objects, to learn how skewed they are; of fewer
+# positive ones than this nothing is said.
+SAMPLED_ENTRIES = 2**18
 SAMPLED_OBJECTS = 256
+FEWEST = 100
 # Above this skewness, that of the exponential distribution, a few pairs rule the sums of squares.
 SKEWED = 2.0
 
@@ -264,7 +266,8 @@ def skewness(W: Proximity) -> Array:
     the few near neighbours of a narrow kernel, and what it cannot be used on, as soon as a similarity is
     negative, counts as 0. So do graphs of zeros and ones.
 
-    The columns of up to 256 objects, equally spaced, are asked for: 2 million entries at most, or 16 columns.
+    The columns of up to 256 objects, equally spaced, are asked for: 262,144 entries at most, or one column.
+    With fewer than 100 positive entries among them the answer is 0.
     Nothing is read by the host, but for what `Chunked` computes.
 
     Returns
@@ -287,7 +290,8 @@ def skewness(W: Proximity) -> Array:
         _skewness_of(x, some),
         _skewness_of(xp.log1p(xp.where(some, x, xp.zeros_like(x))), some),
     )
-    mends = (2 * xp.abs(logarithmic) < raw) & ~xp.any(x < 0)
+    enough = xp.sum(xp.astype(some, xp.int64)) >= FEWEST
+    mends = (2 * xp.abs(logarithmic) < raw) & enough & ~xp.any(x < 0)
     return xp.where(mends, raw, xp.zeros_like(raw))
 
 
@@ -295,7 +299,7 @@ def _sampled_columns(W: Proximity) -> Array:
     """Return the columns of some objects, (n, r), in wide floats, with zeros in place of wᵢᵢ."""
     xp, n, like = array_namespace(W.like), W.n, W.like
     device, wide = device_of(like), wide_dtype(like)
-    r = min(n, SAMPLED_OBJECTS, max(16, SAMPLED_ENTRIES // n))
+    r = min(n, SAMPLED_OBJECTS, max(1, SAMPLED_ENTRIES // n))
     places = xp.arange(r, dtype=xp.int64, device=device) * n // r
     x = W.matmul(xp.eye(r, dtype=wide, device=device), places)
     objects = xp.arange(n, dtype=xp.int64, device=device)

@@ -13,6 +13,7 @@ import scipy.sparse
 from hypothesis import strategies
 
 import affect_xp as ax
+from affect_xp.absence import Away, Meetings
 from affect_xp.affect import State
 from affect_xp.events import Clusters, Dormant
 from affect_xp.history import History, Record
@@ -236,7 +237,7 @@ def test_numpy_reads_the_arrays(tmp_path):
     with np.load(tmp_path / "model", allow_pickle=False) as arrays:
         np.testing.assert_array_equal(arrays["smoothed"], model.smoothed_.array)
         header = json.loads(arrays["header.json"])
-    assert header["format"] == "affect_xp model" and header["version"] == 1
+    assert header["format"] == "affect_xp model" and header["version"] == 2
     with zipfile.ZipFile(tmp_path / "model") as archive:
         assert archive.testzip() is None
 
@@ -488,7 +489,9 @@ def test_dask_is_not_the_library_of_chunks(tmp_path):
 
 # A field that is added must be saved, too: then add it here.
 FIELDS = {
-    State: "smoothed partition clusters ids memory product",
+    State: "smoothed partition clusters ids memory product away",
+    Away: "last_seen meetings",
+    Meetings: "groups met",
     Partition: "labels k n_outside",
     Clusters: "names sizes fresh t dormant",
     Dormant: "name last_seen members",

@@ -439,6 +439,17 @@ def skewness_twin(w):
     return of(positive) if min(values) >= 0 and 2 * abs(logarithmic) < of(positive) else 0.0
 
 
+@pytest.fixture
+def of_few(monkeypatch):
+    """Say something of a few entries, too."""
+    monkeypatch.setattr("affect_xp.transforms.FEWEST", 1)
+
+
+def test_nothing_is_said_of_few_entries():
+    assert float(skewness(ax.Dense(counts(10)))) == 0.0 < float(skewness(ax.Dense(counts(30))))
+
+
+@pytest.mark.usefixtures("of_few")
 @pytest.mark.parametrize("make", [dense, sparse, chunked])
 @pytest.mark.parametrize("spread", [0.2, 1.5])
 def test_skewness(xp, small_blocks, make, spread):
@@ -448,6 +459,7 @@ def test_skewness(xp, small_blocks, make, spread):
     np.testing.assert_allclose(xp.numpy(value), skewness_twin(w), rtol=1e-10)
 
 
+@pytest.mark.usefixtures("of_few")
 def test_skewness_of_a_sample(monkeypatch):
     monkeypatch.setattr("affect_xp.transforms.SAMPLED_OBJECTS", 4)
     w = counts(12)
@@ -456,6 +468,7 @@ def test_skewness_of_a_sample(monkeypatch):
     np.testing.assert_allclose(float(skewness(ax.Dense(w))), skewness_twin(np.where(some, w, 0)), rtol=1e-12)
 
 
+@pytest.mark.usefixtures("of_few")
 def test_skewness_of_large_and_small_numbers():
     w = counts()
     np.testing.assert_allclose(float(skewness(ax.Dense(w * 1e250))), skewness_scaled(w), rtol=1e-12)
