@@ -10,7 +10,7 @@ from conftest import BACKENDS
 
 import affect_xp as ax
 from affect_xp.dissimilarity import stored
-from affect_xp.exceptions import InputError, InputTypeError
+from affect_xp.exceptions import InputError, InputTypeError, SkewedWarning
 from affect_xp.kernels import features_to_proximity
 from affect_xp.proximity.chunked import Chunked
 from affect_xp.proximity.sparse import Sparse
@@ -318,17 +318,26 @@ def test_unknown_transforms(how):
 # A whole step
 
 
+@pytest.mark.filterwarnings("ignore::affect_xp.exceptions.SkewedWarning")  # not all transforms mend that
 @pytest.mark.parametrize("how", [*TRANSFORMS, capped], ids=name)
 @pytest.mark.parametrize("make", [dense, sparse, chunked])
-def test_affect_on_transformed_steps(xp, make, how):
+def test_affect_rescales(xp, make, how):
     steps = [counts(20, seed) + 5 * np.kron(np.eye(2), np.ones((10, 10))) for seed in range(3)]
-    found, expected = (ax.Affect(ax.KMeans(2), random_state=0) for _ in range(2))
+    found, expected = (ax.Affect(ax.KMeans(2), rescale=r, random_state=0) for r in (how, None))
     for w in steps:
-        found.partial_fit(transform(make(xp, w), how))
+        found.partial_fit(make(xp, w))
         expected.partial_fit(twin(w, how))
     assert expected.alpha_ > 0
     np.testing.assert_allclose(found.history_.alpha, expected.history_.alpha, rtol=1e-9)
     np.testing.assert_array_equal(xp.numpy(found.labels_), expected.labels_)
+
+
+def test_a_hint_comes_once_for_a_model():
+    model = ax.Affect(ax.KMeans(2), random_state=0)
+    with pytest.warns(SkewedWarning, match='rescale="log1p"') as caught:
+        model.partial_fit(counts(30)).partial_fit(counts(30, 1))
+    assert len(caught) == 1
+    assert caught[0].filename == __file__  # where the step was taken
 
 
 def test_a_chunked_matrix_in_a_store(store):
