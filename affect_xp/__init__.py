@@ -30,13 +30,16 @@ if typing.TYPE_CHECKING:
     from affect_xp.baselines import PCM, PCQ, RG, cross_validate_alpha, tune_alpha
     from affect_xp.persistence import load
     from affect_xp.report import write_report
+    from affect_xp.smoothing import Smoothed, smooth
 
 # Where to find what is imported when it is first used: not every program waits for it.
 _LATER = {
     **dict.fromkeys(("PCM", "PCQ", "RG", "cross_validate_alpha", "tune_alpha"), "baselines"),
     "datasets": "datasets",
+    "Smoothed": "smoothing",
     "load": "persistence",
     "plots": "plots",
+    "smooth": "smoothing",
     "write_report": "report",
 }
 
@@ -68,6 +71,7 @@ __all__ = [
     "KMeansResult",
     "Linkage",
     "Proximity",
+    "Smoothed",
     "Sparse",
     "Spectral",
     "SpectralResult",
@@ -93,6 +97,7 @@ __all__ = [
     "plots",
     "rand_index",
     "silhouette",
+    "smooth",
     "spectral",
     "to_dissimilarity",
     "to_similarity",

@@ -141,9 +141,9 @@ def static_step(
     seed: int = 0,
 ) -> Step:
     """Cluster what is observed, without the past but for the start and the names of the clusters."""
-    past = _Past.of(state, ids, W)
+    past = Past.of(state, ids, W)
     found = past.cluster(clusterer, W, seed) if warm_start else past.forgotten().cluster(clusterer, W, seed)
-    return _finished(state, found, past.start, ids, [0.0], found.n_iter, W, None, rules)
+    return finished(state, found, past.start, ids, [0.0], found.n_iter, W, None, rules)
 
 
 def step(
@@ -168,7 +168,7 @@ def step(
     On a device the host waits once for each iteration of the clusterer, once for each comparison of
     labels that may end the loop early (at most n_iter − 2), and once for α and the matching.
     """
-    past = _Past.of(state, ids, W)
+    past = Past.of(state, ids, W)
     if past.start is None or past.smoothed is None:
         return static_step(state, W, ids, clusterer, rules=rules, seed=seed)
 
@@ -207,7 +207,7 @@ def step(
             break
         partition, past, sums = found.partition, past.with_memory(found.memory), None
         known = parts_of(found.product) if in_same_units else None
-    result = _finished(state, found, past.start, ids, alphas, n_runs, W, blend, rules, totals)
+    result = finished(state, found, past.start, ids, alphas, n_runs, W, blend, rules, totals)
     if not in_same_units or all(in_range(total) for total in result.totals):
         return result
     # Squares were lost, or there is neither noise nor drift: the size of the entries tells which.
@@ -219,7 +219,7 @@ def step(
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Past:
+class Past:
     """What the objects of this step bring along from the step before."""
 
     t: int  # the number of this step
@@ -230,13 +230,13 @@ class _Past:
     product: Product | None = None  # Ψ̂ᵗ⁻¹ times the membership of those of them that are still there
 
     @staticmethod
-    def of(state: State | None, ids: Ids, W: Proximity) -> "_Past":
+    def of(state: State | None, ids: Ids, W: Proximity) -> "Past":
         """Find the objects of this step in the state left by the one before."""
         if state is None:
-            return _Past(0)
+            return Past(0)
         alignment, memory = align(ids, state.ids, W.like), state.memory
         if alignment.n_common == 0:
-            return _Past(state.t + 1)
+            return Past(state.t + 1)
         if memory is not None and alignment.source is not None:
             memory = _array.gather(memory, alignment.source, fill=0)
         start = state.partition.take(alignment.source, alignment.n_new)
@@ -244,19 +244,19 @@ class _Past:
         if state.away is not None and smoothed is not None:
             source = positions(ids, state.ids)
             smoothed, alignment = introduced(smoothed, state.away, W, source, alignment)
-        return _Past(state.t + 1, alignment, start, smoothed, memory, product)
+        return Past(state.t + 1, alignment, start, smoothed, memory, product)
 
-    def with_memory(self, memory: Array | None) -> "_Past":
+    def with_memory(self, memory: Array | None) -> "Past":
         """Return the same with a fresher memory."""
         return dataclasses.replace(self, memory=memory)
 
-    def at(self, found: Clustering) -> "_Past":
+    def at(self, found: Clustering) -> "Past":
         """Return the same, starting from what has been found."""
         return dataclasses.replace(self, start=found.partition, memory=found.memory)
 
-    def forgotten(self) -> "_Past":
+    def forgotten(self) -> "Past":
         """Return the same without anything to start from."""
-        return _Past(self.t)
+        return Past(self.t)
 
     def cluster(
         self, clusterer: Clusterer, proximity: Proximity, seed: int, *, rough: bool = False
@@ -267,7 +267,7 @@ class _Past:
 
 
 def _initial(
-    init: str, past: _Past, blend: Blend, static: Partition, product: Product | None
+    init: str, past: Past, blend: Blend, static: Partition, product: Product | None
 ) -> tuple[Partition, tuple[Product, Product] | None, tuple[Array, Array] | None]:
     """Return the labels of the first α, and if known the products with them, and noise and drift by them.
 
@@ -303,7 +303,7 @@ def _without_gone(state: State, alignment: Alignment) -> Product | None:
 def _alpha(
     alpha: Alpha,
     compared: Pair,
-    past: _Past,
+    past: Past,
     partition: Partition,
     known: tuple[Product, Product] | None,
     correction: str | None,
@@ -372,7 +372,7 @@ def _settled(found: Clustering, partition: Partition, start: Partition, iteratio
     return found.partition.k == partition.k and bool(_array.to_host(same, reason="have labels changed?")[0])
 
 
-def _finished(
+def finished(
     state: State | None,
     found: Clustering,
     start: Partition | None,

@@ -103,6 +103,14 @@ def test_each_method_has_its_proximity(method, proximity, features, out, capsys)
     assert f"proximity='{proximity}'" in json.loads(capsys.readouterr().out)["model"]
 
 
+def test_options_for_networks(edges, out, capsys):
+    options = ["--rescale", "log1p", "--absent", "keep", "--max-absence", 3]
+    assert call(edges, "-k", 2, *options, "--out", out, "--json") == 0
+    model = json.loads(capsys.readouterr().out)["model"]
+    assert "rescale='log1p', absent='keep', max_absence=3" in model
+    assert ax.load(out / "model.affect").absent == "keep"
+
+
 def test_options_reach_the_model(features, out, capsys):
     options = [
         "--method",

@@ -12,18 +12,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from affect_xp.absence import ABSENT
 from affect_xp.clusterers import KMeans, Linkage, Spectral
 from affect_xp.commands.libraries import BACKENDS, Backend, open_backend
-from affect_xp.commands.results import FORMATS, SUMMARY, check_parquet, write_results
+from affect_xp.commands.results import FORMATS, SUMMARY, check_parquet
+from affect_xp.commands.summary import summary_of, tell, write_all
 from affect_xp.commands.terminal import StepProgress, StopBetweenSteps, plain_warnings
 from affect_xp.estimators import Affect
 from affect_xp.exceptions import AffectError, InputError
 from affect_xp.io import Snapshot, Steps, read_steps
 from affect_xp.kernels import KERNELS
 from affect_xp.plots.times import time_format
-from affect_xp.report import write_report
+from affect_xp.smoothing import smooth
+from affect_xp.transforms import TRANSFORMS
 
-REPORT = "report.html"
 METHODS: dict[str, Any] = {"kmeans": KMeans, "spectral": Spectral, "linkage": Linkage}
 USUAL_METHOD = {"features": "kmeans", "edges": "spectral", "proximities": "spectral"}
 USUAL_PROXIMITY = {"kmeans": "dot", "spectral": "rbf", "linkage": "euclidean"}
@@ -53,7 +55,8 @@ The names of the columns tell which it is, or --kind does.
 
 DIR gets labels.csv (time, id, cluster), alpha.csv (how far each step trusts the past), events.csv
 (what happened to the clusters), report.html to look at all of it in a browser, summary.json, and
-model.affect, from which --resume goes on."""
+model.affect, from which --resume goes on. With --offline each step is estimated from the steps after it, too,
+and there is no model.affect."""
 
 EXAMPLES = """\
 examples:
@@ -130,6 +133,20 @@ def _add_clustering(group: Any) -> None:
     group.add_argument(
         "--proximity", choices=list(KERNELS), help="of features (default: dot, rbf or euclidean, by method)"
     )
+    group.add_argument(
+        "--rescale",
+        choices=TRANSFORMS,
+        help="proximities before they are tracked; log1p for counts of contacts",
+    )
+    group.add_argument(
+        "--absent",
+        default="forget",
+        choices=ABSENT,
+        help="objects that are away: forget (the default), or keep their past until they return",
+    )
+    group.add_argument(
+        "--max-absence", type=int, default=10, metavar="STEPS", help="that --absent keep allows (default: 10)"
+    )
     group.add_argument("--objective", help="of spectral: normalized_cut, ratio_cut or average_association")
     group.add_argument("--linkage", help="single, complete or average")
     group.add_argument("--n-init", type=int, help="starts of kmeans and spectral at each step")
@@ -137,6 +154,9 @@ def _add_clustering(group: Any) -> None:
         "--alpha", type=_alpha, default="estimate", help="estimate (the default), or fixed, 0 to 1"
     )
     group.add_argument("--n-iter", type=int, default=3, help="iterations of a step (default: 3)")
+    group.add_argument(
+        "--offline", action="store_true", help="hindsight: estimate a step from those after it, too"
+    )
     group.add_argument("--seed", type=int, default=0, help="of random numbers (default: 0)")
 
 
@@ -178,12 +198,16 @@ def _alpha(text: str) -> str | float:
 def _run(parsed: argparse.Namespace) -> int:
     if parsed.format == "parquet":
         check_parquet()
+    if parsed.offline:
+        _check_offline(parsed)
     with _options_named():
         steps = _read(parsed)
     model = _model(parsed, steps.kind)
     model.clusterer.check()
     backend = open_backend(parsed.backend, parsed.device)
     parsed.out.mkdir(parents=True, exist_ok=True)
+    if parsed.offline:
+        return _run_offline(parsed, steps, model, backend)
     state = parsed.state or parsed.out / "model.affect"
     state.parent.mkdir(parents=True, exist_ok=True)
     if parsed.resume and state.exists():
@@ -194,6 +218,38 @@ def _run(parsed: argparse.Namespace) -> int:
     run = _Run(parsed, steps, model, backend, state)
     with plain_warnings():
         return run.go()
+
+
+def _check_offline(parsed: argparse.Namespace) -> None:
+    """Raise at options that have no meaning in hindsight."""
+    given = {"--state": parsed.state, "--resume": parsed.resume, "--alpha": parsed.alpha != "estimate"}
+    for option, value in given.items():
+        if value:
+            reason = "estimates all weights" if option == "--alpha" else "keeps no checkpoint"
+            raise InputError(f"--offline takes all steps together and {reason}; leave out {option}")
+
+
+def _run_offline(parsed: argparse.Namespace, steps: Steps, model: Affect, backend: Backend) -> int:
+    """Smooth the whole record, write the results, and return the exit code."""
+    _check_overwriting(parsed)
+    started = time.monotonic()
+    with _options_named(), plain_warnings(), StepProgress(steps.n_steps, 0, quiet=parsed.quiet) as progress:
+        record = [dataclasses.replace(step, values=backend.put(step.values)) for step in steps]
+        _check_any(parsed, len(record))
+        found = smooth(
+            record,
+            callback=lambda done: progress.show(done, time_format([done.time])(done.time)),
+            **model.get_params(deep=False),
+        )
+    summary = summary_of(parsed, backend, found, finished=True, started=started)
+    summary["mean_weights"] = dict(zip(("past", "future"), found.weights.mean(axis=0).tolist(), strict=True))
+    tell(parsed, write_all(parsed, found, summary))
+    return 0
+
+
+def _check_any(parsed: argparse.Namespace, n_steps: int) -> None:
+    if n_steps == 0:
+        raise InputError(f"{parsed.input} holds no steps; it has no rows, or all were left out")
 
 
 def _read(parsed: argparse.Namespace) -> Steps:
@@ -225,6 +281,9 @@ def _model(parsed: argparse.Namespace, kind: str) -> Affect:
     return Affect(
         METHODS[method](parsed.k, **options),
         proximity=proximity,
+        rescale=parsed.rescale,
+        absent=parsed.absent,
+        max_absence=parsed.max_absence,
         n_iter=parsed.n_iter,
         alpha=parsed.alpha,
         random_state=parsed.seed,
@@ -309,15 +368,13 @@ class _Run:
         try:
             with _options_named():
                 finished = self._loop()
-            if self.model.n_steps_ == 0:
-                raise InputError(f"{self.parsed.input} holds no steps; it has no rows, or all were left out")
+            _check_any(self.parsed, self.model.n_steps_)
         except BaseException as error:
             if self._kept_nevertheless(started) and isinstance(error, AffectError):
                 kept = f"the {self.model.n_steps_} steps before are kept: mend it and add --resume"
                 raise InputError(f"{error}; {kept}") from error
             raise
-        summary = self._keep(finished, started)
-        print(json.dumps(summary, indent=2) if self.parsed.json else _told(summary, self.parsed.out))
+        tell(self.parsed, self._keep(finished, started))
         return 0 if finished else 130
 
     def _loop(self) -> bool:
@@ -358,34 +415,7 @@ class _Run:
 
     def _keep(self, finished: bool, started: float) -> dict[str, Any]:
         """Write the results and the report, save the model, and return the summary."""
-        summary: dict[str, Any] = {
-            "input": str(self.parsed.input),
-            "finished": finished,
-            "seconds": round(time.monotonic() - started, 3),
-            "backend": self.backend.name,
-            "device": None if self.backend.device is None else str(self.backend.device),
-            "model": repr(self.model),
-            "files": {"state": str(self.state), "report": REPORT},
-        }
-        summary = write_results(self.model.history_, self.parsed.out, summary, self.parsed.format)
+        summary = summary_of(self.parsed, self.backend, self.model, finished=finished, started=started)
+        summary["files"]["state"] = str(self.state)
         self._save()
-        write_report(self.model, self.parsed.out / REPORT, title=Path(self.parsed.input).name)
-        return summary
-
-
-def _told(summary: dict[str, Any], out: Path) -> str:
-    """Return a summary in words."""
-    alpha = "" if summary["mean_alpha"] is None else f", mean α {summary['mean_alpha']:.3f}"
-    events = ", ".join(
-        f"{count} {kind}" for kind, count in summary["events"].items() if kind != "continuation"
-    )
-    lines = [
-        f"{summary['steps']} steps from {summary['first_time']} to {summary['last_time']}, "
-        f"{summary['objects']} objects, {summary['clusters_last']} clusters at the end{alpha}",
-        f"events: {events or 'none'}",
-        f"in {out}: {', '.join(name for key, name in summary['files'].items() if key != 'state')}",
-        f"checkpoint: {summary['files']['state']}",
-    ]
-    if not summary["finished"]:
-        lines.append("stopped before the end; the same command with --resume goes on")
-    return "\n".join(lines)
+        return write_all(self.parsed, self.model, summary)

@@ -11,6 +11,7 @@ import numpy as np
 from affect_xp.baselines import PCM, PCQ
 from affect_xp.clusterers import Spectral
 from affect_xp.estimators import Affect, Evolving, Static
+from affect_xp.smoothing import smooth
 
 WINDOW = 5  # steps of the shorter running mean
 TRIES = 6  # of resolutions, until Leiden finds about k groups
@@ -129,6 +130,16 @@ def _matched(optimise: Callable[[float], Labels], k: int) -> Labels:
     return min(found, key=lambda pair: pair[0])[1]
 
 
+def _smoothed(**options: Any) -> Method:
+    """Return the two-sided estimate, with normalised cut."""
+
+    def find(steps: Steps, k: int, seed: int) -> Labels:
+        given, ids = [step.W for step in steps], [step.ids for step in steps]
+        return smooth(given, _cut(steps, k), ids=ids, random_state=seed, **options).history_.labels
+
+    return Method(find, HINDSIGHT)
+
+
 METHODS: dict[str, Method] = {
     STATIC: _evolving(Static, warm_start=False),
     PAPER: _evolving(Affect, init="static"),
@@ -136,6 +147,8 @@ METHODS: dict[str, Method] = {
     "AFFECT, keep": _evolving(Affect, absent="keep"),
     "AFFECT, log1p": _evolving(Affect, rescale="log1p"),
     "AFFECT, log1p and keep": _evolving(Affect, absent="keep", rescale="log1p"),
+    "AFFECT, two-sided": _smoothed(),
+    "AFFECT, two-sided, log1p and keep": _smoothed(absent="keep", rescale="log1p"),
     "α = 0.5": _evolving(Affect, alpha=0.5),
     "α = 0.75": _evolving(Affect, alpha=0.75),
     f"mean of the last {WINDOW}": _running_mean(WINDOW),
