@@ -303,9 +303,11 @@ def _is_zero(alpha: Array | float) -> bool:
 def _components(W: Proximity, n_parts: int, notes: dict[str, Any]) -> Components:
     """Return the connected components; those of blends with the same parts are the same for all 0 < α < 1.
 
-    Where the present is connected, so is every blend of it.
+    Where the present is connected, so is every such blend of it.
     """
     now = W
+    if isinstance(W, Blend) and isinstance(W.alpha, float) and W.alpha == 1.0:
+        return _on_host_if_lazy(connected_components(W))
     if isinstance(W, Blend) and (n_parts == 2 or _is_zero(W.alpha)):
         now = W.at(0.0).formed()
     for graph, name in ((now, "components of 1"), (W, "components of 2"))[:n_parts]:

@@ -326,3 +326,12 @@ def test_negative_similarities_can_be_associated():
 def test_wrong_arguments(options, message):
     with pytest.raises(InputError, match=message):
         spectral(np.ones((3, 3)), **{"n_clusters": 2, **options})
+
+
+def test_links_of_the_present_do_not_count_where_the_past_is_all():
+    past = np.kron(np.eye(2), np.ones((3, 3)))
+    past[0, :] = past[:, 0] = 0.0  # linked to nobody then
+    W = np.ones((6, 6))
+    model = ax.Affect(ax.Spectral(3), alpha=1.0, random_state=0).fit([past, W])
+    assert model.labels_.tolist() == model.history_[0].labels.tolist()
+    assert len(set(model.labels_[1:3].tolist())) == len(set(model.labels_[3:].tolist())) == 1
