@@ -19,12 +19,15 @@ steps = list(ax.datasets.contacts(40, daily_contacts=60, absence=0.2, churn=0.01
 print(f"{len(steps[0].ids)} people at first, {len({i for s in steps for i in s.ids})} in all")
 
 # %%
-# W holds the number of contacts of each pair, and ids tell who is who. Whoever is new, or comes back,
-# follows the present alone at first.
+# W holds the number of contacts of each pair, and ids tell who is who. A few pairs have most of the
+# contacts: logarithms keep them from ruling the others. Whoever is away keeps the past until the return;
+# without that, they would be new. In hindsight, the steps after a step tell about it as well.
 
 W, ids = [step.W for step in steps], [step.ids for step in steps]
+networks = {"rescale": "log1p", "absent": "keep", "random_state": 0}
 models = {
-    "AFFECT": ax.Affect(ax.Spectral(5), random_state=0).fit(W, ids=ids),
+    "AFFECT": ax.Affect(ax.Spectral(5), **networks).fit(W, ids=ids),
+    "hindsight": ax.smooth(W, ax.Spectral(5), ids=ids, **networks),
     "static": ax.Static(ax.Spectral(5), random_state=0).fit(W, ids=ids),
 }
 scores = {

@@ -142,7 +142,8 @@ def test_seeds():
 
 def test_steps_are_for_affect():
     steps = steps_of(12, absence=0.1, sparse=True)
-    model = ax.Affect(ax.Spectral(5), random_state=0).fit([s.W for s in steps], ids=[s.ids for s in steps])
+    model = ax.Affect(ax.Spectral(5), rescale="log1p", random_state=0)
+    model.fit([s.W for s in steps], ids=[s.ids for s in steps])
     assert ax.adjusted_rand_index(model.labels_, steps[-1].labels) > 0.8
 
 

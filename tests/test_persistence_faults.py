@@ -131,9 +131,9 @@ class TestDamage:
             load(tmp_path)
 
     def test_newer_version(self):
-        data = edited(lambda header: header.update(version=2, affect_xp="9.0", state="of another kind"))
+        data = edited(lambda header: header.update(version=3, affect_xp="9.0", state="of another kind"))
         with pytest.raises(
-            FileFormatError, match=r"written by affect_xp 9.0 in version 2 .* install a newer"
+            FileFormatError, match=r"written by affect_xp 9.0 in version 3 .* install a newer"
         ):
             loaded(data)
 

@@ -156,7 +156,10 @@ def test_parameters_of_estimators_from_elsewhere():
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"clusters": 2}, "'clusters' is no parameter of Affect; it has clusterer, proximity, n_iter"),
+        (
+            {"clusters": 2},
+            "'clusters' is no parameter of Affect; it has clusterer, proximity, rescale",
+        ),
         ({"clusterer__k": 2}, "'k' is no parameter of KMeans; it has n_clusters, init"),
         ({"events__overlaps": 2}, "'overlaps' is no parameter of EventRules; it has overlap"),
         ({"n_iter__k": 2}, "n_iter=3 has no parameters of its own, but n_iter__k was given"),
