@@ -1,6 +1,5 @@
 """Small pieces of HTML for notebooks: tables that take their colours from the page around them."""
 
-import html
 from collections.abc import Mapping, Sequence
 
 # Nothing but greys that are half transparent and the colour of the text: readable on dark and on light.
@@ -26,6 +25,8 @@ LONGEST = 200  # characters of a value
 
 def text(value: object) -> str:
     """Return a value as text that is safe in HTML, and not too long."""
+    import html  # slow to import, for a list of all entities
+
     plain = value if isinstance(value, str) else repr(value)
     return html.escape(plain if len(plain) <= LONGEST else f"{plain[: LONGEST - 1]}…")
 

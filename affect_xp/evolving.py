@@ -32,7 +32,6 @@ from affect_xp.events import EventRules
 from affect_xp.exceptions import AffectError, InputError, InputTypeError, NotFittedError
 from affect_xp.external import as_clusterer
 from affect_xp.history import History, Record
-from affect_xp.io import Steps
 from affect_xp.kernels import KERNELS, Block, features_to_proximity
 from affect_xp.objects import Ids, as_ids
 from affect_xp.proximity import Factored, Proximity, as_proximity
@@ -145,7 +144,7 @@ class Evolving(SklearnEstimator, abc.ABC):
 
     def _steps_of(self, sequence: Any) -> Iterator[Any]:
         """Return the steps of a sequence, which must be of what the model takes."""
-        if isinstance(sequence, Steps) and sequence.kind == "features" and self._takes_proximities:
+        if getattr(sequence, "kind", None) == "features" and self._takes_proximities:  # of `read_steps`
             raise InputError(
                 f"{sequence!r} hold features, but the model takes proximities; give it "
                 "proximity='dot', 'rbf', 'cosine' or 'euclidean'"

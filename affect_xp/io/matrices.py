@@ -12,7 +12,8 @@ from affect_xp._array import is_array
 from affect_xp._npz import read_npz
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.io.columns import IDS
-from affect_xp.io.snapshots import Snapshot, adjacency, complete_rows
+from affect_xp.io.observed import Snapshot
+from affect_xp.io.snapshots import adjacency, complete_rows
 from affect_xp.io.tables import frame_table, is_frame
 from affect_xp.io.values import as_numbers
 from affect_xp.proximity import is_sparse

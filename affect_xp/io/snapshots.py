@@ -10,28 +10,11 @@ import scipy.sparse
 from affect_xp._typing import Array
 from affect_xp.exceptions import InputError
 from affect_xp.io.columns import Columns
+from affect_xp.io.observed import Snapshot
 from affect_xp.io.tables import Chunk
 from affect_xp.io.times import shown
 from affect_xp.io.values import are_missing, as_numbers
 from affect_xp.io.windows import Window
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Snapshot:
-    """What is observed at one step.
-
-    Attributes
-    ----------
-    time : hashable
-        The start of the window (a datetime or a number), or what the input calls the step.
-    ids : tuple of n hashables
-        The objects that are there.
-    values : (n, p) array of features, or (n, n) array or sparse matrix of proximities
-    """
-
-    time: Hashable
-    ids: tuple[Hashable, ...] | None
-    values: Array
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,9 +15,9 @@ from affect_xp._validation import check_choice
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.io import matrices
 from affect_xp.io.columns import KINDS, Columns, Names, find_columns
+from affect_xp.io.observed import Snapshot
 from affect_xp.io.snapshots import (
     CHANGES,
-    Snapshot,
     Treatment,
     as_edges,
     as_features,

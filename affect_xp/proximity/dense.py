@@ -141,15 +141,20 @@ class Dense(Proximity):
         A product with the membership multiplies mostly by 0. Where rows are so long that a call for each of
         them is no matter, adding alone is twice as fast.
         """
-        z, n = partition.membership, self.n
+        z, w, n = partition.membership, self.array, self.n
         totals = {power: np.zeros((partition.k, n)) for power in powers}  # Σᵢ wᵢⱼ over i ≤ j, (k, n)
-        square = np.empty(n)
-        for i, c in enumerate(partition.labels.tolist()):
-            row = self.array[i, i:]
-            for power, total in totals.items() if c >= 0 else ():
-                values = row if power == 1 else np.multiply(row, row, out=square[i:], dtype=square.dtype)
-                sums = total[c, i:]
-                np.add(sums, values, out=sums)
+        plain, squares, square = totals.get(1), totals.get(2), np.empty(n)
+        add, multiply = np.add, np.multiply
+        for i, c in enumerate(partition.labels.tolist()):  # short, as n calls of each count
+            if c < 0:
+                continue
+            row = w[i, i:].astype(np.float64, copy=False)
+            if plain is not None:
+                sums = plain[c, i:]
+                add(sums, row, sums)
+            if squares is not None:
+                sums = squares[c, i:]
+                add(sums, multiply(row, row, square[i:]), sums)
         halves = {power: total @ z for power, total in totals.items()}
         # The mirror image below the diagonal counts wᵢᵢ again.
         w_ii = self.diagonal()
@@ -280,16 +285,25 @@ class Dense(Proximity):
         out = past.array if overwrite and past.array.dtype == w.dtype else None
         square_sum = 0.0 if _is_at_hand(self) else None
 
+        in_place = isinstance(out, np.ndarray)  # whose slices are views
+
         def blended(rows: slice) -> Array:
             nonlocal square_sum
-            block = a * past.array[rows, :]
+            block = past.array[rows, :]
+            if in_place:
+                block *= a
+            else:
+                block = a * block
             block += (1 - a) * w[rows, :]
             if square_sum is not None:  # while the block is in cache
                 square_sum += _sum_of_squares(block)
             return block
 
-        array = assemble(w, row_blocks(w), blended, out)
-        return Dense(array, square_sum=square_sum)
+        if not in_place:
+            return Dense(assemble(w, row_blocks(w), blended, out), square_sum=square_sum)
+        for rows in row_blocks(w):
+            blended(rows)
+        return Dense(out, square_sum=square_sum)
 
     def _blend_changed(self, past: "Dense", a: Array | float, alignment: Alignment, rows: slice) -> Array:
         """Return some rows of the blend when objects have come, gone or changed places."""
@@ -414,9 +428,9 @@ def _times(w: Array, v: Array) -> Array:
 def _sum_of_squares(x: Array) -> float:
     """Return Σx² of a block on the host, in wide floats; infinite where it is no number."""
     xp = array_namespace(x)
-    x = xp.astype(x, wide_dtype(x), copy=False)
+    x = xp.reshape(xp.astype(x, wide_dtype(x), copy=False), (-1,))
     with np.errstate(over="ignore"):
-        return float(xp.sum(x * x))
+        return float(x @ x)
 
 
 def _eye(x: Array) -> Array:
