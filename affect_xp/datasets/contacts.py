@@ -127,7 +127,7 @@ def contacts(
     >>> steps = list(ax.datasets.contacts(8, absence=0.2, rng=0))
     >>> [len(step.ids) for step in steps], [(step.day, step.hour) for step in steps[:5]]
     ([84, 84, 84, 84, 83, 83, 83, 83], [(0, 0), (0, 2), (0, 4), (0, 6), (1, 0)])
-    >>> model = ax.Affect(ax.Spectral(5), random_state=0)
+    >>> model = ax.Affect(ax.Spectral(5), rescale="log1p", absent="keep", random_state=0)
     >>> model = model.fit([step.W for step in steps], ids=[step.ids for step in steps])
     >>> ax.adjusted_rand_index(model.labels_, steps[-1].labels) > 0.8
     True
