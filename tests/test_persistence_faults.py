@@ -418,6 +418,21 @@ class TestWriting:
             list(threads.map(save_and_load, models))
         assert [p.name for p in tmp_path.iterdir()] == ["model"]
 
+    def test_what_was_begun_anew_is_not_swept_up(self, tmp_path, monkeypatch):
+        left = tmp_path / ".model.0123abcd.tmp"
+        left.write_bytes(b"of a process that was killed")
+        lock = _replacement._lock
+
+        def begun_anew(file, *, wait=True):
+            if not wait:
+                left.unlink()
+                left.write_bytes(b"of one that goes on")
+            return lock(file, wait=wait)
+
+        monkeypatch.setattr(_replacement, "_lock", begun_anew)
+        save(fitted(), tmp_path / "model")
+        assert left.read_bytes() == b"of one that goes on"
+
     def test_names_that_mean_something_to_a_shell(self, tmp_path):
         other = tmp_path / ".a.0123abcd.tmp"
         other.write_bytes(b"of another model")

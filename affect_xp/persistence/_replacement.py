@@ -70,7 +70,8 @@ def _sweep(target: Path) -> None:
     """Delete what processes that were killed while they wrote the same target have left."""
     for left in target.parent.glob(f".{glob.escape(target.name)}.????????.tmp"):
         with contextlib.suppress(OSError), open(left, "r+b") as file:
-            if _lock(file, wait=False):
+            # By now another may have swept it up, and its writer begun anew under the same name.
+            if _lock(file, wait=False) and os.path.samestat(os.fstat(file.fileno()), left.stat()):
                 left.unlink()
 
 
