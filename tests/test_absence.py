@@ -124,17 +124,18 @@ def test_who_returns_has_a_past():
         assert model.smoothed_.array[0, 1] == expected
 
 
-def test_what_is_kept_is_saved(tmp_path):
-    steps = list(coming_and_going(5))
+@pytest.mark.parametrize("representation", REPRESENTATIONS)
+def test_what_is_kept_is_saved(tmp_path, representation):
+    put, steps = REPRESENTATIONS[representation], list(coming_and_going(5))
     straight, model = (ax.Affect(ax.KMeans(3), absent="keep", random_state=0) for _ in range(2))
     for x, names in steps:
-        straight.partial_fit(x @ x.T, names)
-        model.partial_fit(x @ x.T, names)
+        straight.partial_fit(put(x), names)
+        model.partial_fit(put(x), names)
         model.save(tmp_path / "model")
         model = ax.load(tmp_path / "model")
     assert straight.alpha_ == model.alpha_
     np.testing.assert_array_equal(straight.labels_, model.labels_)
-    np.testing.assert_array_equal(straight._state.smoothed.array, model._state.smoothed.array)
+    np.testing.assert_array_equal(as_array(straight._state.smoothed), as_array(model._state.smoothed))
     assert straight._state.ids == model._state.ids
 
 
