@@ -7,13 +7,14 @@ how a result is brought to NumPy. Nothing crosses to the host except through `to
 
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import array_api_compat
 import array_api_compat.numpy
 import numpy as np
 from array_api_compat import is_array_api_obj
 
+from affect_xp._threads import share
 from affect_xp._typing import Array, Namespace
 from affect_xp.exceptions import InputError, InputTypeError, PrecisionWarning
 
@@ -21,6 +22,7 @@ __all__ = [
     "array_namespace",
     "as_array",
     "device_of",
+    "each",
     "from_host",
     "gather",
     "is_array",
@@ -132,6 +134,15 @@ def row_blocks(x: Array, n_rows: int | None = None, *, n_columns: int | None = N
     width = max(1, width)
     for start in range(0, n_rows, width):
         yield slice(start, min(start + width, n_rows))
+
+
+def each(work: Callable[[slice], object], blocks: Iterable[slice], like: Array) -> None:
+    """Do the work on each block of rows: threads share it if it is NumPy's (a device has threads enough)."""
+    if isinstance(like, _NUMPY):
+        share(work, blocks)
+        return
+    for block in blocks:
+        work(block)
 
 
 def one_hot(labels: Array, k: int, dtype: object) -> Array:

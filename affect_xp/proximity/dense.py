@@ -7,8 +7,8 @@ from typing import Any, final
 
 import numpy as np
 
-from affect_xp import _array
-from affect_xp._array import array_namespace, device_of, gather, row_blocks, wide_dtype
+from affect_xp import _array, _thin
+from affect_xp._array import array_namespace, device_of, each, gather, row_blocks, wide_dtype
 from affect_xp._typing import Array
 from affect_xp.objects import Alignment
 from affect_xp.partition import Partition
@@ -68,12 +68,21 @@ class Dense(Proximity):
         """Return W·V, (n, r); with `rows`, W[:, rows]·v."""
         if rows is not None:
             return self._matmul_rows(v, rows)
+        if self.array.dtype == v.dtype or _array.is_lazy(self.array):
+            return _times(self.array, v)
+        return self._matmul_widened(v)
+
+    def _matmul_widened(self, v: Array) -> Array:
+        # A product of mixed precision would copy W whole: widen a block at a time.
         w = self.array
         xp = array_namespace(w, v)
-        if w.dtype == v.dtype or _array.is_lazy(w):
-            return _times(w, v)
-        # A product of mixed precision would copy W whole: widen a block at a time.
-        return xp.concat([xp.astype(w[block, :], v.dtype) @ v for block in row_blocks(w)])
+        product = xp.empty((self.n, v.shape[1]), dtype=v.dtype, device=device_of(w))
+
+        def fill(block: slice) -> None:
+            product[block, :] = xp.astype(w[block, :], v.dtype) @ v
+
+        each(fill, row_blocks(w), w)
+        return product
 
     def _matmul_rows(self, v: Array, rows: Array) -> Array:
         # W[:, rows]·v = W[rows, :]ᵀ·v by symmetry, and whole rows are quick to fetch.
@@ -81,7 +90,9 @@ class Dense(Proximity):
         xp = array_namespace(w, v)
         product = xp.zeros((self.n, v.shape[1]), dtype=v.dtype, device=device_of(w))
         for block in row_blocks(w, rows.shape[0]):
-            product += _times(xp.astype(xp.take(w, rows[block], axis=0), v.dtype, copy=False), v[block, :])
+            product += _transposed_times(
+                xp.astype(xp.take(w, rows[block], axis=0), v.dtype, copy=False), v[block, :]
+            )
         return product
 
     def stored_product(self, array: Array) -> "DenseProduct":
@@ -421,6 +432,13 @@ def _is_at_hand(proximity: Dense) -> bool:
 
 
 def _times(w: Array, v: Array) -> Array:
+    """Return WV for a symmetric W, stored by rows."""
+    if isinstance(w, np.ndarray) and isinstance(v, np.ndarray):
+        return _thin.times(w, v)
+    return _transposed_times(w, v)
+
+
+def _transposed_times(w: Array, v: Array) -> Array:
     """Return Wᵀ·V as (VᵀW)ᵀ, stored by rows: BLAS reads a large W faster from this side."""
     return array_namespace(w, v).asarray((v.T @ w).T, copy=True)
 
