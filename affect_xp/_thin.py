@@ -11,7 +11,7 @@ from affect_xp._threads import n_threads, share
 
 # The largest product, in multiplications, that is made without a copy.
 SMALL = 10**6
-# Tiles have a multiple of so many rows, which kernels hold in registers, and rows so short that the thin matrix
+# Tiles have a multiple of so many rows, which kernels hold in registers, and short ones: the thin matrix
 # stays in a near cache.
 TILE_ROWS, TILE_COLUMNS = 24, 2048
 # Sums longer than this are made of parts: they are closer, too.
