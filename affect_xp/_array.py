@@ -14,6 +14,7 @@ import array_api_compat.numpy
 import numpy as np
 from array_api_compat import is_array_api_obj
 
+from affect_xp import _thin
 from affect_xp._threads import share
 from affect_xp._typing import Array, Namespace
 from affect_xp.exceptions import InputError, InputTypeError, PrecisionWarning
@@ -30,6 +31,7 @@ __all__ = [
     "one_hot",
     "pick",
     "row_blocks",
+    "thin_product",
     "to_host",
     "wide_dtype",
 ]
@@ -41,7 +43,7 @@ _NUMPY = (np.ndarray, np.generic)  # what NumPy calls arrays, those without a di
 # A block of rows should stay in a CPU's cache, but not be so flat that products with it are slow; a device
 # wants few launches instead.
 HOST_BLOCK_BYTES = 2**20
-HOST_BLOCK_ROWS = 64
+HOST_BLOCK_ROWS = 96
 DEVICE_BLOCK_BYTES = 128 * 2**20
 
 
@@ -143,6 +145,11 @@ def each(work: Callable[[slice], object], blocks: Iterable[slice], like: Array) 
         return
     for block in blocks:
         work(block)
+
+
+def thin_product(w: Array, x: Array) -> Array:
+    """Return w·x for a thin x of the same dtype."""
+    return _thin.times(w, x) if isinstance(w, np.ndarray) and isinstance(x, np.ndarray) else w @ x
 
 
 def one_hot(labels: Array, k: int, dtype: object) -> Array:

@@ -21,10 +21,13 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+# Whether this is a thread that does a share of some work: what it calls is not shared again.
+_sharing = contextvars.ContextVar("sharing", default=False)
+
 
 def n_threads() -> int:
-    """Return how many threads `share` uses here: more than one only within `ours`."""
-    return _n_allowed() if _blas().n_holders > 0 else 1
+    """Return how many threads `share` uses here: more than one only within `ours`, but not in a share."""
+    return _n_allowed() if _blas().n_holders > 0 and not _sharing.get() else 1
 
 
 def _n_allowed() -> int:
@@ -98,6 +101,20 @@ def ours() -> Iterator[None]:
         blas.release()
 
 
+@contextlib.contextmanager
+def theirs() -> Iterator[None]:
+    """Within this, BLAS has its threads also where `ours` was asked for: for large decompositions."""
+    blas = _blas()
+    if blas.n_holders == 0:
+        yield
+        return
+    blas.release()
+    try:
+        yield
+    finally:
+        blas.hold()
+
+
 @functools.cache
 def _pool() -> concurrent.futures.ThreadPoolExecutor:
     return concurrent.futures.ThreadPoolExecutor(max(1, _n_allowed() - 1), thread_name_prefix="affect_xp")
@@ -116,24 +133,34 @@ if hasattr(os, "register_at_fork"):
 def share(work: Callable[[T], object], blocks: Iterable[T]) -> None:
     """Do the work on each block, within `ours` several at a time; the caller's thread takes part."""
     pending = collections.deque(blocks)
+    n_helpers = min(n_threads(), len(pending)) - 1
+    if n_helpers < 1:
+        for block in pending:
+            work(block)
+        return
 
     def drain() -> None:
-        while pending:
+        while True:
             try:
                 block = pending.popleft()
-            except IndexError:  # another thread was quicker
+            except IndexError:
                 return
-            try:
-                work(block)
-            except BaseException:
-                pending.clear()  # nobody needs the rest
-                raise
+            work(block)
+
+    def do_a_share() -> None:
+        before = _sharing.set(True)
+        try:
+            drain()
+        except BaseException:
+            pending.clear()  # nobody needs the rest
+            raise
+        finally:
+            _sharing.reset(before)
 
     # NumPy's state of errors belongs to the caller's context.
-    n_helpers = min(n_threads(), len(pending)) - 1
-    helpers = [_pool().submit(contextvars.copy_context().run, drain) for _ in range(n_helpers)]
+    helpers = [_pool().submit(contextvars.copy_context().run, do_a_share) for _ in range(n_helpers)]
     try:
-        drain()
+        do_a_share()
     finally:
         # One that has not begun has nothing left to do, and may be waiting for this very thread.
         running = [helper for helper in helpers if not helper.cancel()]

@@ -12,6 +12,7 @@ import numpy as np
 
 from affect_xp import _array
 from affect_xp._parameters import Parameters
+from affect_xp._threads import theirs
 from affect_xp._typing import Array, Seed
 from affect_xp._validation import check_choice, check_fraction, check_int, check_n_clusters
 from affect_xp.eigen import SOLVERS
@@ -396,7 +397,8 @@ class FunctionClusterer(Parameters):
 
     def cluster(self, proximity: Proximity, moment: Moment = FIRST) -> Clustering:
         """Call the function and number the clusters it names from 0."""
-        labels = self.function(proximity.formed())
+        with theirs():
+            labels = self.function(proximity.formed())
         partition = as_partition(labels, proximity.n, proximity.like, name="labels returned by the clusterer")
         host = _array.to_host(partition.labels, reason="numbering the clusters of a function")[0]
         names, compact = np.unique(host, return_inverse=True)

@@ -9,17 +9,23 @@ eigenvectors. With a basis V of it,
 
 are the best pairs to be had from it and their residuals, of which those that are still too large join the
 basis. (Without restarts this is the block Lanczos method; but V may start with anything.) V is held as
-X = SV beside the products WᵢX, one by one. Thus for other θ, s and e the same space gives other
-pairs without any product: the blends of two matrices share one space, whatever their weights.
+X = SV beside the products WᵢX, one by one (`affect_xp._basis`). Thus for other θ, s and e the same space
+gives other pairs without any product: the blends of two matrices share one space, whatever their weights.
+
+Where products are faster in float32 and half the digits are enough, the space grows in float32 first. What
+cannot be told in that precision, eigenvalues that are nearly tied above all, is settled in the wide one.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import numpy as np
 
 from affect_xp import _array
 from affect_xp._array import array_namespace, device_of, wide_dtype
+from affect_xp._basis import Basis, Space, whitening
+from affect_xp._threads import ours, theirs
 from affect_xp._typing import Array
 from affect_xp._validation import check_choice
 from affect_xp.proximity import Proximity
@@ -29,17 +35,18 @@ SOLVERS = ("auto", "full", "iterative")
 FULL_SIZE = 400
 # Up to this size "auto" decomposes in full what the iteration could not solve.
 RESCUE_SIZE = 3000
-# Pairs followed beyond those asked for: they show where eigenvalues are tied.
+# Pairs followed beyond those asked for, at least: they show where eigenvalues are tied.
 MIN_GUARDS = 4
+LANES = 8
 # The basis is made smaller when it has this many times the vectors followed, to this many times.
 MAX_DEPTH, MIN_DEPTH = 8, 4
 # Products before convergence is believed: vectors to start from may be exact and yet not the largest.
 MIN_PRODUCTS = 4
 MAX_PRODUCTS = 300
+# The same before a precision that is not the widest is given up.
+MAX_NARROW_PRODUCTS = 40
 # Eigenvalues closer than this many tolerances are tied.
 TIE = 10
-# Of vectors this near to each other (as the square of a sine) only one is kept.
-ROUNDING = 1e-8
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -52,11 +59,11 @@ class Operator:
     like : Array
         An array whose library and device are those of X and WᵢX.
     parts : tuple of functions
-        Each returns WᵢX for a thin X, in wide floats.
+        Each returns WᵢX for a thin X, in its dtype.
     weights : tuple of floats or 0-d arrays
         θᵢ
     s, e : (n, 1) arrays, optional
-        By default 1 and 0.
+        By default 1 and 0. s may be another number.
     null : (n, c) array, optional
         Orthonormal eigenvectors C that are known, and not wanted among those found.
     null_products : tuple of (n, c) arrays
@@ -64,6 +71,10 @@ class Operator:
     scale : float
         The size of the eigenvalues, where it is known: residuals are a share of this or of the largest
         eigenvalue found.
+    thin_dtype : dtype, optional
+        The one in which products are fastest, if not in wide floats.
+    narrow : bool
+        Whether X is of that dtype.
     """
 
     n: int
@@ -75,12 +86,54 @@ class Operator:
     null: Array | None = None
     null_products: tuple[Array, ...] = ()
     scale: float = 0.0
+    thin_dtype: object = None
+    narrow: bool = False
 
     @staticmethod
     def of(W: Proximity) -> "Operator":
         """Return a proximity as an operator; thin matrices of a lazy library are kept on the host."""
         like, multiply = host_product(W)
-        return Operator(W.n, like, (multiply,))
+        thin_dtype = None if _array.is_lazy(W.like) else W.thin_dtype
+        return Operator(W.n, like, (multiply,), thin_dtype=thin_dtype)
+
+    @property
+    def dtype(self) -> object:
+        """The dtype of X."""
+        return self.thin_dtype if self.narrow else wide_dtype(self.like)
+
+    @property
+    def tolerance(self) -> float:
+        """The residual, as a share of the largest eigenvalue, that counts as converged."""
+        eps = float(array_namespace(self.like).finfo(self.dtype).eps)
+        return 32 * eps if self.narrow else eps**0.5
+
+    @property
+    def rounding(self) -> float:
+        """Of vectors this near to each other (as the square of a sine) only one is worth keeping."""
+        return 1e-5 if self.narrow else 1e-8
+
+    def narrowed(self) -> "Operator":
+        """Return the same operator on thin matrices of `thin_dtype`."""
+        xp = array_namespace(self.like)
+
+        def cast(x: Array) -> Array:
+            return xp.astype(x, self.thin_dtype) if _array.is_array(x) else x
+
+        return dataclasses.replace(
+            self,
+            weights=tuple(map(cast, self.weights)),
+            s=cast(self.s),
+            e=cast(self.e),
+            null=cast(self.null),
+            null_products=tuple(map(cast, self.null_products)),
+            narrow=True,
+        )
+
+    @functools.cached_property
+    def measures(self) -> tuple[Array | float, ...]:
+        """1/s², and e/s² where e is an array: with X = SV they make VᵀV and VᵀeV of XᵀX."""
+        metric = 1 / (self.s * self.s)
+        return (metric, self.e * metric) if _array.is_array(self.e) else (metric,)
 
     @property
     def n_known(self) -> int:
@@ -97,10 +150,6 @@ class Operator:
     def products(self, x: Array) -> tuple[Array, ...]:
         """Return WᵢX."""
         return tuple(part(x) for part in self.parts)
-
-    def without_null(self, v: Array) -> Array:
-        """Return V less what the known eigenvectors have in it."""
-        return v if self.null is None else v - self.null @ (self.null.T @ v)
 
     def sunk(self) -> Array:
         """Return A − h CCᵀ as an array, with the known eigenvectors below all others."""
@@ -204,18 +253,15 @@ def top_eigenpairs(
     array([7., 5.])
     """
     check_choice("solver", solver, SOLVERS)
-    m = min(k + max(MIN_GUARDS, k // 3), A.n - A.n_known)
+    m = k + max(MIN_GUARDS, k // 3)
     if solver == "full" or (solver == "auto" and A.n <= FULL_SIZE) or A.n < 3 * m:
-        return _full(A, k, m)
-    found = _iterate(A, k, m, start, accuracy, residual)
+        return _full(A, k, min(m, A.n - A.n_known))
+    # As many as fill the lanes of a processor: a product with fewer vectors takes as long.
+    m = min(-(-m // LANES) * LANES, A.n - A.n_known)
+    found = _grown(A, k, m, start, accuracy, residual)
     if solver == "auto" and not found.converged and A.n <= RESCUE_SIZE:
         return _full(A, k, m)
     return found
-
-
-def _tolerance(like: Array) -> float:
-    """Return the residual, as a share of the largest eigenvalue, that counts as converged."""
-    return float(array_namespace(like).finfo(wide_dtype(like)).eps) ** 0.5
 
 
 def _complete(values: np.ndarray, k: int, tie: float, n_available: int) -> int:
@@ -229,6 +275,7 @@ def _complete(values: np.ndarray, k: int, tie: float, n_available: int) -> int:
     return next((r for r in ends if r >= k), max((r for r in ends if r < k), default=0))
 
 
+@theirs()
 def _full(A: Operator, k: int, m: int) -> Eigenpairs:
     """Decompose the operator in full."""
     xp = array_namespace(A.like)
@@ -238,59 +285,66 @@ def _full(A: Operator, k: int, m: int) -> Eigenpairs:
     residuals = xp.linalg.vector_norm(a @ vectors - vectors * values[None, :m], axis=0)
     values, residuals = _array.to_host(values, residuals, reason="eigenvalues")
     values = values[: A.n - A.n_known]
-    scale, tolerance = max(A.scale, float(np.abs(values).max())), _tolerance(A.like)
+    scale, tolerance = max(A.scale, float(np.abs(values).max())), A.tolerance
     tie = TIE * tolerance * scale
     r = _complete(values[:m], k, tie, A.n - A.n_known)
     residual = _largest(residuals[:r]) / (scale or 1.0)
     return Eigenpairs(values[:r], vectors[:, :r], residual, 0, residual <= tolerance, tie)
 
 
-def _iterate(
+@ours()
+def _grown(
     A: Operator, k: int, m: int, start: "Array | Space | None", accuracy: float, residual: float
 ) -> Eigenpairs:
-    """Let a space grow from `start` and random vectors until it holds the largest pairs."""
-    tolerance, n_iter, n_before = _tolerance(A.like), 0, 0
+    """Find the largest pairs in a space that grows: in the fastest precision, if that is enough."""
+    wide = wide_dtype(A.like)
+    if A.thin_dtype in (None, wide) or max(accuracy, residual) == 0 or _is_wide(start, wide):
+        return _iterate(A, k, m, start, accuracy, residual)[0]
+    found, reliable = _iterate(A.narrowed(), k, m, start, accuracy, residual)
+    if not reliable:
+        assert found.space is not None
+        found, _ = _iterate(A, k, m, found.space.widened(A), accuracy, residual)
+    return dataclasses.replace(found, vectors=array_namespace(A.like).astype(found.vectors, wide, copy=False))
+
+
+def _is_wide(start: "Array | Space | None", wide: object) -> bool:
+    """Tell whether this is a space that was needed in wide floats before."""
+    return isinstance(start, Space) and bool(start.dtype == wide)
+
+
+def _iterate(
+    A: Operator, k: int, m: int, start: "Array | Space | None", accuracy: float, residual: float
+) -> tuple[Eigenpairs, bool]:
+    """Let a space grow from `start` and random vectors; tell whether its precision is enough."""
+    n_iter, n_before = 0, 0
     if isinstance(start, Space):
-        basis, n_before = _Basis.reopened(A, start), start.n_products
+        basis, n_before = Basis.reopened(A, start), start.n_products
     else:
-        basis, n_iter = _Basis.started(A, k, m, start), 1
+        basis, n_iter = Basis.started(A, k, m, start), 1
     while True:
         ritz = basis.ritz()
         residuals, gram = basis.residuals(ritz, m)
-        state = _State.of(A, ritz.values[:m], np.sqrt(np.diag(gram)), k, accuracy, residual)
+        state = _State.of(A, ritz.values[:m], np.sqrt(np.maximum(np.diag(gram), 0)), k, accuracy, residual)
         trusted = n_before + n_iter >= MIN_PRODUCTS
-        joining = _whitening(gram, state.open if trusted else state.open | state.guards)
-        if n_iter >= MAX_PRODUCTS or joining.shape[1] == 0 or (trusted and state.converged):
+        # A product with all of them takes hardly longer than with those that are needed.
+        joining = whitening(gram, state.residuals > state.tolerance, A.rounding)
+        most = MAX_NARROW_PRODUCTS if A.narrow else MAX_PRODUCTS
+        if n_iter >= most or joining.shape[1] == 0 or (trusted and state.converged):
             break
         if basis.width + joining.shape[1] > min(MAX_DEPTH * m, A.n - A.n_known):
             basis = basis.restarted(ritz, MIN_DEPTH * m)
         basis.extend(residuals @ _array.from_host(joining, residuals, dtype=residuals.dtype))
         n_iter += 1
-    tie = TIE * tolerance * state.scale
+    tie = TIE * A.tolerance * state.scale
     r = _complete(ritz.values[:m], k, tie, A.n - A.n_known)
     vectors = basis.combined(ritz.coefficients[:, :r])
     space = basis.space(ritz, m, n_before + n_iter)
-    return Eigenpairs(ritz.values[:r], vectors, state.residual, n_iter, state.converged, tie, space)
+    found = Eigenpairs(ritz.values[:r], vectors, state.residual, n_iter, state.converged, tie, space)
+    return found, state.converged and state.within_reach
 
 
 def _largest(residuals: np.ndarray) -> float:
     return float(residuals.max(initial=0.0))
-
-
-def _whitening(gram: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Return coefficients (m, r) that make orthonormal vectors of some of those with this Gram matrix.
-
-    Directions in which they hardly differ are left out.
-    """
-    index = np.flatnonzero(chosen)
-    lengths = np.sqrt(np.diag(gram)[index])
-    # What is left of a vector when all but rounding is taken off is not worth having.
-    lengths = np.maximum(lengths, ROUNDING * lengths.max(initial=0.0)) + (lengths.max(initial=0.0) == 0)
-    values, u = np.linalg.eigh(gram[np.ix_(index, index)] / np.outer(lengths, lengths))
-    some = values > ROUNDING
-    coefficients = np.zeros((len(gram), int(some.sum())))
-    coefficients[index] = u[:, some] / np.sqrt(values[some]) / lengths[:, None]
-    return coefficients
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -303,6 +357,7 @@ class _State:
     scale: float  # of the eigenvalues
     tolerance: float
     enough: np.ndarray  # the largest residual with which a pair has converged, (m,)
+    within_reach: bool  # whether the precision allows for what was asked for
 
     @staticmethod
     def of(
@@ -315,17 +370,13 @@ class _State:
         the least difference between its halves would seem to mean something.
         """
         m, scale = len(values), max(A.scale, float(np.abs(values).max()))
-        tolerance = _tolerance(A.like) * (scale or 1.0)
+        tolerance = A.tolerance * (scale or 1.0)
         apart = (r for r in range(k, m) if values[r - 1] - values[r] > max(TIE * tolerance, residuals[r]))
         r = k if rough else next(apart, m)
         gaps = values - values[r] - residuals[r] if r == k < m else np.zeros(m)
-        enough = np.maximum(max(tolerance, rough * scale), accuracy * gaps)
-        return _State(residuals, k, r, scale, tolerance, enough)
-
-    @property
-    def guards(self) -> np.ndarray:
-        """Which pairs beyond the first k have not converged as far as they can, (m,)."""
-        return (self.residuals > self.tolerance) & (np.arange(len(self.residuals)) >= self.k)
+        asked = np.maximum(rough * scale, accuracy * gaps)
+        within_reach = r == k and float(asked[:k].min()) >= tolerance
+        return _State(residuals, k, r, scale, tolerance, np.maximum(tolerance, asked), within_reach)
 
     @property
     def open(self) -> np.ndarray:
@@ -341,141 +392,3 @@ class _State:
     def residual(self) -> float:
         """The largest residual of a pair that is needed, as a share of the largest eigenvalue."""
         return _largest(self.residuals[: self.n_needed]) / (self.scale or 1.0)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Ritz:
-    """The best pairs to be had from a space, on the host."""
-
-    values: np.ndarray  # λ, (p,), largest first
-    coefficients: np.ndarray  # y, (p, p)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Space:
-    """A space in which eigenvectors were found, with the products that are known of it."""
-
-    x: tuple[Array, ...]  # X, by blocks of columns
-    products: tuple[tuple[Array, ...], ...]  # WᵢX, by blocks
-    kept: np.ndarray  # coefficients of the vectors worth keeping, (p, q)
-    n_products: int  # by which the space has grown
-
-
-@dataclasses.dataclass(eq=False)
-class _Basis:
-    """A basis V of a space that grows, as blocks of X = SV and of the products WᵢX."""
-
-    A: Operator
-    x: list[Array] = dataclasses.field(default_factory=list)
-    products: list[tuple[Array, ...]] = dataclasses.field(default_factory=list)
-    h: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((0, 0)))
-    gram: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros((0, 0)))
-
-    @staticmethod
-    def started(A: Operator, k: int, m: int, start: Array | None) -> "_Basis":
-        """Return a basis of vectors to start from, and random ones."""
-        xp, wide = array_namespace(A.like), wide_dtype(A.like)
-        # Not the caller's generator: what it draws later must not depend on the solver.
-        block = np.random.default_rng(0).standard_normal((A.n, m)) / A.n**0.5
-        v = _array.from_host(block, A.like, dtype=wide)
-        if start is not None:
-            known = A.without_null(xp.astype(start[:, :k], wide))
-            # Where vectors depend on each other, or are zero, random ones take their place.
-            span = _whitening(_read(known.T @ known, "vectors to start from"), np.full(known.shape[1], True))
-            v = xp.concat([known @ _array.from_host(span, v, dtype=wide), v[:, span.shape[1] :]], axis=1)
-        basis = _Basis(A)
-        basis.extend(v)
-        return basis
-
-    @staticmethod
-    def reopened(A: Operator, space: Space) -> "_Basis":
-        """Return the basis of a space found for an operator with the same parts, or the first of them."""
-        x = _combine(space.x, space.kept)
-        shared = tuple(zip(*space.products, strict=True))[: len(A.parts)]
-        products = tuple(_combine(blocks, space.kept) for blocks in shared)
-        products += tuple(part(x) for part in A.parts[len(shared) :])
-        v = x / A.s
-        if A.null is not None:
-            along = A.null.T @ v  # (c, q)
-            v, x = v - A.null @ along, x - A.s * (A.null @ along)
-            products = tuple(p - c @ along for p, c in zip(products, A.null_products, strict=True))
-        basis = _Basis(A)
-        basis._append(v, x, products)
-        return basis
-
-    @property
-    def width(self) -> int:
-        """The number p of vectors."""
-        return len(self.h)
-
-    def extend(self, v: Array) -> None:
-        """Take some more vectors into the basis, and multiply them."""
-        v = self.A.without_null(v)
-        x = self.A.s * v
-        self._append(v, x, self.A.products(x))
-
-    def _append(self, v: Array, x: Array, products: tuple[Array, ...]) -> None:
-        A, xp, r = self.A, array_namespace(v), v.shape[1]
-        self.x.append(x)
-        self.products.append(products)
-        # VᵀAV' = Xᵀ (AV' / s) and VᵀV' = Xᵀ (V' / s)
-        both = xp.concat([A.combined(v, products), v], axis=1) / A.s
-        read = _read(xp.concat([block.T @ both for block in self.x], axis=0), "products within a space")
-        self.h, self.gram = _bordered(self.h, read[:, :r]), _bordered(self.gram, read[:, r:])
-
-    def ritz(self) -> _Ritz:
-        """Solve the small problem; directions that are there already but for rounding are left out."""
-        t = _whitening(self.gram, np.full(self.width, fill_value=True))
-        values, y = np.linalg.eigh(t.T @ self.h @ t)
-        return _Ritz(values[::-1], (t @ y)[:, ::-1])
-
-    def residuals(self, ritz: _Ritz, m: int) -> tuple[Array, np.ndarray]:
-        """Return the residuals of the first m pairs, (n, m), and their products with each other, (m, m)."""
-        A, y = self.A, ritz.coefficients[:, :m]
-        v = self.combined(y)
-        products = tuple(_combine(blocks, y) for blocks in zip(*self.products, strict=True))
-        values = _array.from_host(ritz.values[:m], v, dtype=v.dtype)
-        r = A.combined(v, products) - v * values
-        return r, _read(r.T @ r, "residuals of eigenvectors")
-
-    def restarted(self, ritz: _Ritz, kept: int) -> "_Basis":
-        """Return the basis of the best vectors."""
-        y = ritz.coefficients[:, :kept]
-        x = _combine(self.x, y)
-        products = tuple(_combine(blocks, y) for blocks in zip(*self.products, strict=True))
-        return _Basis(self.A, [x], [products], np.diag(ritz.values[:kept]), np.eye(y.shape[1]))
-
-    def combined(self, coefficients: np.ndarray) -> Array:
-        """Return the vectors Vy."""
-        return _combine(self.x, coefficients) / self.A.s
-
-    def space(self, ritz: _Ritz, m: int, n_products: int) -> Space:
-        """Return the space of the m best vectors, and of those it began with."""
-        first = np.eye(self.width)[:, : min(m, self.x[0].shape[1])]
-        coefficients = np.concatenate([ritz.coefficients[:, :m], first], axis=1)
-        return Space(tuple(self.x), tuple(self.products), coefficients, n_products)
-
-
-def _read(x: Array, reason: str) -> np.ndarray:
-    """Return a small matrix on the host, in the precision there."""
-    return _array.to_host(x, reason=reason)[0].astype(np.float64, copy=False)
-
-
-def _bordered(a: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Return a symmetric matrix with more columns, and the rows that follow from them."""
-    above, corner = columns[: len(a)], columns[len(a) :]
-    return np.block([[a, above], [above.T, (corner + corner.T) / 2]])
-
-
-def _combine(blocks: "tuple[Array, ...] | list[Array]", coefficients: np.ndarray) -> Array:
-    """Return Xy for an X given by blocks of columns."""
-    y = _array.from_host(coefficients, blocks[0], dtype=blocks[0].dtype)
-    total, end = None, 0
-    for block in blocks:
-        begin, end = end, end + block.shape[1]
-        part = block @ y[begin:end, :]
-        if total is None:
-            total = part
-        else:
-            total += part
-    return total

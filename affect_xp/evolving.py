@@ -23,6 +23,7 @@ from affect_xp._sequence import (
     zip_steps,
 )
 from affect_xp._sklearn import SklearnEstimator
+from affect_xp._threads import ours
 from affect_xp._turns import turn_of, undrawn_on_failure
 from affect_xp._typing import Array
 from affect_xp._validation import check_choice
@@ -99,8 +100,9 @@ class Evolving(SklearnEstimator, abc.ABC):
             check_alike(W, before.smoothed, before.partition.labels)
         with undrawn_on_failure(self.random_state):
             seed = draw_seed(self.random_state) if self._seed is None else self._seed
-            found = self._step(W, names, as_clusterer(self.clusterer), seed)
-            self._commit(found, time, seed)
+            with ours():
+                found = self._step(W, names, as_clusterer(self.clusterer), seed)
+                self._commit(found, time, seed)
 
     def fit(
         self,

@@ -234,6 +234,7 @@ class _Graph:
     part_degrees: tuple[Array, ...]  # Wᵢ1, (n,)
     components: Components | None  # None if they were not looked for
     notes: dict[str, Any]  # what is known of all graphs with the same parts
+    thin_dtype: object  # in which products are fastest
 
     @staticmethod
     def of(W: Proximity, *, searched: bool) -> "_Graph":
@@ -254,7 +255,9 @@ class _Graph:
         ones = array_namespace(like).ones((W.n, 1), dtype=wide_dtype(like), device=device_of(like))
         notes["degrees"] = degrees + tuple(product(ones)[:, 0] for product in products[len(degrees) :])
         components = _components(W, len(weights), notes) if searched else None
-        return _Graph(W.n, like, products, weights, notes["degrees"][: len(weights)], components, notes)
+        thin_dtype = wide_dtype(like) if _array.is_lazy(W.like) else W.thin_dtype
+        degrees = notes["degrees"][: len(weights)]
+        return _Graph(W.n, like, products, weights, degrees, components, notes, thin_dtype)
 
     @property
     def degrees(self) -> Array:
@@ -269,7 +272,7 @@ class _Graph:
 
     def operator(self, **scaled: Any) -> Operator:
         """Return W as an operator."""
-        return Operator(self.n, self.like, self.products, self.weights, **scaled)
+        return Operator(self.n, self.like, self.products, self.weights, thin_dtype=self.thin_dtype, **scaled)
 
     def among(self, chosen: np.ndarray, index: Array, places: Array) -> "_Graph":
         """Return the graph of the objects at `index`, those of the chosen (c,) components.
@@ -285,14 +288,16 @@ class _Graph:
 
         products = tuple(among(product) for product in self.products)
         degrees = tuple(xp.take(d, index) for d in self.part_degrees)
-        return _Graph(index.shape[0], self.like, products, self.weights, degrees, parts, {})
+        return _Graph(index.shape[0], self.like, products, self.weights, degrees, parts, {}, self.thin_dtype)
 
 
 def _multiply(W: Proximity) -> Callable[[Array], Array]:
     """Return X ↦ WX; the parts of a blend share their products with the same X."""
-    if isinstance(W, Blend) and not _array.is_lazy(W.like):
-        return lambda x: W.product(x).rows(slice(0, W.n))
-    return host_product(W)[1]
+    if not isinstance(W, Blend) or _array.is_lazy(W.like):
+        return host_product(W)[1]
+    if W.only_part is not None:
+        return W.only_part.matmul
+    return lambda x: W.product(x).rows(slice(0, W.n))
 
 
 def _is_zero(alpha: Array | float) -> bool:

@@ -130,6 +130,7 @@ def small_blocks(request, monkeypatch):
         monkeypatch.setattr("affect_xp._array.HOST_BLOCK_BYTES", 600)
         monkeypatch.setattr("affect_xp._array.HOST_BLOCK_ROWS", 1)
         monkeypatch.setattr("affect_xp._array.DEVICE_BLOCK_BYTES", 600)
-        monkeypatch.setattr("affect_xp.proximity.dense.LONG_ROW", 1)
+        monkeypatch.setattr("affect_xp._basis.BLOCK_ROWS", 7)
+        monkeypatch.setattr("affect_xp.proximity.sparse.BLOCK_ENTRIES", 8)
         monkeypatch.setattr("affect_xp.proximity._check.HOST_TILE", 4)
         monkeypatch.setattr("affect_xp.proximity._check.DEVICE_TILE", 4)

@@ -92,6 +92,25 @@ def test_blas_has_one_thread_meanwhile_and_its_own_again_after_the_last():
         assert set(blas_threads()) == {2}
 
 
+def test_blas_may_have_its_threads_meanwhile():
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        with _threads.ours():
+            with _threads.theirs():
+                assert set(blas_threads()) == {2}
+                assert _threads.n_threads() == 1
+            assert set(blas_threads()) == {1}
+        with _threads.theirs():
+            assert set(blas_threads()) == {2}
+
+
+def test_what_is_called_by_shared_work_is_not_shared_again():
+    found = []
+    with _threads.ours():
+        _threads.share(lambda _: found.append(_threads.n_threads()), range(4))
+        assert found == [1] * 4
+        assert _threads.n_threads() == 3
+
+
 def test_blas_has_its_threads_again_after_an_error():
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
         with pytest.raises(KeyError), _threads.ours():

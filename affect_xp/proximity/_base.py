@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from affect_xp import _html
-from affect_xp._array import array_namespace, device_of, is_array
+from affect_xp._array import array_namespace, device_of, is_array, wide_dtype
 from affect_xp._typing import Array, Namespace
 from affect_xp.exceptions import InputError
 from affect_xp.objects import Alignment
@@ -37,13 +37,18 @@ class Proximity(abc.ABC):
     def like(self) -> Array:
         """An array whose library and device are those of all results."""
 
+    @property
+    def thin_dtype(self) -> object:
+        """The dtype of thin matrices with which products are fastest, where half the digits will do."""
+        return wide_dtype(self.like)
+
     @abc.abstractmethod
     def diagonal(self) -> Array:
         """Return wᵢᵢ, (n,), in wide floats."""
 
     @abc.abstractmethod
     def matmul(self, v: Array, rows: Array | None = None) -> Array:
-        """Return W·V for a thin V, (n, r).
+        """Return W·V for a thin V, (n, r), in the dtype of V.
 
         With `rows`, V is zero but for these rows, and `v` holds only them: W[:, rows]·v.
         """

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any, final
 
-from affect_xp._array import array_namespace, gather
+from affect_xp._array import array_namespace, gather, wide_dtype
 from affect_xp._typing import Array
 from affect_xp.objects import Alignment
 from affect_xp.partition import Partition
@@ -203,6 +203,20 @@ class Blend(Proximity):
     def like(self) -> Array:
         """An array whose library and device are those of all results."""
         return self._parts.current.like
+
+    @property
+    def thin_dtype(self) -> object:
+        """That of both parts, if they agree."""
+        now, before = self._parts.current.thin_dtype, self._parts.past.thin_dtype
+        return now if now == before else wide_dtype(self.like)
+
+    @property
+    def only_part(self) -> Proximity | None:
+        """W or Ψ, where the blend is one of them: with the number 0.0; with 1.0 if no object changed."""
+        if self._without_past:
+            return self._parts.current
+        only_past = isinstance(self.alpha, float) and self.alpha == 1.0 and self.alignment.source is None
+        return self._parts.past if only_past else None
 
     @property
     def is_formed(self) -> bool:

@@ -2,32 +2,23 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator
-from typing import Any, final
+from collections.abc import Callable, Iterable, Iterator
+from typing import final
 
 import numpy as np
 
-from affect_xp import _array, _thin
-from affect_xp._array import array_namespace, device_of, each, gather, row_blocks, wide_dtype
+from affect_xp import _array
+from affect_xp._array import array_namespace, device_of, each, gather, row_blocks, thin_product, wide_dtype
 from affect_xp._typing import Array
 from affect_xp.objects import Alignment
 from affect_xp.partition import Partition
-from affect_xp.proximity._base import Proximity
 from affect_xp.proximity._chunk import chunk_plus_between, chunk_scaled
-from affect_xp.proximity.product import Stored
-
-# Plain sums of squares serve while this share of them is left when the mean is taken off: then the relative
-# error is some 1e-11 at most.
-EXACT = 1e-5
-# From this length on, a row of a NumPy array is worth a call of its own.
-LONG_ROW = 4096
-# Sums of squares are brought up to date while no larger share of the objects has moved.
-FEW = 0.3
+from affect_xp.proximity.summed import Summable, Summed, identity
 
 
 @final
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Dense(Proximity):
+class Dense(Summable):
     """A proximity matrix held as an n×n array; trusted to be symmetric and finite.
 
     `as_proximity` makes one from an array after checking it. W is read in blocks of rows and, being
@@ -58,6 +49,11 @@ class Dense(Proximity):
     def like(self) -> Array:
         """The array itself."""
         return self.array
+
+    @property
+    def thin_dtype(self) -> object:
+        """That of the array: products in another one would have to copy it."""
+        return self.array.dtype
 
     def diagonal(self) -> Array:
         """Return wᵢᵢ, (n,), in wide floats."""
@@ -95,9 +91,9 @@ class Dense(Proximity):
             )
         return product
 
-    def stored_product(self, array: Array) -> "DenseProduct":
+    def stored_product(self, array: Array) -> Summed:
         """Return W·Z, given its entries."""
-        return DenseProduct(self, array)
+        return Summed(self, array)
 
     def block_moments(self, partition: Partition) -> tuple[Array, Array]:
         """Return the mean of each block and the sum of squares about it, both (k, k), in one pass.
@@ -105,73 +101,42 @@ class Dense(Proximity):
         Plain sums lose digits where the mean is large and the spread is small. On the host, where that can
         be seen without waiting, a second pass is made then; on a device the careful one is the first.
         """
-        found = self._plain_moments(partition, *self._sums(partition, (1, 2))) if _is_at_hand(self) else None
-        return self._careful_moments(partition) if found is None else found
+        found = self.plain_moments(partition, *self._sums(partition, (1, 2))) if self.is_at_hand else None
+        return self.careful_moments(partition) if found is None else found
 
-    def _plain_moments(self, partition: Partition, sums: Array, squares: Array) -> tuple[Array, Array] | None:
-        """Return μ = Σw/N and Σ(w − μ)² = Σw² − Nμ², or None where digits were lost."""
-        xp, count = array_namespace(sums), partition.pair_counts
-        means = sums / xp.where(count > 0, count, xp.ones_like(count))
-        left = squares - count * means * means
-        varied = count - _eye(count) > 1  # the others have no spread
-        if not bool(xp.all((left >= EXACT * squares) | ~varied)):
-            return None
-        return means, xp.where(varied, left, xp.zeros_like(left))
+    def block_squares(self, partition: Partition) -> Array:
+        """Return Σ wᵢⱼ² over i ≠ j of each block, (k, k)."""
+        return self._sums(partition, (2,))[0]
+
+    def square_rows(self, rows: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield which of the rows asked for, and wᵢⱼ² of them, with 0 for i = j."""
+        for block in row_blocks(self.array, len(rows)):
+            own = rows[block]
+            q = self.array[own].astype(np.float64, copy=False)
+            q *= q
+            q[np.arange(len(own)), own] = 0
+            yield block, q
 
     def _sums(self, partition: Partition, powers: tuple[int, ...]) -> list[Array]:
         """Return Σ wᵢⱼ and Σ wᵢⱼ² (or one of them) over i ≠ j of each block, (k, k), in half a pass."""
-        if self.n >= LONG_ROW and isinstance(self.array, np.ndarray):
-            totals = self._sums_by_row(partition, powers)
-        else:
-            totals = self._sums_by_block(partition, powers)
-        w_ii, z = self.diagonal(), partition.membership
-        eye = _eye(totals[powers[0]])
-        return [total - eye * (w_ii**power @ z) for power, total in totals.items()]
+        z, w, w_ii = partition.membership, self.array, self.diagonal()
+        xp, found = array_namespace(w), {}
 
-    def _sums_by_block(self, partition: Partition, powers: tuple[int, ...]) -> dict[int, Array]:
-        """Return the sums of each block, the diagonal included, as products with the membership."""
-        z, w = partition.membership, self.array
-        xp = array_namespace(w)
-        totals = {
-            power: xp.zeros((partition.k, partition.k), dtype=z.dtype, device=device_of(z))
-            for power in powers
-        }
-        for rows in row_blocks(w):
+        def fill(rows: slice) -> None:
             x = xp.astype(w[rows, rows.start :], z.dtype, copy=False)
-            z_rows = z[rows, :].T
-            for power in powers:
-                by_column = z_rows @ (x if power == 1 else x * x)  # (k, columns)
-                part = by_column @ z[rows.start :, :]
-                on_diagonal = by_column[:, : z_rows.shape[1]] @ z[rows, :]
-                totals[power] += part + part.T - on_diagonal  # what is below the diagonal is the mirror image
-        return totals
+            z_rows = z[rows, :]
+            found[rows.start] = [
+                _both_halves(x if power == 1 else x * x, z, z_rows, rows) for power in powers
+            ]
 
-    def _sums_by_row(self, partition: Partition, powers: tuple[int, ...]) -> dict[int, np.ndarray]:
-        """Return the same, adding each row to the sum of its cluster.
+        blocks = list(row_blocks(w))
+        each(fill, blocks, w)
+        totals = [sum(parts) for parts in zip(*(found[rows.start] for rows in blocks), strict=True)]
+        return [
+            total - identity(total) * (w_ii**power @ z) for power, total in zip(powers, totals, strict=True)
+        ]
 
-        A product with the membership multiplies mostly by 0. Where rows are so long that a call for each of
-        them is no matter, adding alone is twice as fast.
-        """
-        z, w, n = partition.membership, self.array, self.n
-        totals = {power: np.zeros((partition.k, n)) for power in powers}  # Σᵢ wᵢⱼ over i ≤ j, (k, n)
-        plain, squares, square = totals.get(1), totals.get(2), np.empty(n)
-        add, multiply = np.add, np.multiply
-        for i, c in enumerate(partition.labels.tolist()):  # short, as n calls of each count
-            if c < 0:
-                continue
-            row = w[i, i:].astype(np.float64, copy=False)
-            if plain is not None:
-                sums = plain[c, i:]
-                add(sums, row, sums)
-            if squares is not None:
-                sums = squares[c, i:]
-                add(sums, multiply(row, row, square[i:]), sums)
-        halves = {power: total @ z for power, total in totals.items()}
-        # The mirror image below the diagonal counts wᵢᵢ again.
-        w_ii = self.diagonal()
-        return {power: half + half.T - np.diag(w_ii**power @ z) for power, half in halves.items()}
-
-    def _careful_moments(self, partition: Partition) -> tuple[Array, Array]:
+    def careful_moments(self, partition: Partition) -> tuple[Array, Array]:
         """Return the moments from sums about a guess g of each block's mean: one row of W for each cluster.
 
         μ = g − Σ(g − w)/N,   Σ(w − μ)² = Σ(g − w)² − N(g − μ)²
@@ -204,26 +169,18 @@ class Dense(Proximity):
             members[:, None] == xp.arange(self.n, dtype=members.dtype, device=device_of(self.array))[None, :]
         )
         sums = xp.where(own, xp.zeros_like(rows), rows) @ z
-        counts = m[None, :] - _eye(sums)
+        counts = m[None, :] - identity(sums)
         means = sums / xp.where(counts > 0, counts, xp.ones_like(counts))
         return (means + means.T) / 2
 
     def square_distance(self, partition: Partition, means: Array) -> Array:
         """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² in one pass, or two where the first one lost digits."""
         found = None
-        if _is_at_hand(self):
-            found = self._plain_distance(partition, means, self._sums(partition, (1,))[0])
-        return self._careful_distance(partition, means) if found is None else found
+        if self.is_at_hand:
+            found = self.plain_distance(partition, means, self._sums(partition, (1,))[0])
+        return self.careful_distance(partition, means) if found is None else found
 
-    def _plain_distance(self, partition: Partition, means: Array, sums: Array) -> Array | None:
-        """Return Σw² − 2Σμ Σw + ΣNμ² with Σw of each block, or None where digits were lost."""
-        xp = array_namespace(sums)
-        squares = self._off_diagonal_squares(partition)
-        spread = xp.sum(partition.pair_counts * means * means)
-        total = squares - 2 * xp.sum(means * sums) + spread
-        return total if bool(total >= EXACT * (squares + spread)) else None
-
-    def _off_diagonal_squares(self, partition: Partition) -> Array:
+    def off_diagonal_squares(self, partition: Partition) -> Array:
         """Return Σ_{i≠j} wᵢⱼ² over the objects that are in a cluster."""
         w, w_ii = self.array, self.diagonal()
         if partition.n_outside == 0 and self.square_sum is not None:
@@ -239,7 +196,7 @@ class Dense(Proximity):
                 total += member[rows] @ ((x * x) @ member)
         return total
 
-    def _careful_distance(self, partition: Partition, means: Array) -> Array:
+    def careful_distance(self, partition: Partition, means: Array) -> Array:
         """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² from the differences."""
         xp = array_namespace(self.array)
         member = partition.is_member
@@ -263,7 +220,7 @@ class Dense(Proximity):
             cluster = partition.rows[rows]
             x = xp.take(by_column[:, rows], cluster, axis=0)
             x -= w[rows, rows]
-            yield rows, rows, xp.where(_eye(x) > 0, xp.zeros_like(x), x)
+            yield rows, rows, xp.where(identity(x) > 0, xp.zeros_like(x), x)
             columns = slice(rows.stop, self.n)
             if columns.start < columns.stop:
                 x = xp.take(by_column[:, columns], cluster, axis=0)
@@ -294,26 +251,26 @@ class Dense(Proximity):
                 assemble(w, row_blocks(w), lambda rows: self._blend_changed(past, a, alignment, rows))
             )
         out = past.array if overwrite and past.array.dtype == w.dtype else None
-        square_sum = 0.0 if _is_at_hand(self) else None
-
         in_place = isinstance(out, np.ndarray)  # whose slices are views
+        squares: dict[int, float] = {}
 
         def blended(rows: slice) -> Array:
-            nonlocal square_sum
             block = past.array[rows, :]
             if in_place:
                 block *= a
             else:
                 block = a * block
             block += (1 - a) * w[rows, :]
-            if square_sum is not None:  # while the block is in cache
-                square_sum += _sum_of_squares(block)
+            if self.is_at_hand:  # and the block is in cache
+                squares[rows.start] = _sum_of_squares(block)
             return block
 
-        if not in_place:
-            return Dense(assemble(w, row_blocks(w), blended, out), square_sum=square_sum)
-        for rows in row_blocks(w):
-            blended(rows)
+        blocks = list(row_blocks(w))
+        if in_place:
+            each(blended, blocks, w)
+        else:
+            out = assemble(w, blocks, blended, out)
+        square_sum = sum(squares[rows.start] for rows in blocks) if self.is_at_hand else None
         return Dense(out, square_sum=square_sum)
 
     def _blend_changed(self, past: "Dense", a: Array | float, alignment: Alignment, rows: slice) -> Array:
@@ -365,77 +322,16 @@ class Dense(Proximity):
         return Dense(assemble(w, row_blocks(w), rows_of))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class DenseProduct(Stored):
-    """W·Z as an array; on the host it saves the moments a pass."""
-
-    proximity: Dense
-    # The last sums of squares and the partition they were taken by, for all products that come of this one.
-    noted: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-    def block_moments(self, partition: Partition) -> tuple[Array, Array]:
-        """Return the mean of each block and the sum of squares about it."""
-        found = None
-        if _is_at_hand(self.proximity):
-            squares = self._squares(partition)
-            found = self.proximity._plain_moments(partition, self._off_diagonal(partition), squares)
-        return self.proximity._careful_moments(partition) if found is None else found
-
-    def square_distance(self, partition: Partition, means: Array) -> Array:
-        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})²."""
-        found = None
-        if _is_at_hand(self.proximity):
-            found = self.proximity._plain_distance(partition, means, self._off_diagonal(partition))
-        return self.proximity._careful_distance(partition, means) if found is None else found
-
-    def _squares(self, partition: Partition) -> Array:
-        """Return Σ wᵢⱼ² over i ≠ j of each block, (k, k): where few objects have moved, from those before."""
-        squares, before = self.noted.get("squares"), self.noted.get("partition")
-        rows = None
-        if before is not None and before.k == partition.k and isinstance(self.array, np.ndarray):
-            rows = np.flatnonzero(before.labels != partition.labels)
-        if before is not None and rows is not None and len(rows) <= FEW * partition.n:
-            squares = squares + self._change_of_squares(before, partition, rows)
-        else:
-            (squares,) = self.proximity._sums(partition, (2,))
-        self.noted.update(squares=squares, partition=partition)
-        return squares
-
-    def _change_of_squares(self, before: Partition, now: Partition, rows: np.ndarray) -> np.ndarray:
-        """Return by how much the sums of squares of each block change, (k, k).
-
-        With Q the squares off the diagonal, Z and Z' the memberships, and Δ = Z' − Z, zero but for some rows,
-
-            Z'ᵀQZ' − ZᵀQZ = ΔᵀR + RᵀΔ,   R = Q (Z + Z') / 2
-        """
-        z, delta = (before.membership + now.membership) / 2, now.membership - before.membership
-        total = np.zeros((now.k, now.k))
-        for block in row_blocks(self.proximity.array, len(rows)):
-            own = rows[block]
-            q = self.proximity.array[own].astype(z.dtype, copy=False)
-            q *= q
-            q[np.arange(len(own)), own] = 0
-            half = delta[own].T @ (q @ z)
-            total += half + half.T
-        return total
-
-    def _off_diagonal(self, partition: Partition) -> Array:
-        """Return Σ wᵢⱼ over i ≠ j of each block, (k, k)."""
-        z = partition.membership
-        total = z.T @ self.array
-        return total - _eye(total) * (self.proximity.diagonal() @ z)
-
-
-def _is_at_hand(proximity: Dense) -> bool:
-    """Tell whether values can be looked at without waiting for them."""
-    return _array.on_host(proximity.array) and not _array.is_lazy(proximity.array)
+def _both_halves(x: Array, z: Array, z_rows: Array, rows: slice) -> Array:
+    """Return what some rows from the diagonal on, and their mirror image, add to ZᵀWZ, (k, k)."""
+    part = z_rows.T @ thin_product(x, z[rows.start :, :])
+    on_diagonal = z_rows.T @ (x[:, : z_rows.shape[0]] @ z_rows)
+    return part + part.T - on_diagonal
 
 
 def _times(w: Array, v: Array) -> Array:
     """Return WV for a symmetric W, stored by rows."""
-    if isinstance(w, np.ndarray) and isinstance(v, np.ndarray):
-        return _thin.times(w, v)
-    return _transposed_times(w, v)
+    return thin_product(w, v) if isinstance(w, np.ndarray) else _transposed_times(w, v)
 
 
 def _transposed_times(w: Array, v: Array) -> Array:
@@ -451,18 +347,16 @@ def _sum_of_squares(x: Array) -> float:
         return float(x @ x)
 
 
-def _eye(x: Array) -> Array:
-    """Return an identity of the shape, dtype and device of x."""
-    return array_namespace(x).eye(x.shape[0], x.shape[1], dtype=x.dtype, device=device_of(x))
-
-
 def assemble(
-    w: Array, blocks: Iterator[slice], rows_of: Callable[[slice], Array], out: Array | None = None
+    w: Array, blocks: Iterable[slice], rows_of: Callable[[slice], Array], out: Array | None = None
 ) -> Array:
     """Fill an array like w (or `out`) block of rows by block of rows; no other n×n array is made."""
     if _array.is_lazy(w):
         return array_namespace(w).concat([rows_of(rows) for rows in blocks])
     out = array_namespace(w).empty_like(w) if out is None else out
-    for rows in blocks:
+
+    def fill(rows: slice) -> None:
         out[rows, :] = rows_of(rows)
+
+    each(fill, blocks, w)
     return out

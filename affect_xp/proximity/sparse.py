@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 import itertools
 import sys
 from collections.abc import Callable, Iterator
@@ -12,16 +13,24 @@ import scipy.sparse
 
 from affect_xp import _array
 from affect_xp._array import array_namespace, device_of, wide_dtype
+from affect_xp._threads import share
 from affect_xp._typing import Array
 from affect_xp._validation import check_fraction
 from affect_xp.exceptions import InputTypeError
 from affect_xp.objects import Alignment
 from affect_xp.partition import Partition
-from affect_xp.proximity._base import Proximity
 from affect_xp.proximity.dense import Dense
+from affect_xp.proximity.product import Product
+from affect_xp.proximity.summed import Summable, Summed, identity
 
 Matrix = Any  # a sparse matrix or array of scipy.sparse or cupyx.scipy.sparse
 
+# Bytes of a line of a processor's cache.
+LINE = 64
+# Threads share a product by blocks of rows: of so many entries at least, and no more blocks than that.
+BLOCK_ENTRIES, MOST_BLOCKS = 2**17, 16
+# Blocks of rows of a blend that are made before they are put together.
+AHEAD = 8
 # On a device many threads add to few sums; each sum is kept in so many parts that they seldom meet.
 LANES = 256
 
@@ -34,7 +43,7 @@ def is_sparse(w: object) -> bool:
 
 @final
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Sparse(Proximity):
+class Sparse(Summable):
     """A proximity matrix held in compressed rows; trusted to be exactly symmetric and finite.
 
     `as_proximity` makes one from a sparse matrix after checking it. Entries that are not stored are
@@ -98,31 +107,129 @@ class Sparse(Proximity):
         return xp.astype(self.matrix.diagonal(), wide_dtype(self.like))
 
     def matmul(self, v: Array, rows: Array | None = None) -> Array:
-        """Return W·V, (n, r); with `rows`, W[:, rows]·v.
+        """Return W·V, (n, r), in the dtype of V; with `rows`, W[:, rows]·v.
 
-        Values stored in float32 are widened to the dtype of V: on the host a few rows at a time, on a
-        device all at once (the values, not the indices) for the time of the product.
+        Values stored in float32 are widened to that dtype: on the host a few rows at a time, on a device
+        all at once (the values, not the indices) for the time of the product.
         """
         if rows is not None:
             return self._matmul_rows(v, rows)
+        if not isinstance(v, np.ndarray):
+            return _with_dtype(self.matrix, v.dtype) @ v
+        product = np.empty((self.n, v.shape[1]), dtype=v.dtype)
+        blocks = self._narrow_blocks if v.dtype == np.float32 else self._blocks
+        # A row of V that is fetched from memory should be one line of its cache.
+        width = max(1, LINE // v.itemsize)
+        for start in range(0, v.shape[1], width):
+            columns = slice(start, start + width)
+            part = np.ascontiguousarray(v[:, columns])
+
+            def fill(block: tuple[slice, Matrix], part: np.ndarray = part, columns: slice = columns) -> None:
+                product[block[0], columns] = _with_dtype(block[1], part.dtype) @ part
+
+            share(fill, blocks)
+        return product
+
+    @functools.cached_property
+    def _blocks(self) -> list[tuple[slice, Matrix]]:
+        """Blocks of rows that threads share, on the host; nothing is copied."""
         w = self.matrix
-        if w.data.dtype == v.dtype:
-            return w @ v
-        xp = array_namespace(w.data, v)
-        blocks = _row_blocks(_row_counts(w))
-        return xp.concat([_widened(_rows(w, block), v.dtype) @ v for block in blocks])
+        blocks = _row_blocks(_row_counts(w), max(BLOCK_ENTRIES, w.nnz // MOST_BLOCKS))
+        return [(rows, _view(w, rows)) for rows in blocks]
+
+    @functools.cached_property
+    def _narrow_blocks(self) -> list[tuple[slice, Matrix]]:
+        """The same with values in float32, of which a copy is kept if they are stored in float64."""
+        return [(rows, _with_dtype(block, np.float32)) for rows, block in self._blocks]
+
+    @property
+    def thin_dtype(self) -> object:
+        """The narrow one: a product fetches rows of V from everywhere, and there are fewer bytes to fetch."""
+        return array_namespace(self.like).float32
 
     def _matmul_rows(self, v: Array, rows: Array) -> Array:
         if _array.on_host(v):
             # W[:, rows]·v = W[rows, :]ᵀ·v by symmetry, and whole rows are quick to fetch.
-            return _widened(self.matrix[rows, :], v.dtype).T @ v
+            return _with_dtype(self.matrix[rows, :], v.dtype).T @ v
         # Fetching rows would make the host wait for their number of entries. `rows` may repeat: add.
         xp = array_namespace(v)
         spread = xp.zeros((self.n, v.shape[1]), dtype=v.dtype, device=device_of(v))
         xp.add.at(spread, rows, v)
         return self.matmul(spread)
 
+    def stored_product(self, array: Array) -> Summed:
+        """Return W·Z, given its entries."""
+        return Summed(self, array)
+
     def block_moments(self, partition: Partition) -> tuple[Array, Array]:
+        """Return the mean of each block and the sum of squares about it, both (k, k)."""
+        if not self.is_at_hand:
+            return self.careful_moments(partition)
+        return self._product_with(partition).block_moments(partition)
+
+    def square_distance(self, partition: Partition, means: Array) -> Array:
+        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})²."""
+        if not self.is_at_hand:
+            return self.careful_distance(partition, means)
+        return self._product_with(partition).square_distance(partition, means)
+
+    def _product_with(self, partition: Partition) -> Summed:
+        """Return W·Z for a partition, on the host."""
+        return self.stored_product(self._times_membership(partition.labels, partition.k, lambda w: w))
+
+    def block_squares(self, partition: Partition) -> np.ndarray:
+        """Return Σ wᵢⱼ² over i ≠ j of each block, (k, k), on the host."""
+        z, w_ii = partition.membership, self.diagonal()
+        total = z.T @ self._times_membership(partition.labels, partition.k, lambda w: w * w)
+        return total - identity(total) * ((w_ii * w_ii) @ z)
+
+    def product(self, z: Array) -> Product:
+        """Return W·Z for memberships Z, (n, R·k)."""
+        labels = _labels_of(z) if isinstance(z, np.ndarray) else None
+        if labels is None:
+            return super().product(z)
+        return self.stored_product(self._times_membership(labels, z.shape[1], lambda w: w))
+
+    def _times_membership(
+        self, labels: np.ndarray, k: int, function: Callable[[np.ndarray], np.ndarray]
+    ) -> np.ndarray:
+        """Return f(W)·Z, (n, k), for the membership of one partition, on the host.
+
+        With the cluster of each column in its place, it is what entries of a row in one place add up to: no
+        rows of Z are fetched, and nothing is multiplied.
+        """
+        w, product = self.matrix, np.empty((self.n, k))
+        column = np.where(labels >= 0, labels, k).astype(w.indices.dtype)
+
+        def fill(block: tuple[slice, Matrix]) -> None:
+            rows, part = block
+            values = function(part.data.astype(np.float64, copy=False))
+            places = type(w)((values, column[part.indices], part.indptr), shape=(part.shape[0], k + 1))
+            product[rows] = places.toarray()[:, :k]
+
+        share(fill, self._blocks)
+        return product
+
+    def square_rows(self, rows: np.ndarray) -> Iterator[tuple[slice, Matrix]]:
+        """Yield which of the rows asked for, and wᵢⱼ² of them, with 0 for i = j."""
+        taken = self.matrix[rows, :]
+        values = taken.data.astype(np.float64)
+        values *= values
+        values[taken.indices == rows[row_numbers(taken.indptr, slice(0, taken.nnz))]] = 0
+        yield slice(0, len(rows)), with_values(taken, values)
+
+    def off_diagonal_squares(self, partition: Partition) -> Array:
+        """Return Σ_{i≠j} wᵢⱼ² over the objects that are in a cluster."""
+        if partition.n_outside == 0:
+            return self._off_diagonal_squares
+        return np.sum(self.block_squares(partition))
+
+    @functools.cached_property
+    def _off_diagonal_squares(self) -> np.ndarray:
+        w_ii = self.diagonal()
+        return sum(_square_sum(part.data) for _, part in self._blocks) - w_ii @ w_ii
+
+    def careful_moments(self, partition: Partition) -> tuple[Array, Array]:
         """Return the mean of each block and the sum of squares about it, both (k, k), in two passes.
 
         With N pairs in a block, of which n₊ are stored, zeros enter analytically and no digits cancel:
@@ -136,7 +243,7 @@ class Sparse(Proximity):
         (squares,) = self._block_sums(partition, _square_residuals(means))
         return means, squares + (count - n_stored) * means * means
 
-    def square_distance(self, partition: Partition, means: Array) -> Array:
+    def careful_distance(self, partition: Partition, means: Array) -> Array:
         """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² = Σ₊ (w − μ)² + Σ (N − n₊) μ² in one pass."""
         xp = array_namespace(means)
         residuals = _square_residuals(means)
@@ -202,8 +309,8 @@ class Sparse(Proximity):
         n_both = w.nnz + psi.nnz
         smallest = self.prune * (a * past._weight() + (1 - a) * self._weight()) / max(1, n_both)
         parts = _Aligned.of(w, psi, alignment)
-        blocks = (_pruned(parts.blend(rows, a), smallest) for rows in _row_blocks(parts.row_counts()))
-        return Sparse(_stacked(blocks, w, n_both), self.prune)
+        made = _made(lambda rows: _pruned(parts.blend(rows, a), smallest), _row_blocks(parts.row_counts()), w)
+        return Sparse(_stacked(made, w, n_both), self.prune)
 
     def _weight(self) -> Array | float:
         """Return Σ|wᵢⱼ|."""
@@ -268,6 +375,23 @@ class Sparse(Proximity):
         return Sparse(with_values(self.matrix, values), self.prune)
 
 
+def _labels_of(z: np.ndarray) -> np.ndarray | None:
+    """Return the labels that z is the membership of, -1 for rows of zeros; None if there are no such."""
+    for rows in (slice(0, 64), slice(0, None)):  # most of what is none shows at once
+        some = z[rows]
+        labels = np.argmax(some, axis=1)
+        largest = np.take_along_axis(some, labels[:, None], axis=1)[:, 0]
+        if not np.array_equal(np.count_nonzero(some, axis=1), largest):
+            return None
+    return np.where(largest > 0, labels, -1)
+
+
+def _square_sum(data: np.ndarray) -> float:
+    """Return Σw², in wide floats."""
+    values = data.astype(np.float64, copy=False)
+    return float(values @ values)
+
+
 def _square_residuals(means: Array) -> Callable[[Array, Array], tuple[Array]]:
     """Return the function that maps values and block numbers to (w − μ)²."""
     xp = array_namespace(means)
@@ -317,7 +441,7 @@ def _sums_by_number(number: Array, values: Array, n_numbers: int) -> Array:
     return xp.sum(xp.reshape(sums, (lanes, n_numbers)), axis=0)
 
 
-def _row_blocks(counts: Array) -> list[slice]:
+def _row_blocks(counts: Array, budget: int | None = None) -> list[slice]:
     """Return slices of rows with few stored entries each; on a device all rows are one block.
 
     There the host would have to wait for the places to cut at.
@@ -326,7 +450,7 @@ def _row_blocks(counts: Array) -> list[slice]:
     if not _array.on_host(counts):
         return [slice(0, n)]
     ends = np.cumsum(counts, dtype=np.int64)
-    budget = max(1, _array.HOST_BLOCK_BYTES // 8)
+    budget = max(1, _array.HOST_BLOCK_BYTES // 8) if budget is None else budget
     cuts = np.unique(np.searchsorted(ends, np.arange(budget, ends[-1], budget)) + 1)
     bounds = [0, *cuts[cuts < n].tolist(), n]
     return [slice(start, stop) for start, stop in itertools.pairwise(bounds)]
@@ -335,6 +459,14 @@ def _row_blocks(counts: Array) -> list[slice]:
 def _row_counts(matrix: Matrix) -> Array:
     """Return the number of entries stored in each row."""
     return matrix.indptr[1:] - matrix.indptr[:-1]
+
+
+def _view(matrix: Matrix, rows: slice) -> Matrix:
+    """Return some rows of a matrix on the host; values and columns are not copied."""
+    ends = matrix.indptr[rows.start : rows.stop + 1]
+    entries = slice(ends[0], ends[-1])
+    arrays = matrix.data[entries], matrix.indices[entries], ends - ends[0]
+    return type(matrix)(arrays, shape=(len(ends) - 1, matrix.shape[1]))
 
 
 def _rows(matrix: Matrix, rows: slice) -> Matrix:
@@ -349,7 +481,7 @@ def with_values(matrix: Matrix, values: Array) -> Matrix:
     return other
 
 
-def _widened(matrix: Matrix, dtype: object) -> Matrix:
+def _with_dtype(matrix: Matrix, dtype: object) -> Matrix:
     """Return a matrix with values of this dtype."""
     return with_values(matrix, array_namespace(matrix.data).astype(matrix.data, dtype, copy=False))
 
@@ -440,6 +572,20 @@ def _pruned(matrix: Matrix, smallest: Array | float) -> Matrix:
     matrix.data = xp.where(xp.abs(matrix.data) < smallest, xp.zeros_like(matrix.data), matrix.data)
     matrix.eliminate_zeros()
     return matrix
+
+
+def _made(make: Callable[[slice], Matrix], blocks: list[slice], like: Matrix) -> Iterator[Matrix]:
+    """Yield what is made of each block of rows, in their order; threads make a few at a time."""
+    for start in range(0, len(blocks), AHEAD):
+        some = blocks[start : start + AHEAD]
+        made: dict[int, Matrix] = {}
+
+        def work(rows: slice, made: dict[int, Matrix] = made) -> None:
+            made[rows.start] = make(rows)
+
+        _array.each(work, some, like.data)
+        for rows in some:
+            yield made.pop(rows.start)
 
 
 def _stacked(blocks: Iterator[Matrix], like: Matrix, capacity: int) -> Matrix:

@@ -1,0 +1,134 @@
+"""Moments from products: where W·Z is known, sums by block need no pass over W of their own."""
+
+import abc
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from affect_xp import _array
+from affect_xp._array import array_namespace, device_of
+from affect_xp._typing import Array
+from affect_xp.partition import Partition
+from affect_xp.proximity._base import Proximity
+from affect_xp.proximity.product import Stored
+
+# Plain sums of squares serve while this share of them is left when the mean is taken off: then the relative
+# error is some 1e-11 at most.
+EXACT = 1e-5
+# The diagonal may be taken off plain sums while this share of the squares is left.
+DROWNED = 1e-7
+# Sums of squares are brought up to date while no larger share of the objects has moved.
+FEW = 0.3
+
+
+class Summable(Proximity):
+    """A proximity whose entries can be summed plainly, and carefully where that loses digits."""
+
+    @abc.abstractmethod
+    def block_squares(self, partition: Partition) -> Array:
+        """Return Σ wᵢⱼ² over i ≠ j of each block, (k, k)."""
+
+    @abc.abstractmethod
+    def square_rows(self, rows: np.ndarray) -> Iterator[tuple[slice, Any]]:
+        """Yield which of the rows asked for, and wᵢⱼ² of them, with 0 for i = j, by which to multiply."""
+
+    @abc.abstractmethod
+    def off_diagonal_squares(self, partition: Partition) -> Array:
+        """Return Σ_{i≠j} wᵢⱼ² over the objects that are in a cluster."""
+
+    @abc.abstractmethod
+    def careful_moments(self, partition: Partition) -> tuple[Array, Array]:
+        """Return the mean of each block and the sum of squares about it, from differences."""
+
+    @abc.abstractmethod
+    def careful_distance(self, partition: Partition, means: Array) -> Array:
+        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})², from differences."""
+
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether values can be looked at without waiting for them."""
+        return _array.on_host(self.like) and not _array.is_lazy(self.like)
+
+    def plain_moments(self, partition: Partition, sums: Array, squares: Array) -> tuple[Array, Array] | None:
+        """Return μ = Σw/N and Σ(w − μ)² = Σw² − Nμ², or None where digits were lost."""
+        xp, count = array_namespace(sums), partition.pair_counts
+        means = sums / xp.where(count > 0, count, xp.ones_like(count))
+        left = squares - count * means * means
+        varied = count - identity(count) > 1  # the others have no spread
+        w_ii = self.diagonal()
+        own = identity(count) * ((w_ii * w_ii) @ partition.membership)  # what was taken off
+        if not bool(xp.all((left >= EXACT * squares) & (squares >= DROWNED * own) | ~varied)):
+            return None
+        return means, xp.where(varied, left, xp.zeros_like(left))
+
+    def plain_distance(self, partition: Partition, means: Array, sums: Array) -> Array | None:
+        """Return Σw² − 2Σμ Σw + ΣNμ² with Σw of each block, or None where digits were lost."""
+        xp, w_ii = array_namespace(sums), self.diagonal()
+        squares = self.off_diagonal_squares(partition)
+        spread = xp.sum(partition.pair_counts * means * means)
+        total = squares - 2 * xp.sum(means * sums) + spread
+        exact = (total >= EXACT * (squares + spread)) & (squares >= DROWNED * (w_ii @ w_ii))
+        return total if bool(exact) else None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Summed(Stored):
+    """W·Z as an array; on the host it saves the moments a pass."""
+
+    proximity: Summable
+    # The last sums of squares and the partition they were taken by, for all products that come of this one.
+    noted: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def block_moments(self, partition: Partition) -> tuple[Array, Array]:
+        """Return the mean of each block and the sum of squares about it."""
+        W, found = self.proximity, None
+        if W.is_at_hand:
+            found = W.plain_moments(partition, self._off_diagonal(partition), self._squares(partition))
+        return W.careful_moments(partition) if found is None else found
+
+    def square_distance(self, partition: Partition, means: Array) -> Array:
+        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})²."""
+        W, found = self.proximity, None
+        if W.is_at_hand:
+            found = W.plain_distance(partition, means, self._off_diagonal(partition))
+        return W.careful_distance(partition, means) if found is None else found
+
+    def _squares(self, partition: Partition) -> Array:
+        """Return Σ wᵢⱼ² over i ≠ j of each block, (k, k): where few objects have moved, from those before."""
+        squares, before = self.noted.get("squares"), self.noted.get("partition")
+        rows = None
+        if before is not None and before.k == partition.k and isinstance(self.array, np.ndarray):
+            rows = np.flatnonzero(before.labels != partition.labels)
+        if before is not None and rows is not None and len(rows) <= FEW * partition.n:
+            squares = squares + self._change_of_squares(before, partition, rows)
+        else:
+            squares = self.proximity.block_squares(partition)
+        self.noted.update(squares=squares, partition=partition)
+        return squares
+
+    def _change_of_squares(self, before: Partition, now: Partition, rows: np.ndarray) -> np.ndarray:
+        """Return by how much the sums of squares of each block change, (k, k).
+
+        With Q the squares off the diagonal, Z and Z' the memberships, and Δ = Z' − Z, zero but for some rows,
+
+            Z'ᵀQZ' − ZᵀQZ = ΔᵀR + RᵀΔ,   R = Q (Z + Z') / 2
+        """
+        z, delta = (before.membership + now.membership) / 2, now.membership - before.membership
+        total = np.zeros((now.k, now.k))
+        for block, q in self.proximity.square_rows(rows):
+            half = delta[rows[block]].T @ (q @ z)
+            total += half + half.T
+        return total
+
+    def _off_diagonal(self, partition: Partition) -> Array:
+        """Return Σ wᵢⱼ over i ≠ j of each block, (k, k)."""
+        z = partition.membership
+        total = z.T @ self.array
+        return total - identity(total) * (self.proximity.diagonal() @ z)
+
+
+def identity(x: Array) -> Array:
+    """Return an identity of the shape, dtype and device of x."""
+    return array_namespace(x).eye(x.shape[0], x.shape[1], dtype=x.dtype, device=device_of(x))
