@@ -214,6 +214,61 @@ def test_accuracy_is_that_of_the_space(accuracy):
     assert quick.converged and quick.n_iter < exact.n_iter
 
 
+def narrow_operator(a, seen):
+    """Return an operator that is fastest in float32, and notes in which precision it was multiplied."""
+
+    def multiply(x):
+        seen.append(x.dtype)
+        return a.astype(x.dtype) @ x
+
+    return Operator(len(a), a, (multiply,), thin_dtype=np.dtype(np.float32))
+
+
+def largest_sine(found, expected):
+    return np.linalg.norm(found - expected @ (expected.T @ found), 2)
+
+
+def test_float32_serves_where_half_the_digits_are_enough():
+    a, seen = kernel(300), []
+    quick = top_eigenpairs(narrow_operator(a, seen), 4, solver="iterative", accuracy=1e-3)
+    assert set(seen) == {np.dtype(np.float32)}
+    assert quick.converged and quick.vectors.dtype == np.float64
+    assert largest_sine(quick.vectors, top(a, 4)[1]) < 1e-3
+    np.testing.assert_allclose(quick.values, top(a, 4)[0], atol=1e-5)
+    seen.clear()
+    top_eigenpairs(narrow_operator(a, seen), 4, solver="iterative")
+    assert set(seen) == {np.dtype(np.float64)}  # all digits were asked for
+
+
+@pytest.mark.parametrize("gap", [1e-5, 1e-4])
+def test_near_ties_are_settled_in_wide_floats(gap):
+    values = np.concatenate([[1.0, 0.9, 0.8, 0.8 - gap], np.linspace(0.5, 0.0, 146)])
+    a, seen = with_spectrum(values), []
+    found = top_eigenpairs(narrow_operator(a, seen), 3, solver="iterative", accuracy=1e-3)
+    assert found.converged and found.vectors.shape[1] == 3
+    assert largest_sine(found.vectors, top(a, 3)[1]) < 1e-3
+    assert seen[0] == np.float32 and seen[-1] == np.float64
+    seen.clear()
+    again = top_eigenpairs(narrow_operator(a, seen), 3, solver="iterative", accuracy=1e-3, start=found.space)
+    assert not seen and again.n_iter == 0  # it goes on in wide floats, with what is known
+
+
+def test_exact_ties_are_all_found_from_float32():
+    values = np.concatenate([[1.0, 0.9, 0.8, 0.8], np.linspace(0.5, 0.0, 146)])
+    found = top_eigenpairs(narrow_operator(with_spectrum(values), []), 3, solver="iterative", accuracy=1e-3)
+    np.testing.assert_allclose(found.values, values[:4], atol=1e-9)
+
+
+def test_rough_pairs_are_left_in_float32(eager_xp):
+    a = kernel(300).astype(np.float32)
+    found = top_eigenpairs(
+        operator(eager_xp, a, np.float32), 4, solver="iterative", accuracy=1e-3, residual=1e-3
+    )
+    vectors = eager_xp.numpy(found.vectors)
+    assert found.converged and found.residual <= 1e-3 and vectors.dtype == np.float64
+    assert np.linalg.norm(a @ vectors - vectors * found.values, axis=0).max() < 1.1e-3
+
+
 def test_failure_is_reported_and_auto_recovers(monkeypatch):
     monkeypatch.setattr(eigen, "MAX_PRODUCTS", 5)
     path = np.eye(500, k=1) + np.eye(500, k=-1)

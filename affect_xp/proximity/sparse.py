@@ -381,7 +381,7 @@ def _labels_of(z: np.ndarray) -> np.ndarray | None:
         some = z[rows]
         labels = np.argmax(some, axis=1)
         largest = np.take_along_axis(some, labels[:, None], axis=1)[:, 0]
-        if not np.array_equal(np.count_nonzero(some, axis=1), largest):
+        if np.any(largest > 1) or not np.array_equal(np.count_nonzero(some, axis=1), largest):
             return None
     return np.where(largest > 0, labels, -1)
 
