@@ -292,7 +292,7 @@ class Spectral(Parameters):
             n_iter=result.n_iter,
             memory=result.vectors,
             scores=scores,
-            rough=moment.rough and result.n_iter > 0,
+            rough=scan.is_rough,
         )
 
     def _scores(self, proximity: Proximity, scan: SpectralScan) -> dict[int, float]:

@@ -194,6 +194,8 @@ class Eigenpairs:
         Eigenvalues that differ by no more than this are tied.
     space : Space or None
         The space they were found in, for similar problems.
+    grown : bool
+        Whether they were found by iteration.
     """
 
     values: np.ndarray
@@ -203,6 +205,7 @@ class Eigenpairs:
     converged: bool
     tie: float = 0.0
     space: "Space | None" = None
+    grown: bool = False
 
     def leading(self, k: int) -> "Eigenpairs":
         """Return the first k pairs, and those tied with the last of them."""
@@ -339,7 +342,7 @@ def _iterate(
     r = _complete(ritz.values[:m], k, tie, A.n - A.n_known)
     vectors = basis.combined(ritz.coefficients[:, :r])
     space = basis.space(ritz, m, n_before + n_iter)
-    found = Eigenpairs(ritz.values[:r], vectors, state.residual, n_iter, state.converged, tie, space)
+    found = Eigenpairs(ritz.values[:r], vectors, state.residual, n_iter, state.converged, tie, space, True)
     return found, state.converged and state.within_reach
 
 

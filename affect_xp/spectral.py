@@ -36,8 +36,9 @@ COMPONENTS = ("joint", "separate")
 # less than clusters depend on. Average association may have objects without any link, whose rows should be
 # zero and nothing else.
 ACCURACY = {"normalized_cut": 1e-3, "ratio_cut": 1e-3, "average_association": 0.0}
-# The residual of eigenvectors of cuts whose clusters only serve to estimate α.
-ROUGH = 1e-3
+# Where eigenvectors are found by iteration, clusters that only serve to estimate α are read from vectors with
+# such a residual, if they are those of cuts, and with so many starts at most.
+ROUGH, ROUGH_STARTS = 1e-3, 3
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -131,8 +132,8 @@ def spectral(
 class SpectralScan:
     """Spectral clustering into any number of clusters up to a largest one, with one eigenvalue problem.
 
-    The parameters are those of `spectral`, `max_clusters`, and `rough`: of cuts, eigenvectors are found no
-    more closely than ROUGH.
+    The parameters are those of `spectral`, `max_clusters`, and `rough`: where eigenvectors are found by
+    iteration, fewer starts are tried, and those of cuts are found no more closely than ROUGH.
     """
 
     def __init__(
@@ -160,7 +161,7 @@ class SpectralScan:
             _check_degrees(self._graph, objective)
         accuracy, residual = ACCURACY[objective], ROUGH if rough and objective in CUTS else 0.0
         self._task = _Task(
-            objective, ASSIGNMENTS[assign_labels], n_init, solver, max_clusters, accuracy, residual
+            objective, ASSIGNMENTS[assign_labels], n_init, solver, max_clusters, accuracy, residual, rough
         )
         self._start = _checked_start(start, self._graph)
         self._cluster = _separate if components == "separate" else _joint
@@ -170,6 +171,11 @@ class SpectralScan:
         task = dataclasses.replace(self._task, rng=as_generator(self._rng))
         found = self._cluster(self._graph, k, task, self._start)
         return _result(found, k, self._like, self._graph.components)
+
+    @property
+    def is_rough(self) -> bool:
+        """Whether clusters would have been found more closely, had they not been asked for roughly."""
+        return self._task.rough and any(pairs.grown for pairs in self._task.solved.values())
 
     def eigenvalues(self) -> np.ndarray:
         """Return the first `max_clusters` eigenvalues of the whole graph, and those tied with the last."""
@@ -198,6 +204,7 @@ class _Task:
     k_max: int
     accuracy: float  # of eigenvectors, as an angle
     residual: float  # of eigenpairs; the larger one of what both ask for is enough
+    rough: bool
     rng: np.random.Generator = dataclasses.field(default_factory=np.random.default_rng)
     solved: dict[int, Eigenpairs] = dataclasses.field(default_factory=dict)  # by size of the graph
 
@@ -430,7 +437,8 @@ def _joint(graph: _Graph, k: int, task: _Task, start: Array | None) -> _Found:
     if vectors.shape[1] == 0:  # all eigenvalues are tied: nothing tells one object from another
         vectors = array_namespace(vectors).zeros_like(graph.degrees)[:, None]
     rows = unit_rows(vectors) if task.objective == "normalized_cut" else vectors
-    return _Found(task.assign(vectors, rows, k, task.n_init, task.rng), pairs)
+    n_init = min(task.n_init, ROUGH_STARTS) if task.rough and pairs.grown else task.n_init
+    return _Found(task.assign(vectors, rows, k, n_init, task.rng), pairs)
 
 
 def _association_vectors(graph: _Graph, k: int, task: _Task, start: Array | None) -> Eigenpairs:

@@ -95,6 +95,27 @@ def test_a_scan_finds_what_is_found_alone(k):
     np.testing.assert_array_equal(scan.result(k).labels, ax.spectral(w, k, rng=0).labels)
 
 
+@pytest.mark.parametrize("solver", ["full", "iterative"])
+@pytest.mark.parametrize("objective", ["normalized_cut", "average_association"])
+def test_rough_clusters_are_never_the_last(monkeypatch, solver, objective):
+    asked, cluster = [], ax.Spectral.cluster
+
+    def noted(self, proximity, moment):
+        found = cluster(self, proximity, moment)
+        asked.append((moment.rough, found.rough))
+        return found
+
+    monkeypatch.setattr(ax.Spectral, "cluster", noted)
+    model = ax.Affect(ax.Spectral(3, objective=objective, solver=solver), random_state=0)
+    for x in features([3, 3, 3, 3], n=150):
+        asked.clear()
+        model.partial_fit(rbf(x))
+        # Only what was found by iteration could have been found more closely.
+        assert all(found == (rough and solver == "iterative") for rough, found in asked)
+        assert not asked[-1][1]
+    assert len(asked) > 1 and asked[0][0]
+
+
 def test_max_clusters():
     model = ax.Static(ax.Linkage("gap", max_clusters=3)).fit([distances(x) for x in features([4])])
     assert set(model.history_[-1].scores) == {2, 3}
