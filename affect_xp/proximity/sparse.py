@@ -102,9 +102,12 @@ class Sparse(Summable):
         return self.matrix.data
 
     def diagonal(self) -> Array:
-        """Return wᵢᵢ, (n,), in wide floats."""
-        xp = array_namespace(self.like)
-        return xp.astype(self.matrix.diagonal(), wide_dtype(self.like))
+        """Return wᵢᵢ, (n,), in wide floats; looked up once."""
+        return self._diagonal
+
+    @functools.cached_property
+    def _diagonal(self) -> Array:
+        return array_namespace(self.like).astype(self.matrix.diagonal(), wide_dtype(self.like))
 
     def matmul(self, v: Array, rows: Array | None = None) -> Array:
         """Return W·V, (n, r), in the dtype of V; with `rows`, W[:, rows]·v.
