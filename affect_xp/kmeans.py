@@ -17,8 +17,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from affect_xp import _array
-from affect_xp._array import array_namespace, device_of, one_hot, row_blocks, wide_dtype
+from affect_xp._array import array_namespace, device_of, row_blocks, wide_dtype
+from affect_xp._assignment import Assignment, Members, repaired
+from affect_xp._lloyd_host import HostBatch
 from affect_xp._random import as_generator
+from affect_xp._threads import ours
 from affect_xp._typing import Array, Seed
 from affect_xp._validation import check_choice, check_fraction, check_int, check_n_clusters
 from affect_xp.partition import Partition, as_partition
@@ -189,7 +192,7 @@ STARTS: dict[str, Callable[[Proximity, int, int, np.random.Generator], Array]] =
 class _Run:
     """One start, as the host follows it."""
 
-    batch: "_Batch | None" = None  # holds the best labels so far
+    batch: "_Batch | HostBatch | None" = None  # holds the best labels so far
     place: int = 0  # of this run in that batch
     inertia: float = np.inf  # their sum of squares
     n_iter: int = 0
@@ -198,7 +201,7 @@ class _Run:
     converged: bool = False  # that, or the sum of squares hardly falls
     moved: bool = False
 
-    def record(self, batch: "_Batch", r: int, inertia: float, tol: float) -> None:
+    def record(self, batch: "_Batch | HostBatch", r: int, inertia: float, tol: float) -> None:
         """Keep the labels in place r if they are a fixed point or the best so far; if hardly better, stop."""
         if self.converged or inertia < self.inertia or self.batch is None:
             if np.isfinite(self.inertia) and 0 <= self.inertia - inertia < tol * abs(self.inertia):
@@ -213,6 +216,7 @@ class _Run:
         return not self.converged and self.stalled <= PATIENCE
 
 
+@ours()
 def lloyd(
     W: Proximity,
     labels: Array,
@@ -229,7 +233,7 @@ def lloyd(
     the start is unlabelled.
     """
     runs = [_Run() for _ in range(labels.shape[1])]
-    batch, active = _Batch.start(W, labels, k, z), runs
+    batch, active = _start(W, labels, k, z), runs
     for iteration in range(max_iter):
         assignment = batch.assign()
         for r, run in enumerate(active):
@@ -244,7 +248,8 @@ def lloyd(
         if not any(run.goes_on for run in active):
             break
         keep = [r for r, run in enumerate(active) if run.goes_on]
-        batch, active = batch.move(W, assignment, keep), [active[r] for r in keep]
+        anew = assignment.n_rows > UPDATE_SHARE * W.n
+        batch, active = batch.move(assignment, keep, anew=anew), [active[r] for r in keep]
     else:
         for r, (run, inertia) in enumerate(zip(active, batch.read_inertia(), strict=True)):
             run.record(batch, r, inertia, tol)
@@ -256,39 +261,15 @@ def lloyd(
     return KMeansResult(labels, best.inertia, best.n_iter, best.converged, best.moved, best.settled, product)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Members:
-    """How many objects are in each cluster, and who, where that is small enough to keep."""
-
-    sizes: Array  # m, (R, k)
-    z: Array | None  # (n, R·k)
-
-    @staticmethod
-    def of(labels: Array, k: int, dtype: object) -> "_Members":
-        """Count the objects of each cluster, a block of rows at a time."""
-        xp, n_runs = array_namespace(labels), labels.shape[1]
-        z, sizes = None, xp.zeros((n_runs * k,), dtype=dtype, device=device_of(labels))
-        for rows in row_blocks(labels, n_columns=n_runs * k):
-            z = membership(labels[rows, :], k, dtype)
-            sizes = sizes + column_sums(z)
-        whole = z if z is not None and z.shape[0] == labels.shape[0] else None
-        return _Members(xp.reshape(sizes, (n_runs, k)), whole)
-
-    def of_runs(self, runs: Array) -> "_Members":
-        """Return the same for some of the runs."""
-        return _Members(array_namespace(runs).take(self.sizes, runs, axis=0), None)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Assignment:
-    """Each object in the cluster of its nearest centroid, and what the host needs to know of it."""
-
-    labels: Array  # (n, R)
-    members: "_Members"
-    n_moved: np.ndarray  # (R,), how many labels have changed
-    n_rows: int  # how many objects have moved in any run
-    n_reads: int  # how often the host waited
-    inertia: np.ndarray  # (R,), of the labels before
+def _start(W: Proximity, labels: Array, k: int, z: Array | None) -> "_Batch | HostBatch":
+    """Multiply W with the memberships of the starts."""
+    z = membership(labels, k, wide_dtype(W.like)) if z is None else z
+    product = W.product(z)
+    batch = HostBatch.start(product, labels, k)
+    if batch is not None:
+        return batch
+    sizes = array_namespace(z).reshape(column_sums(z), (labels.shape[1], k))
+    return _Batch(labels, Members(sizes, None), product, W.diagonal())
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -296,16 +277,9 @@ class _Batch:
     """R runs of Lloyd's iteration side by side: labels and the products W·[Z₁ ... Z_R]."""
 
     labels: Array  # (n, R)
-    members: _Members
+    members: Members
     product: Product  # WZ, (n, R·k)
     w_ii: Array  # (n,)
-
-    @staticmethod
-    def start(W: Proximity, labels: Array, k: int, z: Array | None) -> "_Batch":
-        """Multiply W with the memberships of the starts."""
-        z = membership(labels, k, wide_dtype(W.like)) if z is None else z
-        sizes = array_namespace(z).reshape(column_sums(z), (labels.shape[1], k))
-        return _Batch(labels, _Members(sizes, None), W.product(z), W.diagonal())
 
     def product_of(self, run: int) -> Product:
         """Return WZ of one run."""
@@ -314,7 +288,7 @@ class _Batch:
             return self.product
         return self.product.columns(_array.from_host(np.arange(run * k, (run + 1) * k), self.labels))
 
-    def assign(self) -> _Assignment:
+    def assign(self) -> Assignment:
         """Find the nearest centroid of each object; one read of the host, two when a cluster ran empty."""
         m, own = self.members.sizes, self._own()
         xp, (n_runs, k) = array_namespace(m), m.shape
@@ -329,18 +303,18 @@ class _Batch:
             return d
 
         labels = xp.concat([xp.argmin(distance(rows), axis=2) for rows in self._blocks()])
-        members = _Members.of(labels, k, m.dtype)
+        members = Members.of(labels, k, m.dtype)
         n_empty = xp.sum(xp.astype(members.sizes == 0, xp.int64))
         n_moved, n_rows, empty, inertia = _array.to_host(
             *self._moves(labels), n_empty, self._inertia(m, own), reason="has k-means converged?"
         )
         if empty > 0:
-            labels = self._repair(labels, distance(slice(0, self.labels.shape[0])))
-            members = _Members.of(labels, k, m.dtype)
+            labels = repaired(labels, distance(slice(0, self.labels.shape[0])), self.w_ii)
+            members = Members.of(labels, k, m.dtype)
             n_moved, n_rows = _array.to_host(
                 *self._moves(labels), reason="has k-means converged after a repair?"
             )
-        return _Assignment(labels, members, n_moved, int(n_rows), 2 if empty > 0 else 1, inertia)
+        return Assignment(labels, members, n_moved, int(n_rows), 2 if empty > 0 else 1, inertia)
 
     def _own(self) -> Array:
         """Return the diagonal of ZᵀWZ, (R, k)."""
@@ -370,30 +344,8 @@ class _Batch:
         n_moved = xp.sum(xp.astype(moved, xp.int64), axis=0)
         return n_moved, xp.sum(xp.astype(_in_any_run(moved), xp.int64))
 
-    def _repair(self, labels: Array, distance: Array) -> Array:
-        """Give each empty cluster the object farthest from its centroid.
-
-        The nearest object of each cluster stays, so that filling one does not empty another.
-        """
-        xp = array_namespace(labels)
-        n, _, k = distance.shape
-        z = one_hot(labels, k, distance.dtype)
-        far = xp.full_like(distance, xp.inf)
-        own = xp.min(xp.where(z > 0, distance, far), axis=2) + self.w_ii[:, None]  # (n, R)
-        nearest = xp.argmin(xp.where(z > 0, own[:, :, None], far), axis=0)  # (R, k)
-        empty = xp.sum(z, axis=0) == 0
-        objects = xp.arange(n, dtype=nearest.dtype, device=device_of(labels))
-        stays = xp.any((objects[:, None, None] == nearest[None, :, :]) & ~empty[None, :, :], axis=2)
-        order = xp.argsort(xp.where(stays, -far[:, :, 0], own), axis=0, descending=True, stable=True)
-        rank = xp.argsort(order, axis=0, stable=True)  # (n, R); 0 is the farthest
-        n_empty = xp.sum(xp.astype(empty, rank.dtype), axis=1)
-        gaps = xp.argsort(xp.astype(~empty, rank.dtype), axis=1, stable=True)  # the empty clusters first
-        place = xp.where(rank < k, rank, xp.zeros_like(rank))
-        filled = xp.take_along_axis(gaps, place.T, axis=1).T
-        return xp.where(rank < n_empty[None, :], xp.astype(filled, labels.dtype), labels)
-
-    def move(self, W: Proximity, assignment: _Assignment, keep: list[int]) -> "_Batch":
-        """Return the batch of the runs `keep` with the new labels; multiply only what has changed."""
+    def move(self, assignment: Assignment, keep: list[int], *, anew: bool) -> "_Batch":
+        """Return the batch of the runs `keep` with the new labels; multiply all, or what has changed."""
         old, new, members, product = self.labels, assignment.labels, assignment.members, self.product
         n_runs, k = members.sizes.shape
         xp, wide = array_namespace(old), members.sizes.dtype
@@ -402,9 +354,9 @@ class _Batch:
             columns = _array.from_host([r * k + c for r in keep for c in range(k)], old)
             old, new = xp.take(old, runs, axis=1), xp.take(new, runs, axis=1)
             members, product = members.of_runs(runs), product.columns(columns)
-        if assignment.n_rows > UPDATE_SHARE * W.n:
+        if anew:
             z = membership(new, k, wide) if members.z is None else members.z
-            return _Batch(new, members, W.product(z), self.w_ii)
+            return _Batch(new, members, product.proximity.product(z), self.w_ii)
         moved = xp.astype(_in_any_run(assignment.labels != self.labels), xp.int8)
         rows = xp.argsort(moved, descending=True, stable=True)[: assignment.n_rows]
         change = membership(xp.take(new, rows, axis=0), k, wide)

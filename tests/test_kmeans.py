@@ -9,6 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import affect_xp as ax
+from affect_xp import _lloyd_host
+from affect_xp.objects import UNCHANGED
+from affect_xp.proximity.blend import Blend
+from affect_xp.proximity.factored import Factored
 
 module = importlib.import_module("affect_xp.kmeans")  # `affect_xp.kmeans` is the function
 
@@ -178,6 +182,67 @@ def test_same_as_scikit_learn_on_features():
     mine = ax.kmeans(x @ x.T, 4, init=start)
     np.testing.assert_array_equal(mine.labels, theirs.labels_)
     np.testing.assert_allclose(mine.inertia, theirs.inertia_)
+
+
+def by_columns(rng, kind, n=300, k=5):
+    """Proximities known by their columns, with clusters that overlap: k-means takes a while."""
+    weights = np.array([1.0, 2.0, -0.1]) if kind == "indefinite" else None
+    past, now = (Factored.from_features(5.0 + clouds(rng, n, k), weights) for _ in range(2))
+    return Blend(now, past, 0.4, UNCHANGED) if kind == "blend" else now
+
+
+@pytest.mark.parametrize("kind", ["features", "blend", "indefinite"])
+@pytest.mark.parametrize("seed", range(4))
+def test_columns_give_the_labels_of_the_matrix(small_blocks, update, kind, seed):
+    rng = np.random.default_rng(seed)
+    W = by_columns(rng, kind)
+    start = rng.integers(-1, 5, size=300)
+    dense = (W.formed() if kind == "blend" else W).to_dense()
+    found, expected = ax.kmeans(W, 5, init=start), ax.kmeans(dense, 5, init=start)
+    np.testing.assert_array_equal(found.labels, expected.labels)
+    np.testing.assert_allclose(found.inertia, expected.inertia, rtol=1e-9)
+    assert (found.n_iter, found.converged, found.moved) == (expected.n_iter, expected.converged, True)
+    z = np.eye(5)[found.labels]
+    np.testing.assert_allclose(found.product.rows(slice(0, 300)), dense.array @ z, rtol=1e-9)
+
+
+def test_columns_fill_clusters_that_run_empty(small_blocks):
+    x = np.concatenate([np.zeros((30, 1)), np.full((30, 1), 9.0), [[20.0]]])
+    result = ax.kmeans(Factored.from_features(x), 3, init=np.where(x[:, 0] > 0, 1, 0))
+    assert result.converged and result.inertia == pytest.approx(0.0, abs=1e-9)
+    assert len(np.unique(result.labels)) == 3
+
+
+def test_objects_that_stay_are_not_looked_at_again(monkeypatch):
+    monkeypatch.setattr("affect_xp._array.HOST_BLOCK_BYTES", 2**12)
+    rng, n, seen = np.random.default_rng(0), 4000, []
+    x = np.repeat([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0], [4.5, 0.2]], [1200, 1200, 1200, 400], axis=0)
+    x += rng.normal(size=(n, 2)) + 100.0
+    combined = _lloyd_host.combined
+
+    def watched(factors, which, b):
+        rows = combined(factors, which, b)
+        seen.append(rows.shape[0])
+        return rows
+
+    monkeypatch.setattr(_lloyd_host, "combined", watched)
+    start = np.repeat([0, 1, 2, 0], [1200, 1200, 1200, 400])
+    result = ax.kmeans(Factored.from_features(x), 3, init=start)
+    assert result.n_iter > 3 and sum(seen) < 2 * n
+
+
+def test_threads_do_not_change_a_bit(monkeypatch):
+    monkeypatch.setattr("affect_xp._array.HOST_BLOCK_BYTES", 2**12)
+    results = []
+    for n_threads in ("1", "3"):
+        monkeypatch.setenv("OMP_NUM_THREADS", n_threads)
+        W = by_columns(np.random.default_rng(0), "blend", n=3000)
+        results.append(ax.kmeans(W, 5, init=np.arange(3000) % 5))
+    one, three = results
+    np.testing.assert_array_equal(one.labels, three.labels)
+    assert one.inertia == three.inertia
+    everywhere = slice(0, 3000)
+    np.testing.assert_array_equal(one.product.rows(everywhere), three.product.rows(everywhere))
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,14 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 
+import numpy as np
+
 from affect_xp import _array
-from affect_xp._array import array_namespace, device_of, pick, row_blocks, wide_dtype
+from affect_xp._array import array_namespace, device_of, each, pick, row_blocks, thin_product, wide_dtype
+from affect_xp._thin import across
 from affect_xp._typing import Array
 from affect_xp.partition import Partition
+from affect_xp.proximity.product import column_sums
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -85,20 +89,54 @@ Factors = tuple[Factor, ...]
 
 def rows_of(factors: Factors, which: slice | Array) -> Array:
     """Return some rows of U, in wide floats."""
+    if len(factors) == 1:
+        return factors[0].rows(which)
     return array_namespace(factors[0].x).concat([factor.rows(which) for factor in factors], axis=1)
+
+
+def scatter_with(factors: Factors, means: Array) -> Array:
+    """Return Σ(uᵢ − r)(vᵢ − v̄)ᵀ, (q, p), v being the columns of the last factor, and r the means of U."""
+    last, p = factors[-1], factors[-1].width
+    xp, mean, blocks = array_namespace(means), means[-p:], list(row_blocks(last.x, n_columns=p))
+    sums: dict[int, Array] = {}
+
+    def add(block: slice) -> None:
+        v = last.rows(block) - mean
+        others = [_across(v, f.rows(block)) for f in factors[:-1]]
+        # Σ(u − r)vᵀ = Σuvᵀ − r Σvᵀ; the last is rounding, but a large r makes it count.
+        if others:
+            others = [xp.concat(others, axis=1) - column_sums(v)[:, None] * means[:-p]]
+        sums[block.start] = xp.concat([*others, _across(v, v)], axis=1)  # (p, q)
+
+    each(add, blocks, last.x)
+    return sum_of_terms(sums[block.start] for block in blocks).T
 
 
 def project(factors: Factors, v: Array, rows: Array | None = None) -> Array:
     """Return UᵀV, (q, r); with `rows`, U[rows]ᵀ·v."""
-    wide = wide_dtype(v)
-    xp = array_namespace(v)
-    sums = [xp.zeros((v.shape[1], factor.width), dtype=wide, device=device_of(v)) for factor in factors]
-    for block in row_blocks(v, n_columns=_widest(factors, v.shape[1])):
+    xp, wide = array_namespace(v), wide_dtype(v)
+    blocks = list(row_blocks(v, n_columns=_widest(factors, v.shape[1]))) or [slice(0, 0)]
+    sums: dict[int, Array] = {}
+
+    def add(block: slice) -> None:
         which = block if rows is None else rows[block]
-        part = xp.astype(v[block, :], wide, copy=False).T
-        for i, factor in enumerate(factors):
-            sums[i] += part @ factor.rows(which)
-    return xp.concat(sums, axis=1).T
+        part = xp.astype(v[block, :], wide, copy=False)
+        sums[block.start] = xp.concat([_across(part, f.rows(which)) for f in factors], axis=1)  # (r, q)
+
+    each(add, blocks, v)
+    return sum_of_terms(sums[block.start] for block in blocks).T
+
+
+def _across(a: Array, b: Array) -> Array:
+    """Return aᵀ·b for tall a and b."""
+    return across(a, b) if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) else a.T @ b
+
+
+def combined(factors: Factors, which: slice | Array, b: Array) -> Array:
+    """Return some rows of UB, for a thin B."""
+    return sum_of_terms(
+        thin_product(factor.rows(which), b[columns, :]) for factor, columns in numbered(factors)
+    )
 
 
 def expand(factors: Factors, term: Callable[[Array, slice], Array], n_columns: int) -> Array:
@@ -124,8 +162,11 @@ def filled(factors: Factors, n_columns: int, dtype: object, rows_of: Callable[[s
     if _array.is_lazy(x):
         return rows_of(slice(0, x.shape[0]))
     out = array_namespace(x).empty((x.shape[0], n_columns), dtype=dtype, device=device_of(x))
-    for rows in row_blocks(out, n_columns=_widest(factors, n_columns)):
+
+    def fill(rows: slice) -> None:
         out[rows, :] = rows_of(rows)
+
+    each(fill, row_blocks(out, n_columns=_widest(factors, n_columns)), out)
     return out
 
 
@@ -150,19 +191,29 @@ def scatters(factors: Factors, partition: Partition, centroids: Array) -> Array:
 
 def _scatters_by_order(factors: Factors, partition: Partition, centroids: Array) -> Array:
     """Sort the objects by cluster: nq² operations in all, where sizes can be read without waiting."""
-    xp, k, q = array_namespace(centroids), partition.k, centroids.shape[1]
+    xp, (k, q), labels = array_namespace(centroids), centroids.shape, partition.labels
     small = xp.int16 if k < 2**15 else xp.int64  # NumPy sorts small integers in one sweep
-    order = xp.argsort(xp.astype(partition.labels, small), stable=True)
-    sizes = _array.to_host(partition.sizes, reason="sizes of clusters")[0].astype(int)
-    totals, stop = [], partition.n - int(sizes.sum())  # objects without a cluster come first
-    for c in range(k):
-        start, stop = stop, stop + int(sizes[c])
-        total = xp.zeros((q, q), dtype=centroids.dtype, device=device_of(centroids))
-        for block in row_blocks(centroids, stop - start):
-            d = rows_of(factors, order[start + block.start : start + block.stop]) - centroids[c, :]
-            total += d.T @ d
-        totals.append(total)
-    return xp.stack(totals)
+    ends = np.cumsum(_array.to_host(partition.sizes, reason="sizes of clusters")[0].astype(int))
+    # Objects without a cluster come first: they are left out.
+    order = xp.argsort(xp.astype(labels, small), stable=True)[partition.n - int(ends[-1]) :]
+    pieces: dict[tuple[int, int], Array] = {}
+
+    def add(block: slice) -> None:
+        rows = order[block]
+        d = rows_of(factors, rows) - xp.take(centroids, xp.take(labels, rows), axis=0)
+        first, last = np.searchsorted(ends, [block.start, block.stop - 1], side="right").tolist()
+        start = 0
+        for c in range(first, last + 1):
+            stop = min(int(ends[c]), block.stop) - block.start
+            pieces[c, block.start] = _across(d[start:stop, :], d[start:stop, :])
+            start = stop
+
+    blocks = list(row_blocks(centroids, int(ends[-1])))
+    each(add, blocks, centroids)
+    totals = xp.zeros((k, q, q), dtype=centroids.dtype, device=device_of(centroids))
+    for c, start in sorted(pieces):  # in any order of threads, the same sums
+        totals[c, :, :] += pieces[c, start]
+    return totals
 
 
 def _scatters_by_membership(factors: Factors, partition: Partition, centroids: Array) -> Array:

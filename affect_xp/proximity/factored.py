@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 
 from affect_xp import _array
-from affect_xp._array import array_namespace, device_of, gather, row_blocks, wide_dtype
+from affect_xp._array import array_namespace, device_of, gather, row_blocks, thin_product, wide_dtype
 from affect_xp._typing import Array
 from affect_xp._validation import check_fraction, check_int
 from affect_xp.exceptions import InputError, InputTypeError
@@ -29,6 +29,7 @@ from affect_xp.proximity._columns import (
     numbered,
     project,
     rows_of,
+    scatter_with,
     scatters,
     with_features,
 )
@@ -166,7 +167,7 @@ class Factored(Proximity):
 
     def _times(self, t: Array) -> Array:
         """Return U·T, (n, r)."""
-        return expand(self.joined, lambda u, columns: u @ t[columns, :], t.shape[1])
+        return expand(self.joined, lambda u, columns: thin_product(u, t[columns, :]), t.shape[1])
 
     @functools.cached_property
     def joined(self) -> Factors:
@@ -251,12 +252,8 @@ class Factored(Proximity):
             scatter = Scatter(none, none[:, None] * none)
         for i, (factor, columns) in enumerate(numbered(self.factors)):
             if columns.stop > scatter.q:
-                v = factor.rows(slice(0, self.n))
-                mean = column_sums(v) / self.n
-                v = v - mean
-                centre = xp.concat([scatter.centre, mean])
-                # Σ(u − r)vᵀ = Uᵀv − r·1ᵀv; 1ᵀv is rounding, but a large r makes it count.
-                products = project(self.factors[: i + 1], v) - centre[:, None] * column_sums(v)
+                mean = column_sums(factor.rows(slice(0, self.n))) / self.n
+                products = scatter_with(self.factors[: i + 1], xp.concat([scatter.centre, mean]))
                 scatter = scatter.beside(mean, products)
         return scatter
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, final
 from affect_xp._array import array_namespace
 from affect_xp._typing import Array
 from affect_xp.partition import Partition
-from affect_xp.proximity._columns import Factor, numbered, project, sum_of_terms
+from affect_xp.proximity._columns import combined, project
 from affect_xp.proximity.product import Product
 
 if TYPE_CHECKING:
@@ -23,14 +23,13 @@ class Projected(Product):
     t: Array  # (q, R·k)
 
     @functools.cached_property
-    def _weighted(self) -> list[tuple[Factor, Array]]:
-        """Each factor, and its rows of s ∘ T."""
-        t = self.proximity.weights[:, None] * self.t
-        return [(factor, t[columns, :]) for factor, columns in numbered(self.proximity.joined)]
+    def _weighted(self) -> Array:
+        """s ∘ T."""
+        return self.proximity.weights[:, None] * self.t
 
     def rows(self, which: slice | Array) -> Array:
         """Return some rows of WZ."""
-        return sum_of_terms(factor.rows(which) @ t for factor, t in self._weighted)
+        return combined(self.proximity.joined, which, self._weighted)
 
     def own(self, labels: Array, k: int, z: Array | None = None) -> Array:
         """Return the diagonal of ZᵀWZ = Σ_a s_a t_a² for each partition, (R, k)."""
