@@ -431,9 +431,7 @@ def _read(
         sizes, *read = _array.to_host(*arrays, reason=reason)
         table = np.zeros((k_before, partition.k))
     else:
-        table, sizes, *read = _array.to_host(
-            start.membership.T @ partition.membership, *arrays, reason=reason
-        )
+        table, sizes, *read = _array.to_host(start.table(partition), *arrays, reason=reason)
     numbers = [float(a) for a in read]
     n = len(on_device)
     return table, sizes, numbers[:n] if on_device else [float(a) for a in alphas], numbers[n:]

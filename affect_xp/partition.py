@@ -42,9 +42,20 @@ class Partition:
     @functools.cached_property
     def sizes(self) -> Array:
         """The number of objects of each cluster, m = Zᵀ1, (k,), in wide floats."""
+        if isinstance(self.labels, np.ndarray):
+            return np.bincount(self.labels + 1, minlength=self.k + 1)[1:].astype(np.float64)
         z = self.membership
         # As a product: faster than a sum along an axis.
         return array_namespace(z).ones((self.n,), dtype=z.dtype, device=_array.device_of(z)) @ z
+
+    def table(self, other: "Partition") -> Array:
+        """Return how many objects each cluster shares with each one of another partition, (k, k')."""
+        ours, theirs = self.labels, other.labels
+        if not isinstance(ours, np.ndarray) or not isinstance(theirs, np.ndarray):
+            return self.membership.T @ other.membership
+        shape = self.k + 1, other.k + 1
+        counts = np.bincount((ours + 1) * shape[1] + (theirs + 1), minlength=shape[0] * shape[1])
+        return counts.astype(np.float64).reshape(shape)[1:, 1:]
 
     @functools.cached_property
     def is_member(self) -> Array:
