@@ -2,6 +2,8 @@
 
 Each figure is a ratio of two things that took turns in the same run; of several rounds the shortest times
 count. Peak memory is that of NumPy's arrays (tracemalloc), on a GPU that of CuPy's pool, in a run apart.
+
+For all rows and the pictures: pip install 'affect_xp[threads,sklearn,linkage,plot,cli]'
 """
 
 import argparse
@@ -14,7 +16,7 @@ from pathlib import Path
 from affect_xp.exceptions import AffectError
 
 from ._device import DEVICES
-from ._suite import Setting, run
+from ._suite import Setting, busy, run
 from .workloads import WORKLOADS
 
 OUT = Path("affect-xp-bench")
@@ -30,13 +32,14 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m bench") 
     parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help=f"(default: {OUT})")
     options = parser.parse_args(arguments)
     if importlib.util.find_spec("threadpoolctl") is None:
-        parser.error("threads are fixed by threadpoolctl: pip install threadpoolctl")
+        parser.error("threads are fixed by threadpoolctl: pip install 'affect_xp[threads]'")
     try:
         setting = setting_of(options, options.device)
     except AffectError as error:
         parser.error(str(error))
     if setting.size != "full":
-        print(f"{setting.size}: smaller than what the goals are set for", file=sys.stderr)
+        print(f"{setting.size}: smaller than what the goals are set for, so no verdicts", file=sys.stderr)
+    busy()
     chosen = [workload for workload in WORKLOADS if not options.only or workload.name in options.only]
     results = run(chosen, setting, label="bench")
     print(results.text())
@@ -51,7 +54,13 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m bench") 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that `compare` has too."""
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_const", const="quick", dest="size", help="two minutes")
+    size.add_argument(
+        "--quick",
+        action="store_const",
+        const="quick",
+        dest="size",
+        help="smaller sizes: two minutes on two processors",
+    )
     size.add_argument(
         "--tiny", action="store_const", const="tiny", dest="size", help="shows that it runs, not how fast"
     )
@@ -63,7 +72,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"one workload (may be repeated): {', '.join(workload.name for workload in WORKLOADS)}",
     )
-    parser.add_argument("--threads", type=int, default=2, help="of compiled libraries (default: 2)")
+    parser.add_argument(
+        "--threads", type=_positive, default=2, metavar="N", help="of all libraries (default: 2)"
+    )
+
+
+def _positive(text: str) -> int:
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of 1 or more, got {text!r}")
+    return number
 
 
 def setting_of(options: argparse.Namespace, device: str = "cpu") -> Setting:

@@ -6,6 +6,7 @@ them, and each piece counts with its shortest time of several rounds.
 """
 
 import dataclasses
+import math
 import os
 import threading
 import time
@@ -22,6 +23,9 @@ END = object()  # what `next` gives where no piece is left
 
 # A thread that looks at the resident size this often sees every array that matters.
 WATCH_SECONDS = 0.005
+
+# Looked at in slices, a process is at rest that uses a tenth of one; after so many it is let go on anyway.
+REST_SECONDS, REST_SHARE, REST_SLICES = 0.01, 0.1, 50
 
 
 def once(function: Callable[[], object]) -> Action:
@@ -58,6 +62,9 @@ class Timer(Protocol):
     def stop(self, started: Any) -> float:
         """Return the seconds since `start`."""
 
+    def rest(self) -> None:
+        """Wait until nothing is left of what was timed."""
+
 
 class WallTimer:
     """The clock of the host."""
@@ -72,19 +79,36 @@ class WallTimer:
         """Return the seconds since `start`."""
         return self.now() - started
 
+    def rest(self) -> None:
+        """Wait until no thread of this process is at work.
+
+        Those of OpenBLAS and OpenMP stay awake when their work is done, and look for more: for about 0.1 s
+        and 0.02 s as measured, other libraries for 0.2 s. Meanwhile they hold processors that whoever has
+        the next turn would miss.
+        """
+        for _ in range(REST_SLICES):
+            before = time.process_time()
+            time.sleep(REST_SECONDS)
+            if time.process_time() - before < REST_SHARE * REST_SECONDS:
+                return
+
 
 @dataclasses.dataclass(frozen=True)
 class Effort:
-    """How often actions are repeated: at least `fewest` rounds, then more while they fit into `seconds`."""
+    """How often actions are repeated: at least `fewest` rounds, then more while they fit into `seconds`.
+
+    After `longest` seconds there is no other round in any case.
+    """
 
     fewest: int
     seconds: float
     most: int = 50
+    longest: float = math.inf
 
     def goes_on(self, done: int, spent: float) -> bool:
         """Tell whether there is to be another round, which may take as long as the mean of those done."""
         if done < self.fewest:
-            return True
+            return done == 0 or spent <= self.longest
         return done < self.most and spent + spent / done <= self.seconds
 
 
@@ -118,7 +142,7 @@ def one_round(actions: Mapping[str, Action], timer: Timer, first: int = 0) -> di
 
 
 def timed_pieces(action: Action, timer: Timer) -> Iterator[float]:
-    """Yield the seconds of each piece of an action."""
+    """Yield the seconds of each piece of an action, and leave the processors to others after each."""
     pieces = action()
     while True:
         started = timer.start()
@@ -127,6 +151,7 @@ def timed_pieces(action: Action, timer: Timer) -> Iterator[float]:
         except StopIteration:
             return
         spent = timer.stop(started)
+        timer.rest()
         yield spent if told is None else told
 
 
@@ -150,9 +175,10 @@ def traced_peaks(action: Action) -> np.ndarray:
         tracemalloc.stop()
 
 
-def fitted_exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
-    """Return the b of values ≈ a·sizesᵇ: the slope of the line through their logarithms."""
-    return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
+def fitted_power(sizes: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
+    """Return the a and b of values ≈ a·sizesᵇ: the line through their logarithms."""
+    b, log_a = np.polyfit(np.log(sizes), np.log(values), 1)
+    return float(np.exp(log_a)), float(b)
 
 
 def memory(field: str) -> int:

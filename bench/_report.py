@@ -9,9 +9,11 @@ from typing import Any
 
 from affect_xp.plots import style
 
-from ._measure import fitted_exponent
+from ._measure import fitted_power
 
 HEADER = ("workload", "against", "figure", "must", "aim", "verdict")
+JUDGED = "full"  # the goals are set for this size
+PICTURES = {"time": ("time of a step", "s"), "memory": ("peak memory of a step", "B")}  # axis and unit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,14 +45,20 @@ class Goal:
 class Curve:
     """How something grows with n."""
 
-    quantity: str  # "time" or "memory"
+    quantity: str  # of PICTURES
     sizes: Sequence[int]
     values: Sequence[float]
+    most: Sequence[float] | None = None  # what the values may be, where that is known
+
+    @property
+    def power(self) -> tuple[float, float]:
+        """The fitted a and b of a·nᵇ."""
+        return fitted_power(self.sizes, self.values)
 
     @property
     def exponent(self) -> float:
         """The fitted b of a·nᵇ."""
-        return fitted_exponent(self.sizes, self.values)
+        return self.power[1]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,9 +88,9 @@ class Row:
         goals = ("", "") if self.goal is None else self.goal.texts()
         return (self.what, self.against, shown, *goals, self.verdict if judged else "")
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self, *, judged: bool = True) -> dict[str, Any]:
         """Return the row in types that JSON knows."""
-        return dataclasses.asdict(self) | {"verdict": self.verdict}
+        return dataclasses.asdict(self) | {"verdict": self.verdict if judged else ""}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,10 +114,14 @@ class Results:
         """Return the rows of all workloads."""
         return [row for rows in self.rows.values() for row in rows]
 
+    @property
+    def judged(self) -> bool:
+        """Whether goals are set for runs of this size."""
+        return bool(self.environment.get("size") == JUDGED)
+
     def table(self) -> list[tuple[str, ...]]:
-        """Return the header and a row for each figure; tiny runs are not judged."""
-        judged = self.environment.get("size") != "tiny"
-        return [HEADER, *(row.cells(judged=judged) for row in self.all_rows())]
+        """Return the header and a row for each figure."""
+        return [HEADER, *(row.cells(judged=self.judged) for row in self.all_rows())]
 
     def remarks(self) -> list[str]:
         """Return the notes, each once, and what was left out."""
@@ -141,7 +153,9 @@ class Results:
         """Return everything but the pictures in types that JSON knows."""
         return {
             "environment": self.environment,
-            "workloads": {name: [row.as_json() for row in rows] for name, rows in self.rows.items()},
+            "workloads": {
+                name: [row.as_json(judged=self.judged) for row in rows] for name, rows in self.rows.items()
+            },
             "problems": self.problems,
             "details": self.details,
         }
@@ -149,7 +163,8 @@ class Results:
     def write(self, folder: Path, *, draw: bool) -> list[Path]:
         """Write results.json, results.md and, if asked to, the pictures; return their paths."""
         folder.mkdir(parents=True, exist_ok=True)
-        pictures = draw_curves(self.all_rows(), folder) if draw else []
+        told = ", ".join(f"{name}: {self.environment.get(name)}" for name in ("device", "threads", "size"))
+        pictures = draw_curves(self.all_rows(), folder, told) if draw else []
         texts = {
             folder / "results.json": json.dumps(self.as_json(), indent=1, ensure_ascii=False) + "\n",
             folder / "results.md": self.markdown(path.name for path in pictures),
@@ -182,26 +197,57 @@ def _width(text: str) -> int:
     return sum(not unicodedata.combining(character) for character in text)
 
 
-def draw_curves(rows: Iterable[Row], folder: Path) -> list[Path]:
+def draw_curves(rows: Iterable[Row], folder: Path, told: str = "") -> list[Path]:
     """Draw a picture for each quantity, both axes logarithmic, with the fitted exponents in its legend."""
     import matplotlib
     from matplotlib.figure import Figure
 
     drawn = []
+    grown = [(row, row.curve) for row in rows if row.curve is not None]
     with matplotlib.rc_context(style()):
-        for quantity, unit in (("time", "seconds"), ("memory", "bytes")):
-            shown = [row for row in rows if row.curve is not None and row.curve.quantity == quantity]
+        for quantity, (name, unit) in PICTURES.items():
+            shown = [(row, curve) for row, curve in grown if curve.quantity == quantity]
             if not shown:
                 continue
-            figure = Figure(figsize=(6, 4), layout="constrained")
+            figure = Figure(figsize=(7, 4.5), layout="constrained")
             ax = figure.subplots()
-            for row in shown:
-                curve = row.curve
-                assert curve is not None
-                ax.plot(curve.sizes, curve.values, marker="o", label=f"{row.what} (n^{curve.exponent:.2f})")
-            ax.set(xscale="log", yscale="log", xlabel="objects n", ylabel=unit)
-            ax.legend(frameon=False)
-            ax.grid(alpha=0.3)
+            for row, curve in shown:
+                _draw_curve(ax, row, curve)
+            ax.set(xscale="log", yscale="log", xlabel="objects n", ylabel=name)
+            ax.set_title(told, fontsize="medium", loc="left")
+            _number(ax, unit)
             drawn.append(folder / f"{quantity}.png")
             figure.savefig(drawn[-1], dpi=150)
     return drawn
+
+
+def _draw_curve(ax: Any, row: Row, curve: Curve) -> None:
+    """Draw what was measured as points, the fitted power as a line through them, and the goal in grey."""
+    what = row.what.removesuffix(f", {curve.quantity}").replace("Ψ̂", r"$\hat{\Psi}$")  # fonts miss the hat
+    a, b = curve.power
+    fitted = [a * n**b for n in curve.sizes]
+    (line,) = ax.plot(curve.sizes, fitted, label=f"{what}: $n^{{{b:.2f}}}$ fitted")
+    ax.plot(curve.sizes, curve.values, "o", color=line.get_color())
+    grey = {"color": "0.55", "linestyle": ":", "zorder": 1}
+    if row.goal is not None:
+        # Of an exponent only the slope says something: the line starts where the fitted one does.
+        start = curve.sizes[0]
+        goal = [fitted[0] * (n / start) ** row.goal.must for n in curve.sizes]
+        ax.plot(curve.sizes, goal, label=f"{what}: $n^{{{row.goal.must:g}}}$, the goal", **grey)
+    if curve.most is not None:
+        ax.plot(curve.sizes, curve.most, label=f"{what}: the goal", **grey)
+
+
+def _number(ax: Any, unit: str) -> None:
+    """Write numbers as people read them: 30,000 objects, 20 ms, 5 GB."""
+    from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullLocator
+
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda n, _: f"{n:,.0f}"))
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.yaxis.set_major_formatter(EngFormatter(unit=unit))
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_minor_locator(NullLocator())
+    ax.legend(frameon=False)
+    ax.grid(alpha=0.3)
+    ax.spines[["top", "right"]].set_visible(False)

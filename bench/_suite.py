@@ -1,9 +1,11 @@
 """What a workload is, and how workloads are run."""
 
+import contextlib
 import dataclasses
 import importlib.util
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -21,8 +23,10 @@ from ._report import Results, Row
 
 Choice = TypeVar("Choice")
 
-EFFORTS = {"tiny": Effort(1, 0.0), "quick": Effort(2, 5.0), "full": Effort(3, 60.0)}
-LIBRARIES = ("numpy", "scipy", "scikit-learn", "fastcluster", "cupy-cuda12x", "cupy-cuda13x")
+EFFORTS = {"tiny": Effort(1, 0.0), "quick": Effort(2, 5.0, longest=8.0), "full": Effort(3, 60.0)}
+BUSY = 0.5  # processes that want a processor, by processor, before anything is measured
+THREADS = "OMP_NUM_THREADS"
+LIBRARIES = ("numpy", "scipy", "scikit-learn", "fastcluster", "threadpoolctl", "cupy-cuda12x", "cupy-cuda13x")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,17 +130,31 @@ class Workload:
         return None
 
 
-def limited_threads(threads: int) -> Any:
-    """Return a context in which compiled libraries use so many threads: those that are loaded by now."""
+@contextlib.contextmanager
+def limited_threads(threads: int) -> Iterator[None]:
+    """Within this so many threads are used: by compiled libraries that are loaded by now, and by affect_xp.
+
+    affect_xp asks the environment each time, and new processes (those that time imports) ask it when they
+    start.
+    """
     from threadpoolctl import threadpool_limits
 
-    return threadpool_limits(threads)
+    before = os.environ.get(THREADS)
+    os.environ[THREADS] = str(threads)
+    try:
+        with threadpool_limits(threads):
+            yield
+    finally:
+        if before is None:
+            del os.environ[THREADS]
+        else:
+            os.environ[THREADS] = before
 
 
 def run(workloads: Sequence[Workload], setting: Setting, *, label: str | None = None) -> Results:
     """Run workloads one after the other; one that fails does not stop the others."""
     rows, problems, details = {}, {}, {}
-    environment = described(setting)
+    environment, began = described(setting), time.perf_counter()
     for workload in progress(workloads, len(workloads), label):
         obstacle = workload.obstacle(setting)
         if obstacle is not None:
@@ -151,7 +169,8 @@ def run(workloads: Sequence[Workload], setting: Setting, *, label: str | None = 
             details[workload.name] = measured.as_json() | {"seconds spent": spent}
         except Exception as error:
             problems[workload.name] = f"FAILED, {type(error).__name__}: {error}"
-    return Results(rows, problems, details, environment | {"load after": load()})
+    took = f"{time.perf_counter() - began:.0f} s"
+    return Results(rows, problems, details, environment | {"load after": load(), "took": took})
 
 
 def described(setting: Setting) -> dict[str, Any]:
@@ -172,6 +191,17 @@ def described(setting: Setting) -> dict[str, Any]:
 def load() -> float | None:
     """Return how many processes wanted a processor in the last minute, where that is known."""
     return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+
+
+def busy() -> None:
+    """Warn where other programs are at work: threads that wait for each other then wait for those, too."""
+    waiting, processors = load(), os.cpu_count() or 1
+    if waiting is not None and waiting > BUSY * processors:
+        told = f"load {waiting} on {processors} processors"
+        print(
+            f"other programs are at work ({told}): it takes longer, and figures are not to be trusted",
+            file=sys.stderr,
+        )
 
 
 def _versions() -> Iterator[tuple[str, str]]:

@@ -1,10 +1,13 @@
-"""Compare two revisions: both are measured in the same run, by turns, and slower ones are pointed out.
+"""Compare two revisions: both are measured in the same run, by turns, and differences are pointed out.
 
     python -m bench.compare REV          # the working tree against REV
     python -m bench.compare OLD NEW      # NEW against OLD
 
 Each revision runs in a process of its own with the benchmarks of the working tree, so that only the library
 differs. What a revision cannot do yet is left out.
+
+A difference is pointed out if the shortest times show it and so does the median of the rounds: a lucky
+round moves the first, a program that comes and goes the second. It is measured again before it is believed.
 """
 
 import argparse
@@ -12,11 +15,13 @@ import contextlib
 import dataclasses
 import io
 import json
+import math
 import os
 import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -29,21 +34,24 @@ from affect_xp.exceptions import AffectError, InputError
 from .__main__ import add_options
 from ._measure import Effort
 from ._report import aligned
-from ._suite import EFFORTS
+from ._suite import EFFORTS, busy
 
 ROOT = Path(__file__).parents[1]
-SLOWER = 1.10  # flagged from here on
-HEADER = ("workload", "action", "old, s", "new, s", "new / old", "")
+SLOWER = 1.10  # flagged from here on, and from 1 / SLOWER on the other side
+ROUNDS = 3  # at least: a median of fewer is none
+CHANCES = 3  # times that a difference is measured before it is believed
+HEADER = ("workload", "action", "old, s", "new, s", "new / old", "median", "")
 
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """The seconds of one action in both revisions."""
+    """The shortest seconds of one action in both revisions, and the median of new / old by rounds."""
 
     workload: str
     action: str
     old: float
     new: float
+    median: float
 
     @property
     def ratio(self) -> float:
@@ -53,12 +61,18 @@ class Difference:
     @property
     def is_slower(self) -> bool:
         """Whether that is more than noise excuses."""
-        return self.ratio > SLOWER
+        return min(self.ratio, self.median) > SLOWER
+
+    @property
+    def is_faster(self) -> bool:
+        """The same, the other way round."""
+        return max(self.ratio, self.median) < 1 / SLOWER
 
     def cells(self) -> tuple[str, ...]:
         """Return the row of the table."""
-        flag = "SLOWER" if self.is_slower else "faster" if self.ratio < 1 / SLOWER else ""
-        return self.workload, self.action, f"{self.old:.4g}", f"{self.new:.4g}", f"{self.ratio:.2f}", flag
+        flag = "SLOWER" if self.is_slower else "faster" if self.is_faster else ""
+        ratios = f"{self.ratio:.2f}", f"{self.median:.2f}"
+        return self.workload, self.action, f"{self.old:.4g}", f"{self.new:.4g}", *ratios, flag
 
 
 def tell(differences: Sequence[Difference], problems: Mapping[str, str]) -> str:
@@ -66,14 +80,16 @@ def tell(differences: Sequence[Difference], problems: Mapping[str, str]) -> str:
     parts = [aligned([HEADER, *(difference.cells() for difference in differences)])]
     parts += [f"{name}: left out, {why}" for name, why in problems.items()]
     slower = sum(difference.is_slower for difference in differences)
-    share = f"{100 * (SLOWER - 1):.0f} %"
-    return "\n\n".join([*parts, f"{slower} of {len(differences)} slower by more than {share}"])
+    faster = sum(difference.is_faster for difference in differences)
+    told = f"of {len(differences)}, by more than {100 * (SLOWER - 1):.0f} %: {slower} slower, {faster} faster"
+    return "\n\n".join([*parts, told])
 
 
 class Worker:
     """A process that measures one revision; it is asked and answers in lines of JSON."""
 
-    def __init__(self, tree: Path, options: Sequence[str]) -> None:
+    def __init__(self, tree: Path, options: Sequence[str], name: str = "a revision") -> None:
+        self.tree, self.name = tree, name
         paths = [str(tree), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         self.process = subprocess.Popen(
             [sys.executable, "-m", f"{__package__}._worker", *options],
@@ -83,26 +99,33 @@ class Worker:
             cwd=tree,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
         )
-        found = Path(self.ask("where"))
-        if tree.resolve() not in found.resolve().parents:
-            raise AffectError(f"the library was to come from {tree}, but came from {found}")
 
     def __enter__(self) -> Self:
+        try:
+            found = Path(self.ask("where"))
+            if self.tree.resolve() not in found.resolve().parents:
+                raise AffectError(f"the library was to come from {self.tree}, but came from {found}")
+        except AffectError:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *error: object) -> None:
         assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # a question that was never read
+            self.process.stdin.close()
         self.process.wait()
         self.process.stdout.close()
 
     def ask(self, *question: str) -> Any:
         """Return the answer, or raise what went wrong there."""
         assert self.process.stdin is not None and self.process.stdout is not None
-        print(json.dumps(question), file=self.process.stdin, flush=True)
+        with contextlib.suppress(BrokenPipeError):  # it has ended: there is no answer either
+            print(json.dumps(question), file=self.process.stdin, flush=True)
         line = self.process.stdout.readline()
         if not line:
-            raise AffectError(f"the process that measures a revision has died over {question}")
+            what = " ".join(question)
+            raise AffectError(f"the process that measures {self.name} ended at '{what}': see what it wrote")
         answer = json.loads(line)
         if "error" in answer:
             raise AffectError(answer["error"])
@@ -110,22 +133,27 @@ class Worker:
 
 
 def compare_workload(name: str, old: Any, new: Any, effort: Effort) -> list[Difference]:
-    """Let two workers take turns at each action of a workload, the first one changing."""
+    """Compare all actions of a workload that both revisions know."""
     known = set(old.ask("prepare", name))
     actions = [action for action in new.ask("prepare", name) if action in known]
     effort = dataclasses.replace(effort, seconds=2 * effort.seconds / max(1, len(actions)))
-    differences = []
-    for action in actions:
-        rounds, spent = 0, 0.0
-        best: dict[Any, np.ndarray] = {}
-        while effort.goes_on(rounds, spent):
-            for worker in (old, new) if rounds % 2 == 0 else (new, old):
-                seconds = np.array(worker.ask("run", action))
-                best[worker] = np.minimum(best.get(worker, seconds), seconds)
-                spent += float(seconds.sum())
-            rounds += 1
-        differences.append(Difference(name, action, float(best[old].sum()), float(best[new].sum())))
-    return differences
+    return [compare_action(name, action, old, new, effort) for action in actions]
+
+
+def compare_action(name: str, action: str, old: Any, new: Any, effort: Effort) -> Difference:
+    """Let two workers take turns at an action, the first one changing; more than once if they differ."""
+    seconds: dict[Any, list[list[float]]] = {old: [], new: []}  # by round and piece
+    for _ in range(CHANCES):
+        start, before = time.perf_counter(), len(seconds[old])
+        while effort.goes_on(len(seconds[old]) - before, time.perf_counter() - start):
+            for worker in (old, new) if len(seconds[old]) % 2 == 0 else (new, old):
+                seconds[worker].append(worker.ask("run", action))
+        best_old, best_new = (float(np.min(seconds[worker], axis=0).sum()) for worker in (old, new))
+        by_round = np.sum(seconds[new], axis=1) / np.sum(seconds[old], axis=1)
+        difference = Difference(name, action, best_old, best_new, float(np.median(by_round)))
+        if not (difference.is_slower or difference.is_faster):
+            break
+    return difference
 
 
 def compare(
@@ -186,15 +214,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         str(options.threads),
         *([] if options.size == "full" else [f"--{options.size}"]),
     ]
+    busy()
     try:
         with (
             tree_of(options.old) as old_tree,
             tree_of(options.new) as new_tree,
-            Worker(old_tree, passed_on) as old,
-            Worker(new_tree, passed_on) as new,
+            Worker(old_tree, passed_on, options.old) as old,
+            Worker(new_tree, passed_on, options.new or "the working tree") as new,
         ):
             names = options.only or new.ask("names")
-            differences, problems = compare(names, old, new, EFFORTS[options.size], label="compare")
+            effort = dataclasses.replace(EFFORTS[options.size], fewest=ROUNDS, longest=math.inf)
+            differences, problems = compare(names, old, new, effort, label="compare")
     except AffectError as error:
         parser.error(str(error))
     print(tell(differences, problems))

@@ -1,6 +1,7 @@
 """The benchmarks: how they measure, compare and report. The clock is set by hand: nothing is timed."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -10,12 +11,13 @@ import pytest
 pytest.importorskip("threadpoolctl")
 
 from bench import __main__ as command
-from bench import compare
+from bench import _suite, compare
 from bench._data import communities, stock_windows
 from bench._device import Host
 from bench._measure import (
     Effort,
-    fitted_exponent,
+    WallTimer,
+    fitted_power,
     one_round,
     over,
     take_turns,
@@ -23,17 +25,18 @@ from bench._measure import (
     traced_peaks,
     watched,
 )
-from bench._report import Curve, Goal, Results, Row, aligned
-from bench._suite import Case, Setting, Workload, run
+from bench._report import Curve, Goal, Results, Row, aligned, draw_curves
+from bench._suite import Case, Setting, Workload, limited_threads, run
 from bench._worker import Answers, answer
 from bench.workloads import WORKLOADS
+from bench.workloads.imports import importing
 
 
 class Clock:
     """A timer whose time passes only when it is told so."""
 
     def __init__(self):
-        self.time = 0.0
+        self.time, self.rests = 0.0, 0
 
     def now(self):
         return self.time
@@ -42,6 +45,9 @@ class Clock:
 
     def stop(self, started):
         return self.time - started
+
+    def rest(self):
+        self.rests += 1
 
     def spends(self, *seconds):
         """Return an action whose pieces take these seconds, or what is left of lists of them."""
@@ -85,12 +91,39 @@ def test_a_piece_may_tell_its_own_seconds():
     assert list(timed_pieces(action, Clock())) == [7.0]
 
 
+def test_each_piece_is_followed_by_a_rest_that_is_not_timed():
+    clock = Clock()
+    clock.rest = lambda: setattr(clock, "time", clock.time + 100)
+    assert list(timed_pieces(clock.spends(2, 3), clock)) == [2, 3]
+    assert clock.time == 205
+
+
+@pytest.mark.parametrize(
+    ("busy", "slices"),
+    [([0.0], 1), ([0.01, 0.02, 0.005, 0.0005], 4), ([0.01] * 1000, 50)],
+    ids=["idle", "spinning for a while", "busy for ever"],
+)
+def test_a_rest_lasts_until_no_thread_is_at_work(monkeypatch, busy, slices):
+    used, slept = [0.0], []
+    monkeypatch.setattr("bench._measure.time.process_time", lambda: used[0])
+
+    def sleep(seconds):
+        used[0] += busy[len(slept)]
+        slept.append(seconds)
+
+    monkeypatch.setattr("bench._measure.time.sleep", sleep)
+    WallTimer().rest()
+    assert len(slept) == slices
+
+
 @pytest.mark.parametrize(
     ("effort", "expected"),
     [
         (Effort(fewest=2, seconds=0), 2),
         (Effort(fewest=2, seconds=25), 5),  # a sixth round would end at 30
         (Effort(fewest=2, seconds=1000, most=4), 4),
+        (Effort(fewest=4, seconds=0, longest=9), 2),  # a third would begin after 10
+        (Effort(fewest=4, seconds=0, longest=1), 1),
     ],
 )
 def test_rounds_fit_into_the_seconds(effort, expected):
@@ -119,9 +152,9 @@ def test_watching_sees_what_stays():
 @pytest.mark.parametrize("exponent", [0.5, 1, 2.03])
 def test_exponents_are_found(exponent):
     sizes = np.array([1e3, 4e3, 1.2e4])
-    assert fitted_exponent(sizes, 3e-9 * sizes**exponent) == pytest.approx(exponent)
+    assert fitted_power(sizes, 3e-9 * sizes**exponent) == pytest.approx((3e-9, exponent))
     noisy = 3e-9 * sizes**exponent * [1.1, 0.9, 1.1]
-    assert fitted_exponent(sizes, noisy) == pytest.approx(exponent, abs=0.1)
+    assert fitted_power(sizes, noisy)[1] == pytest.approx(exponent, abs=0.1)
 
 
 @pytest.mark.parametrize(
@@ -170,9 +203,12 @@ def test_the_table():
     assert "second: left out, needs a peer." in text
 
 
-def test_tiny_runs_are_not_judged():
+@pytest.mark.parametrize("size", ["tiny", "quick"])
+def test_smaller_runs_are_not_judged(size):
     assert " met" in results().text()
-    assert " met" not in results(environment={"size": "tiny"}).text()
+    smaller = results(environment={"size": size})
+    assert " met" not in smaller.text()
+    assert {row["verdict"] for row in smaller.as_json()["workloads"]["first"]} == {""}
 
 
 def test_what_is_written(tmp_path):
@@ -186,6 +222,67 @@ def test_what_is_written(tmp_path):
     page = paths[1].read_text()
     assert "| work | peer | 2.5 × | ≤ 3 | ≤ 2 | must |" in page and "(time.png)" in page
     assert paths[2].read_bytes().startswith(b"\x89PNG")
+
+
+def test_pictures_show_points_fits_and_goals(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+
+    figures = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **options: figures.append(figure))
+    curve = Curve("memory", (10, 100), (1e3, 1e5), most=(2e3, 2e5))
+    rows = [*results().all_rows(), Row.growth("store of Ψ̂, memory", "n²", curve)]
+    draw_curves(rows, tmp_path, "a machine")
+    time, memory = (figure.axes[0] for figure in figures)
+    assert time.get_xscale() == time.get_yscale() == "log"
+    assert [text.get_text() for text in time.get_legend().get_texts()] == [
+        "growth: $n^{2.00}$ fitted",
+        "growth: $n^{2.1}$, the goal",
+    ]
+    fit, points, goal = time.lines
+    np.testing.assert_allclose(fit.get_ydata(), [1, 4, 16])
+    assert [*points.get_ydata()] == [1, 4, 16]
+    np.testing.assert_allclose(goal.get_ydata(), [1, 2**2.1, 4**2.1])
+    assert memory.get_title(loc="left") == "a machine" and memory.get_ylabel() == "peak memory of a step"
+    assert r"store of $\hat{\Psi}$: the goal" in [text.get_text() for text in memory.get_legend().get_texts()]
+    assert [*memory.lines[-1].get_ydata()] == [2e3, 2e5]
+    figures[1].draw_without_rendering()
+    assert "100 kB" in [text.get_text() for text in memory.get_yticklabels()]
+
+
+@pytest.mark.parametrize("before", [None, "7"])
+def test_threads_are_fixed_everywhere_and_given_back(monkeypatch, before):
+    from threadpoolctl import threadpool_info
+
+    from affect_xp import _threads
+
+    if before is None:
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    else:
+        monkeypatch.setenv("OMP_NUM_THREADS", before)
+    allowed, compiled = _threads._n_allowed(), [pool["num_threads"] for pool in threadpool_info()]
+    with pytest.raises(KeyError), limited_threads(3):
+        assert _threads._n_allowed() == 3
+        assert {pool["num_threads"] for pool in threadpool_info()} == {3}
+        asked = [sys.executable, "-c", "import os; print(os.environ['OMP_NUM_THREADS'])"]
+        assert subprocess.run(asked, capture_output=True, text=True, check=True).stdout == "3\n"
+        raise KeyError
+    assert os.environ.get("OMP_NUM_THREADS") == before and _threads._n_allowed() == allowed
+    assert [pool["num_threads"] for pool in threadpool_info()] == compiled
+
+
+def test_imports_are_timed_with_as_many_threads(monkeypatch):
+    environments = []
+
+    def run(command, *, env, **options):
+        environments.append(env)
+        return subprocess.CompletedProcess(command, 0, stdout="0.5\n")
+
+    action = importing("affect_xp")
+    monkeypatch.setattr(subprocess, "run", run)
+    with limited_threads(3):
+        assert list(action()) == [0.5]
+    assert environments[0]["OMP_NUM_THREADS"] == "3"
 
 
 def test_a_run(monkeypatch):
@@ -216,6 +313,7 @@ def test_a_run(monkeypatch):
         "elsewhere": "left out, only for --device cuda",
     }
     assert found.details["good"]["seconds"] == {"ours": [2.0, 4.0], "peer": [3.0]}
+    assert found.environment["took"].endswith(" s")
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.name)
@@ -263,6 +361,13 @@ def test_an_unknown_workload_is_refused(capsys):
     with pytest.raises(SystemExit):
         command.main(["--only", "dancing"])
     assert "dense-step" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("threads", ["0", "-1", "two"])
+def test_a_number_of_threads_that_is_none_is_refused(capsys, threads):
+    with pytest.raises(SystemExit):
+        command.main(["--threads", threads])
+    assert "must be a whole number of 1 or more" in capsys.readouterr().err
 
 
 def test_the_stand_in_for_stocks():
@@ -316,7 +421,7 @@ def test_slower_actions_are_flagged():
     assert differences[1].ratio == pytest.approx(1.15)
     assert problems == {"novelty": "no such thing yet"}
     text = compare.tell(differences, problems)
-    assert "SLOWER" in text and "faster" in text and "1 of 3 slower by more than 10 %" in text
+    assert "SLOWER" in text and "faster" in text and "of 3, by more than 10 %: 1 slower, 1 faster" in text
 
 
 def test_revisions_take_turns_and_count_with_their_best():
@@ -324,6 +429,51 @@ def test_revisions_take_turns_and_count_with_their_best():
     (difference,) = compare.compare_workload("work", old, new, Effort(2, 0))
     assert log == ["old", "new", "new", "old"]
     assert (difference.old, difference.new) == (3.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("olds", "news", "fewest", "flag", "asked"),
+    [
+        ([[1.0]], [[1.5], [1.0]], 1, "", 4),  # noise that does not last
+        ([[1.0]], [[0.5], [0.6]], 1, "faster", 6),
+        ([[1.0]], [[1.2]], 1, "SLOWER", 6),
+        ([[1.0]], [[1.05]], 1, "", 2),
+        ([[1.0], [0.1], [1.0]], [[1.0]], 3, "", 6),  # one lucky round
+    ],
+)
+def test_differences_are_measured_again(olds, news, fewest, flag, asked):
+    old, new, log = revisions({"a": olds}, {"a": news})
+    (difference,) = compare.compare_workload("work", old, new, Effort(fewest, 0))
+    assert difference.cells()[-1] == flag
+    assert len(log) == asked
+
+
+@pytest.mark.parametrize(
+    ("best", "median", "flag"),
+    [(1.2, 1.2, "SLOWER"), (7.0, 1.0, ""), (1.0, 7.0, ""), (0.8, 0.8, "faster"), (0.8, 1.2, "")],
+)
+def test_a_difference_shows_in_the_shortest_times_and_in_the_median(best, median, flag):
+    difference = compare.Difference("work", "a", 1.0, best, median)
+    assert difference.cells() == ("work", "a", "1", f"{best:.4g}", f"{best:.2f}", f"{median:.2f}", flag)
+
+
+@pytest.mark.parametrize(("load", "warns"), [(0.2, False), (3.0, True), (None, False)])
+def test_other_programs_are_warned_of(monkeypatch, capsys, load, warns):
+    monkeypatch.setattr(_suite, "load", lambda: load)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    _suite.busy()
+    assert ("load 3.0 on 2 processors" in capsys.readouterr().err) == warns
+
+
+def test_a_revision_that_cannot_be_imported_is_named(tmp_path, capfd):
+    (tmp_path / "affect_xp").mkdir()
+    (tmp_path / "affect_xp" / "__init__.py").write_text("import a_module_nobody_has\n")
+    with (
+        pytest.raises(compare.AffectError, match="measures v0 ended at 'where'"),
+        compare.Worker(tmp_path, ["--tiny"], "v0"),
+    ):
+        pass
+    assert "a_module_nobody_has" in capfd.readouterr().err
 
 
 def test_a_worker_answers():

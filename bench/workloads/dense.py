@@ -46,7 +46,7 @@ def alpha(setting: Setting) -> Case:
 def step(setting: Setting) -> Case:
     """AFFECT k-means on NASDAQ, against static k-means on the same matrices."""
     n = setting.pick(full=STOCKS, quick=STOCKS, tiny=60)
-    windows, source = stock_windows(setting.data, n, setting.pick(full=WINDOWS, quick=6, tiny=3))
+    windows, source = stock_windows(setting.data, n, setting.pick(full=WINDOWS, quick=4, tiny=3))
     matrices = [ax.Dense(setting.device.array(x @ x.T)) for x in windows]
 
     def fit(make: type, **options: object) -> Action:
@@ -73,7 +73,7 @@ def step(setting: Setting) -> Case:
 def growth(setting: Setting) -> Case:
     """A dense step by the number of objects: time and memory."""
     sizes = setting.pick(
-        full=(1_000, 2_000, 4_000, 8_000, 12_000), quick=(500, 1_000, 2_000, 4_000), tiny=(40, 80)
+        full=(1_000, 2_000, 4_000, 8_000, 12_000), quick=(500, 1_000, 2_000, 3_000), tiny=(40, 80)
     )
     models: dict[int, ax.Affect] = {}
 
@@ -97,7 +97,9 @@ def growth(setting: Setting) -> Case:
         held = [2 * n * n * 8 + int(measured.peaks[name][-1]) for n, name in zip(sizes, ours, strict=True)]
         items = held[-1] / (sizes[-1] ** 2 * 8)
         yield Row(f"dense step, peak memory with W and Ψ̂, n = {sizes[-1]:,}", "n² items", items, STEP_MEMORY)
-        yield Row.growth("dense step, memory", "n²", Curve("memory", sizes, held))
+        most = [STEP_MEMORY.must * n * n * 8 for n in sizes]
+        memory = Curve("memory", sizes, held, most)
+        yield Row.growth("dense step with W and Ψ̂, memory", "n²", memory)
 
     return Case(ours, {}, rows, watched=list(ours))
 

@@ -42,7 +42,7 @@ def sklearn_loop(features: Sequence[np.ndarray]) -> Action:
 def nasdaq(setting: Setting) -> Case:
     """AFFECT on the features of NASDAQ, against a loop of scikit-learn."""
     n = setting.pick(full=STOCKS, quick=STOCKS, tiny=60)
-    host, source = stock_windows(setting.data, n, setting.pick(full=WINDOWS, quick=WINDOWS, tiny=3))
+    host, source = stock_windows(setting.data, n, setting.pick(full=WINDOWS, quick=6, tiny=3))
     features = [setting.device.array(x) for x in host]
     ours = {f"init {init}": affect(features, init=init) for init in ("previous", "static", "auto")}
 
@@ -87,7 +87,7 @@ def growth(setting: Setting) -> Case:
         times = Curve("time", sizes, [measured.last(name) for name in ours])
         yield Row.growth("factored step, time", "n", times, GROWTH)
         peaks = Curve("memory", sizes, [int(measured.peaks[name].max()) for name in ours])
-        yield Row.growth("factored step, memory", "n", peaks)
+        yield Row.growth("factored step besides its features, memory", "n", peaks)
 
     return Case(ours, {}, rows, watched=list(ours))
 

@@ -33,10 +33,11 @@ def importing(modules: str) -> Action:
     paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     # Bytecode in a folder of our own: where none may be written, only one side would be compiled each time.
     bytecode = os.path.join(tempfile.gettempdir(), CACHE)
-    env = os.environ | {"PYTHONPATH": paths, "PYTHONPYCACHEPREFIX": bytecode}
-    env.pop("PYTHONDONTWRITEBYTECODE", None)
+    changed = {"PYTHONPATH": paths, "PYTHONPYCACHEPREFIX": bytecode}
 
     def action() -> Iterator[float]:
+        env = os.environ | changed  # as it is now: the number of threads is set while actions run
+        env.pop("PYTHONDONTWRITEBYTECODE", None)
         told = subprocess.run(
             [sys.executable, "-c", TIMED.format(f"import {modules}")],
             env=env,

@@ -33,7 +33,7 @@ def step(setting: Setting) -> Case:
             for n, spent in zip(sizes, seconds, strict=True):
                 ratio = spent / measured.last(f"n = {n}")
                 what = f"float32 step on the device, init {init}, n = {n:,}"
-                yield Row(what, "reading W once", ratio, note=f"{1000 * spent:.3g} ms")
+                yield Row(what, "reading W once", ratio, note=f"{1000 * spent:,.1f} ms")
             curve = Curve("time", sizes, seconds)
             if len(sizes) > 1:
                 yield Row.growth(f"float32 step on the device, init {init}", "n²", curve)
