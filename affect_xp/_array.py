@@ -43,7 +43,7 @@ _NUMPY = (np.ndarray, np.generic)  # what NumPy calls arrays, those without a di
 # A block of rows should stay in a CPU's cache, but not be so flat that products with it are slow; a device
 # wants few launches instead.
 HOST_BLOCK_BYTES = 2**20
-HOST_BLOCK_ROWS = 96
+HOST_BLOCK_ROWS = 48
 DEVICE_BLOCK_BYTES = 128 * 2**20
 
 

@@ -25,11 +25,12 @@ WORTHWHILE = 2**22
 def times(w: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Return w·x for a large (n, m) w and a thin (m, c) x of the same dtype."""
     (n, m), c = w.shape, x.shape[1]
-    if not 1 < c < WIDE or n * m * c < SMALL or w.strides[1] != w.itemsize:
+    if c >= WIDE or n * m * c < SMALL or w.strides[1] != w.itemsize:
         return w @ x
     out, x = np.empty((n, c), dtype=w.dtype), np.ascontiguousarray(x)
-    width = min(m, TILE_COLUMNS, SMALL // (TILE_ROWS * c))
-    height = SMALL // (TILE_ROWS * width * c) * TILE_ROWS
+    # A product with a single column is made without a copy in any case.
+    width = m if c == 1 else min(m, TILE_COLUMNS, SMALL // (TILE_ROWS * c))
+    height = max(1, SMALL // (TILE_ROWS * width * c)) * TILE_ROWS
     n_blocks = min(2 * n_threads(), 1 + n * m * c // WORTHWHILE)
     step = -(-n // (n_blocks * height)) * height  # whole tiles: blocks do not change what is added to what
 

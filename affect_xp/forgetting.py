@@ -3,6 +3,7 @@
 import numpy as np
 
 from affect_xp._array import array_namespace, device_of, row_blocks, to_host, wide_dtype
+from affect_xp._threads import ours
 from affect_xp._typing import Array
 from affect_xp.exceptions import InputError
 from affect_xp.moments import BlockMoments, mean_variances, moments_of
@@ -14,6 +15,7 @@ from affect_xp.proximity._scale import in_units_of_their_own
 LEAST = 1e-140
 
 
+@ours()
 def forgetting_factor(
     W: Array | Proximity,
     past: Array | Proximity,

@@ -30,6 +30,7 @@ T/N + var μ̂. For independent entries this is the T/(N − 1) known as the sam
 import dataclasses
 
 from affect_xp._array import array_namespace, device_of
+from affect_xp._threads import ours
 from affect_xp._typing import Array
 from affect_xp.partition import Partition, as_partition
 from affect_xp.proximity import Product, Proximity, as_proximity
@@ -77,6 +78,7 @@ class BlockMoments:
         return xp.sum(self.squares()) + xp.sum((self.sizes - 1) * self.diagonal_variances)
 
 
+@ours()
 def block_moments(
     W: Array | Proximity, labels: Array | Partition, n_clusters: int | None = None
 ) -> BlockMoments:

@@ -38,7 +38,7 @@ COMPONENTS = ("joint", "separate")
 ACCURACY = {"normalized_cut": 1e-3, "ratio_cut": 1e-3, "average_association": 0.0}
 # Where eigenvectors are found by iteration, clusters that only serve to estimate α are read from vectors with
 # such a residual, if they are those of cuts, and with so many starts at most.
-ROUGH, ROUGH_STARTS = 1e-3, 3
+ROUGH, ROUGH_STARTS = 5e-3, 3
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -198,7 +198,7 @@ class _Task:
     """What is asked for, besides the number of clusters."""
 
     objective: str
-    assign: Callable[[Array, Array, int, int, np.random.Generator], Array]
+    assign: Callable[..., Array]
     n_init: int
     solver: str
     k_max: int
@@ -437,8 +437,13 @@ def _joint(graph: _Graph, k: int, task: _Task, start: Array | None) -> _Found:
     if vectors.shape[1] == 0:  # all eigenvalues are tied: nothing tells one object from another
         vectors = array_namespace(vectors).zeros_like(graph.degrees)[:, None]
     rows = unit_rows(vectors) if task.objective == "normalized_cut" else vectors
-    n_init = min(task.n_init, ROUGH_STARTS) if task.rough and pairs.grown else task.n_init
-    return _Found(task.assign(vectors, rows, k, n_init, task.rng), pairs)
+    if not (task.rough and pairs.grown):
+        return _Found(task.assign(vectors, rows, k, task.n_init, task.rng), pairs)
+    # Of blends with the same parts, the clusters of one are a good start for those of the next.
+    name = f"clusters for {k}"
+    n_init, start = min(task.n_init, ROUGH_STARTS), graph.notes.get(name)
+    graph.notes[name] = labels = task.assign(vectors, rows, k, n_init, task.rng, start)
+    return _Found(labels, pairs)
 
 
 def _association_vectors(graph: _Graph, k: int, task: _Task, start: Array | None) -> Eigenpairs:
