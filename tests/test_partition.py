@@ -1,0 +1,29 @@
+"""Partitions: what is counted of them, on every library."""
+
+import numpy as np
+import pytest
+
+from affect_xp.partition import Partition
+
+LABELS = [
+    (np.array([0, 2, 2, -1, 0, 1]), 3),
+    (np.array([-1, -1, -1, -1, -1, -1]), 1),
+    (np.array([0, 0, 0, 0, 0, 0]), 4),  # clusters that are empty
+]
+
+
+@pytest.mark.parametrize(("labels", "k"), LABELS, ids=str)
+def test_sizes(eager_xp, labels, k):
+    sizes = eager_xp.numpy(Partition(eager_xp.array(labels), k).sizes)
+    assert sizes.dtype == np.float64
+    assert sizes.tolist() == [np.sum(labels == c) for c in range(k)]
+
+
+@pytest.mark.parametrize(("labels", "k"), LABELS, ids=str)
+@pytest.mark.parametrize(("others", "k_others"), LABELS, ids=str)
+def test_objects_in_common(eager_xp, labels, k, others, k_others):
+    one, other = Partition(eager_xp.array(labels), k), Partition(eager_xp.array(others), k_others)
+    table = eager_xp.numpy(one.table(other))
+    assert table.dtype == np.float64
+    expected = [[np.sum((labels == c) & (others == d)) for d in range(k_others)] for c in range(k)]
+    assert table.tolist() == expected
