@@ -157,7 +157,7 @@ class Basis:
         found, *theta = _array.to_host(products, *weights, reason=REASON)
         told = iter(theta)
         self.theta = [float(next(told) if _array.is_array(w) else w) for w in self.A.weights]
-        return found.astype(np.float64, copy=False)
+        return _finite(found)
 
     def ritz(self) -> Ritz:
         """Solve the small problem; directions that are there already but for rounding are left out.
@@ -220,9 +220,20 @@ class Basis:
         return Space(tuple(self.x), tuple(self.products), within, kept, n_products)
 
 
+class OutOfRangeError(ArithmeticError):
+    """Numbers have left the range of the precision in which a space grows."""
+
+
 def read(x: Array, reason: str) -> np.ndarray:
     """Return a small matrix on the host, in the precision there."""
-    return _array.to_host(x, reason=reason)[0].astype(np.float64, copy=False)
+    return _finite(_array.to_host(x, reason=reason)[0])
+
+
+def _finite(x: np.ndarray) -> np.ndarray:
+    """Return a matrix in float64, if all of it are numbers."""
+    if not np.all(np.isfinite(x)):
+        raise OutOfRangeError
+    return x.astype(np.float64, copy=False)
 
 
 def whitening(gram: np.ndarray, chosen: np.ndarray, rounding: float) -> np.ndarray:

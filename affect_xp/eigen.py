@@ -24,10 +24,11 @@ import numpy as np
 
 from affect_xp import _array
 from affect_xp._array import array_namespace, device_of, wide_dtype
-from affect_xp._basis import Basis, Space, whitening
+from affect_xp._basis import Basis, OutOfRangeError, Space, whitening
 from affect_xp._threads import ours, theirs
 from affect_xp._typing import Array
 from affect_xp._validation import check_choice
+from affect_xp.exceptions import InputError
 from affect_xp.proximity import Proximity
 
 SOLVERS = ("auto", "full", "iterative")
@@ -261,7 +262,13 @@ def top_eigenpairs(
         return _full(A, k, min(m, A.n - A.n_known))
     # As many as fill the lanes of a processor: a product with fewer vectors takes as long.
     m = min(-(-m // LANES) * LANES, A.n - A.n_known)
-    found = _grown(A, k, m, start, accuracy, residual)
+    try:
+        found = _grown(A, k, m, start, accuracy, residual)
+    except OutOfRangeError as error:
+        raise InputError(
+            "the proximities in W are too large or too small to find eigenvectors: sums of their squares "
+            "leave the range of numbers; divide W by its largest entry"
+        ) from error
     if solver == "auto" and not found.converged and A.n <= RESCUE_SIZE:
         return _full(A, k, m)
     return found
@@ -303,11 +310,19 @@ def _grown(
     wide = wide_dtype(A.like)
     if A.thin_dtype in (None, wide) or max(accuracy, residual) == 0 or _is_wide(start, wide):
         return _iterate(A, k, m, start, accuracy, residual)[0]
-    found, reliable = _iterate(A.narrowed(), k, m, start, accuracy, residual)
+    n_iter = 0
+    try:
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            found, reliable = _iterate(A.narrowed(), k, m, start, accuracy, residual)
+        if not reliable:
+            assert found.space is not None
+            start, n_iter = found.space.widened(A), found.n_iter
+    except OutOfRangeError:
+        reliable, start = False, None if isinstance(start, Space) else start
     if not reliable:
-        assert found.space is not None
-        found, _ = _iterate(A, k, m, found.space.widened(A), accuracy, residual)
-    return dataclasses.replace(found, vectors=array_namespace(A.like).astype(found.vectors, wide, copy=False))
+        found, _ = _iterate(A, k, m, start, accuracy, residual)
+    vectors = array_namespace(A.like).astype(found.vectors, wide, copy=False)
+    return dataclasses.replace(found, vectors=vectors, n_iter=n_iter + found.n_iter)
 
 
 def _is_wide(start: "Array | Space | None", wide: object) -> bool:

@@ -9,6 +9,7 @@ import pytest
 import affect_xp as ax
 from affect_xp import _array, eigen
 from affect_xp.eigen import Operator, top_eigenpairs
+from affect_xp.exceptions import InputError
 
 
 def kernel(n, seed=0, drift=0.0):
@@ -251,6 +252,21 @@ def test_near_ties_are_settled_in_wide_floats(gap):
     seen.clear()
     again = top_eigenpairs(narrow_operator(a, seen), 3, solver="iterative", accuracy=1e-3, start=found.space)
     assert not seen and again.n_iter == 0  # it goes on in wide floats, with what is known
+
+
+@pytest.mark.parametrize("scale", [1e-60, 1e60])
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
+def test_numbers_beyond_the_range_of_float32_are_left_to_wide_floats(scale):
+    a, seen = scale * kernel(300), []
+    found = top_eigenpairs(narrow_operator(a, seen), 4, solver="iterative", accuracy=1e-3)
+    assert found.converged and seen[-1] == np.float64
+    assert largest_sine(found.vectors, top(a, 4)[1]) < 1e-3
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered in")
+def test_numbers_beyond_every_range_are_refused():
+    with pytest.raises(InputError, match=r"too large or too small .* divide W by its largest entry"):
+        top_eigenpairs(Operator.of(ax.Dense(1e300 * kernel(300))), 4, solver="iterative")
 
 
 def test_exact_ties_are_all_found_from_float32():
