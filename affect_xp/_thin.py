@@ -19,7 +19,7 @@ LONG_SUM = 4096
 # From so many columns on a copy pays.
 WIDE = 40
 # Multiplications that are worth another thread.
-WORTHWHILE = 2**22
+WORTHWHILE = 2**24
 
 
 def times(w: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -31,6 +31,9 @@ def times(w: np.ndarray, x: np.ndarray) -> np.ndarray:
     # A product with a single column is made without a copy in any case.
     width = m if c == 1 else min(m, TILE_COLUMNS, SMALL // (TILE_ROWS * c))
     height = max(1, SMALL // (TILE_ROWS * width * c)) * TILE_ROWS
+    if n * m * c < WORTHWHILE:
+        _fill(out, w, x, height, width)
+        return out
     n_blocks = min(2 * n_threads(), 1 + n * m * c // WORTHWHILE)
     step = -(-n // (n_blocks * height)) * height  # whole tiles: blocks do not change what is added to what
 
