@@ -248,7 +248,7 @@ def lloyd(
         if not any(run.goes_on for run in active):
             break
         keep = [r for r, run in enumerate(active) if run.goes_on]
-        anew = assignment.n_rows > UPDATE_SHARE * W.n
+        anew = assignment.n_rows > min(UPDATE_SHARE, W.few) * W.n
         batch, active = batch.move(assignment, keep, anew=anew), [active[r] for r in keep]
     else:
         for r, (run, inertia) in enumerate(zip(active, batch.read_inertia(), strict=True)):

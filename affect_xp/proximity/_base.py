@@ -26,6 +26,7 @@ class Proximity(abc.ABC):
     """
 
     carries_products: ClassVar[bool] = True  # whether a product is worth its room from step to step
+    few: ClassVar[float] = 1.0  # up to this share of objects may move for a product to be brought up to date
 
     @property
     @abc.abstractmethod

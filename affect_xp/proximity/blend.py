@@ -205,6 +205,11 @@ class Blend(Proximity):
         return self._parts.current.like
 
     @property
+    def few(self) -> float:  # type: ignore[override]
+        """That of its parts."""
+        return self._parts.current.few
+
+    @property
     def thin_dtype(self) -> object:
         """That of both parts, if they agree."""
         now, before = self._parts.current.thin_dtype, self._parts.past.thin_dtype

@@ -27,8 +27,8 @@ Matrix = Any  # a sparse matrix or array of scipy.sparse or cupyx.scipy.sparse
 
 # Bytes of a line of a processor's cache.
 LINE = 64
-# Threads share a product by blocks of rows: of so many entries at least, and no more blocks than that.
-BLOCK_ENTRIES, MOST_BLOCKS = 2**17, 16
+# Threads share a product by blocks of rows with so many entries.
+BLOCK_ENTRIES = 2**18
 # Blocks of rows of a blend that are made before they are put together.
 AHEAD = 8
 # On a device many threads add to few sums; each sum is kept in so many parts that they seldom meet.
@@ -78,6 +78,7 @@ class Sparse(Summable):
     """
 
     carries_products: ClassVar[bool] = False  # n×k numbers may take more room than the links themselves
+    few: ClassVar[float] = 0.1  # rows are copied to be multiplied, and a product with a membership is quick
 
     matrix: Matrix
     prune: float = 1e-10
@@ -137,7 +138,7 @@ class Sparse(Summable):
     def _blocks(self) -> list[tuple[slice, Matrix]]:
         """Blocks of rows that threads share, on the host; nothing is copied."""
         w = self.matrix
-        blocks = _row_blocks(_row_counts(w), max(BLOCK_ENTRIES, w.nnz // MOST_BLOCKS))
+        blocks = _row_blocks(_row_counts(w), BLOCK_ENTRIES)
         return [(rows, _view(w, rows)) for rows in blocks]
 
     @functools.cached_property
@@ -215,11 +216,13 @@ class Sparse(Summable):
 
     def square_rows(self, rows: np.ndarray) -> Iterator[tuple[slice, Matrix]]:
         """Yield which of the rows asked for, and wᵢⱼ² of them, with 0 for i = j."""
-        taken = self.matrix[rows, :]
-        values = taken.data.astype(np.float64)
-        values *= values
-        values[taken.indices == rows[row_numbers(taken.indptr, slice(0, taken.nnz))]] = 0
-        yield slice(0, len(rows)), with_values(taken, values)
+        for block in _row_blocks(_row_counts(self.matrix)[rows]):
+            own = rows[block]
+            taken = self.matrix[own, :]
+            values = taken.data.astype(np.float64)
+            values *= values
+            values[taken.indices == own[row_numbers(taken.indptr, slice(0, taken.nnz))]] = 0
+            yield block, with_values(taken, values)
 
     def off_diagonal_squares(self, partition: Partition) -> Array:
         """Return Σ_{i≠j} wᵢⱼ² over the objects that are in a cluster."""
@@ -450,8 +453,8 @@ def _row_blocks(counts: Array, budget: int | None = None) -> list[slice]:
     There the host would have to wait for the places to cut at.
     """
     n = counts.shape[0]
-    if not _array.on_host(counts):
-        return [slice(0, n)]
+    if n == 0 or not _array.on_host(counts):
+        return [slice(0, n)] if n else []
     ends = np.cumsum(counts, dtype=np.int64)
     budget = max(1, _array.HOST_BLOCK_BYTES // 8) if budget is None else budget
     cuts = np.unique(np.searchsorted(ends, np.arange(budget, ends[-1], budget)) + 1)
@@ -468,8 +471,10 @@ def _view(matrix: Matrix, rows: slice) -> Matrix:
     """Return some rows of a matrix on the host; values and columns are not copied."""
     ends = matrix.indptr[rows.start : rows.stop + 1]
     entries = slice(ends[0], ends[-1])
-    arrays = matrix.data[entries], matrix.indices[entries], ends - ends[0]
-    return type(matrix)(arrays, shape=(len(ends) - 1, matrix.shape[1]))
+    block = type(matrix)((len(ends) - 1, matrix.shape[1]), dtype=matrix.dtype)
+    # Given all at once, SciPy would copy what is a small part of larger arrays.
+    block.data, block.indices, block.indptr = matrix.data[entries], matrix.indices[entries], ends - ends[0]
+    return block
 
 
 def _rows(matrix: Matrix, rows: slice) -> Matrix:

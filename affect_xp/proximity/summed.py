@@ -98,10 +98,10 @@ class Summed(Stored):
     def _squares(self, partition: Partition) -> Array:
         """Return Σ wᵢⱼ² over i ≠ j of each block, (k, k): where few objects have moved, from those before."""
         squares, before = self.noted.get("squares"), self.noted.get("partition")
-        rows = None
+        rows, few = None, min(FEW, self.proximity.few)
         if before is not None and before.k == partition.k and isinstance(self.array, np.ndarray):
             rows = np.flatnonzero(before.labels != partition.labels)
-        if before is not None and rows is not None and len(rows) <= FEW * partition.n:
+        if before is not None and rows is not None and len(rows) <= few * partition.n:
             squares = squares + self._change_of_squares(before, partition, rows)
         else:
             squares = self.proximity.block_squares(partition)

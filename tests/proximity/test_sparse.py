@@ -112,6 +112,15 @@ def test_product_in_float32(library, pair, n_columns):
     np.testing.assert_allclose(product, w @ v, rtol=1e-5, atol=1e-5)
 
 
+def test_blocks_of_rows_are_not_copied():
+    rng = np.random.default_rng(0)
+    proximity = Sparse(scipy.sparse.csr_array(graph(rng, 900, 0.9)))
+    assert len(proximity._blocks) > 2
+    for _, block in proximity._blocks:
+        assert np.shares_memory(block.data, proximity.matrix.data)
+        assert np.shares_memory(block.indices, proximity.matrix.indices)
+
+
 def one_hot(labels, k):
     return (labels[:, None] == np.arange(k)).astype(np.float64)
 
