@@ -28,27 +28,23 @@ def unit_rows(vectors: Array, floor: float = 0.0) -> Array:
     return xp.where(some, vectors / xp.where(some, length, xp.ones_like(length)), xp.zeros_like(vectors))
 
 
-def _by_kmeans(
-    vectors: Array,
-    rows: Array,
-    k: int,
-    n_init: int,
-    rng: np.random.Generator,
-    start: Array | None = None,
-) -> Array:
-    """Assign labels by k-means on the rows, from labels to start from or from random ones.
+def _by_kmeans(vectors: Array, rows: Array, k: int, n_init: int, rng: np.random.Generator) -> Array:
+    """Assign labels by k-means on the rows.
 
-    Of many objects, random starts are tried on a sample, and the best one goes on with all.
+    Of many objects, the starts are tried on a sample, and the best one goes on with all.
     """
     size, every = k * SAMPLE, Factored.from_features(rows)
-    if start is not None:
-        return kmeans(every, k, init=start, rng=rng).labels
     if n_init == 1 or rows.shape[0] <= 2 * size:
         return kmeans(every, k, init="k-means++", n_init=n_init, rng=rng).labels
     sample = array_namespace(rows).take(rows, _drawn(vectors, size, rng), axis=0)
     tried = Factored.from_features(sample)
     labels = kmeans(tried, k, init="k-means++", n_init=n_init, tol=SAMPLE_TOL, rng=rng).labels
     return kmeans(every, k, init=_nearest(rows, _centroids(sample, labels, k)), rng=rng).labels
+
+
+def refined(labels: Array, rows: Array, k: int) -> Array:
+    """Return what k-means on the rows makes of labels that are nearly right."""
+    return kmeans(Factored.from_features(rows), k, init=labels).labels
 
 
 def _drawn(vectors: Array, size: int, rng: np.random.Generator) -> Array:
@@ -79,19 +75,11 @@ def _nearest(rows: Array, centroids: Array) -> Array:
     return xp.concat([xp.argmin(half - rows[block, :] @ centroids.T, axis=1) for block in blocks])
 
 
-def _by_rotation(
-    vectors: Array,
-    rows: Array,
-    k: int,
-    n_init: int,
-    rng: np.random.Generator,
-    start: Array | None = None,
-) -> Array:
+def _by_rotation(vectors: Array, rows: Array, k: int, n_init: int, rng: np.random.Generator) -> Array:
     """Assign labels by the rotation R that brings unit rows X nearest to a membership Z (Yu & Shi).
 
     In turn, Z has its 1 where XR is largest, and R = V Uᵀ with ZᵀX = U S Vᵀ, until Z stays; the largest Σ S
-    wins. All starts run as one batch, each from rows of k objects that are far apart in angle; other labels
-    are of no use.
+    wins. All starts run as one batch, each from rows of k objects that are far apart in angle.
     """
     x = unit_rows(rows, floor=EQUAL)
     xp = array_namespace(x)
@@ -126,19 +114,11 @@ def _spread_rows(x: Array, k: int, first: Array) -> Array:
     return xp.stack(chosen, axis=2)
 
 
-def _by_qr(
-    vectors: Array,
-    rows: Array,
-    k: int,
-    n_init: int,
-    rng: np.random.Generator,
-    start: Array | None = None,
-) -> Array:
+def _by_qr(vectors: Array, rows: Array, k: int, n_init: int, rng: np.random.Generator) -> Array:
     """Assign labels by QR with column pivoting of Vᵀ (Damle, Minden & Ying).
 
     k pivots, each the object with the longest row once the rows of those before are projected out; with
-    U S Pᵀ the decomposition of the pivots' rows transposed, the label is where |V U Pᵀ| is largest. It has no
-    starts.
+    U S Pᵀ the decomposition of the pivots' rows transposed, the label is where |V U Pᵀ| is largest.
     """
     xp, rest, pivots = array_namespace(vectors), vectors, []
     nothing = EQUAL * xp.max(xp.linalg.vector_norm(vectors, axis=1))

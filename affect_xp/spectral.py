@@ -27,7 +27,7 @@ from affect_xp.components import Components, connected_components
 from affect_xp.eigen import SOLVERS, Eigenpairs, Operator, host_product, top_eigenpairs
 from affect_xp.exceptions import InputError
 from affect_xp.proximity import Blend, Proximity, as_proximity
-from affect_xp.rounding import ASSIGNMENTS, EQUAL, unit_rows
+from affect_xp.rounding import ASSIGNMENTS, EQUAL, refined, unit_rows
 
 CUTS = ("normalized_cut", "ratio_cut")
 OBJECTIVES = (*CUTS, "average_association")
@@ -198,7 +198,7 @@ class _Task:
     """What is asked for, besides the number of clusters."""
 
     objective: str
-    assign: Callable[..., Array]
+    assign: Callable[[Array, Array, int, int, np.random.Generator], Array]
     n_init: int
     solver: str
     k_max: int
@@ -439,10 +439,13 @@ def _joint(graph: _Graph, k: int, task: _Task, start: Array | None) -> _Found:
     rows = unit_rows(vectors) if task.objective == "normalized_cut" else vectors
     if not (task.rough and pairs.grown):
         return _Found(task.assign(vectors, rows, k, task.n_init, task.rng), pairs)
-    # Of blends with the same parts, the clusters of one are a good start for those of the next.
     name = f"clusters for {k}"
-    n_init, start = min(task.n_init, ROUGH_STARTS), graph.notes.get(name)
-    graph.notes[name] = labels = task.assign(vectors, rows, k, n_init, task.rng, start)
+    if name in graph.notes and task.assign is ASSIGNMENTS["kmeans"]:
+        # Of blends with the same parts, the clusters of one are nearly those of the next.
+        labels = refined(graph.notes[name], rows, k)
+    else:
+        labels = task.assign(vectors, rows, k, min(task.n_init, ROUGH_STARTS), task.rng)
+    graph.notes[name] = labels
     return _Found(labels, pairs)
 
 
