@@ -344,7 +344,7 @@ def _iterate(
         residuals, gram = basis.residuals(ritz, m)
         state = _State.of(A, ritz.values[:m], np.sqrt(np.maximum(np.diag(gram), 0)), k, accuracy, residual)
         trusted = n_before + n_iter >= MIN_PRODUCTS
-        # A product with all of them takes hardly longer than with those that are needed.
+        # A product of a dense matrix with all of them takes hardly longer than with those that are needed.
         joining = whitening(gram, state.residuals > state.tolerance, A.rounding)
         most = MAX_NARROW_PRODUCTS if A.narrow else MAX_PRODUCTS
         if n_iter >= most or joining.shape[1] == 0 or (trusted and state.converged):
@@ -370,7 +370,6 @@ class _State:
     """How far the pairs that are followed have converged."""
 
     residuals: np.ndarray  # (m,)
-    k: int
     n_needed: int  # k pairs, and those that may be tied with the last of them
     scale: float  # of the eigenvalues
     tolerance: float
@@ -394,7 +393,7 @@ class _State:
         gaps = values - values[r] - residuals[r] if r == k < m else np.zeros(m)
         asked = np.maximum(rough * scale, accuracy * gaps)
         within_reach = r == k and float(asked[:k].min()) >= tolerance
-        return _State(residuals, k, r, scale, tolerance, np.maximum(tolerance, asked), within_reach)
+        return _State(residuals, r, scale, tolerance, np.maximum(tolerance, asked), within_reach)
 
     @property
     def open(self) -> np.ndarray:
