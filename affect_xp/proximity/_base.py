@@ -84,6 +84,12 @@ class Proximity(abc.ABC):
     def take(self, index: Array) -> Self:
         """Return the proximities among the objects at `index`."""
 
+    def entries(self, index: Array | None = None) -> Array:
+        """Return wᵢⱼ among the few objects at `index`, by default all, as an (m, m) array in wide floats."""
+        taken, like = self if index is None else self.take(index), self.like
+        m = self.n if index is None else index.shape[0]
+        return taken.matmul(array_namespace(like).eye(m, dtype=wide_dtype(like), device=device_of(like)))
+
     @abc.abstractmethod
     def blend(
         self, past: Self, alpha: Array | float, alignment: Alignment, *, overwrite: bool = False
