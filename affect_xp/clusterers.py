@@ -17,11 +17,12 @@ from affect_xp._typing import Array, Seed
 from affect_xp._validation import check_choice, check_fraction, check_int, check_n_clusters
 from affect_xp.eigen import SOLVERS
 from affect_xp.exceptions import ConvergenceWarning, InputError, InputTypeError
-from affect_xp.kmeans import STARTS, KMeansResult, kmeans
+from affect_xp.kmeans import DEFAULT_TOL, ROUGH_TOL, KMeansResult, check_n_init, kmeans, kmeans_from
 from affect_xp.linkage import METHODS, Dendrogram, check_distance_threshold, linkage
 from affect_xp.partition import Partition, as_partition
 from affect_xp.proximity import Product, Proximity
 from affect_xp.rounding import ASSIGNMENTS
+from affect_xp.seeding import STARTS
 from affect_xp.selection import (
     calinski_harabasz_scores,
     choose,
@@ -88,8 +89,6 @@ class Moment:
 
 
 FIRST = Moment()
-# k-means whose labels only serve to estimate α stops when the sum of squares falls by less than this share.
-ROUGH_TOL = 1e-3
 
 
 class Clusterer(Protocol):
@@ -141,18 +140,27 @@ class KMeans(Parameters):
     n_clusters : int, a sequence with one for each step, or a rule
         The rules "silhouette", "calinski_harabasz" and "modularity" choose the number at each step: the one
         with the best score among 2 ... `max_clusters`. See `affect_xp.selection`.
-    init : "random", "k-means++" or (n,) int array
-        How the first step starts. Later steps start from the labels of the step before: new objects join
-        the nearest cluster, a cluster that lost all its objects is filled anew, and when
-        `n_clusters` falls the largest clusters stay.
-    n_init : int
-        The number of starts at each step, of which the best is kept.
+    init : "k-means++", "random" or (n,) int array
+        How the first step starts, and any other without a past: greedy k-means++, a random partition into
+        equal parts (the paper's setting), or labels. Later steps start from the labels of the step before:
+        new objects join the nearest cluster, a cluster that lost all its objects gets the object farthest
+        from its centroid, and when `n_clusters` falls the largest clusters stay.
+    n_init : "auto" or int
+        The number of starts at each step, of which the best is kept. "auto": ten at the first step; at
+        later ones the labels of the step before compete, on a small sample, with three starts of k-means++,
+        and are given up where one of these has a sum of squares smaller by 1 %. With init="random" or labels
+        "auto" is 1.
     max_iter : int
         The largest number of Lloyd iterations.
     tol : float
-        Stop once the sum of squares falls by no more than this share; 0 goes on until no label changes.
+        Stop once the sum of squares falls by no more than this share; with 0, when no label changes.
     max_clusters : int
         The largest number of clusters a rule may choose.
+
+    Notes
+    -----
+    The paper starts from one random partition: `KMeans(k, init="random", n_init=1, tol=0)`. With many
+    clusters that ends in a poor local optimum more often than not, and each later step inherits it.
 
     See Also
     --------
@@ -164,16 +172,16 @@ class KMeans(Parameters):
 
     n_clusters: NClusters
     _: dataclasses.KW_ONLY
-    init: str | Array = "random"
-    n_init: int = 1
+    init: str | Array = "k-means++"
+    n_init: int | str = "auto"
     max_iter: int = 300
-    tol: float = 0.0
+    tol: float = DEFAULT_TOL
     max_clusters: int = 10
 
     def check(self) -> None:
         """Raise if a parameter is not valid."""
         check_clusters(self.n_clusters, self.max_clusters, self.rules)
-        check_int("n_init", self.n_init, 1)
+        check_n_init(self.n_init)
         check_int("max_iter", self.max_iter, 1)
         check_fraction("tol", self.tol)
         if isinstance(self.init, str):
@@ -189,7 +197,7 @@ class KMeans(Parameters):
                 result.moved,
                 result.n_iter,
                 product=result.product,
-                rough=moment.rough and not result.settled,
+                rough=moment.rough and (self._competes or not result.settled),
             )
         n_iter = []
 
@@ -201,19 +209,29 @@ class KMeans(Parameters):
         chosen = select(proximity, str(self.n_clusters), self.max_clusters, cluster_k, kind="similarity")
         return Clustering(chosen.partition, n_iter=sum(n_iter) + 1, scores=chosen.scores, rough=moment.rough)
 
+    @property
+    def _competes(self) -> bool:
+        """Whether labels of the step before compete with fresh starts."""
+        return self.n_init == "auto" and isinstance(self.init, str) and self.init == "k-means++"
+
     def _run(self, proximity: Proximity, k: int, moment: Moment) -> KMeansResult:
-        result = kmeans(
-            proximity,
-            k,
-            init=self.init if moment.start is None else moment.start,
-            n_init=self.n_init,
-            max_iter=self.max_iter,
-            tol=max(self.tol, ROUGH_TOL) if moment.rough else self.tol,
-            rng=moment.rng,
-        )
+        tol = max(self.tol, ROUGH_TOL) if moment.rough else self.tol
+        if moment.start is not None and self._competes and not moment.rough:
+            result = kmeans_from(proximity, moment.start, k, self.max_iter, tol, moment.rng)
+        else:
+            init = self.init if moment.start is None else moment.start
+            result = kmeans(
+                proximity,
+                k,
+                init=init,
+                n_init=self.n_init,
+                max_iter=self.max_iter,
+                tol=tol,
+                rng=moment.rng,
+            )
         if not result.converged and result.n_iter >= self.max_iter:
             warnings.warn(
-                f"k-means stopped at max_iter={self.max_iter}, before it converged; raise it",
+                f"k-means did not converge in max_iter={self.max_iter} iterations; increase max_iter",
                 ConvergenceWarning,
                 stacklevel=2,
             )

@@ -12,12 +12,12 @@ of every partition by the same number, so the best partition is still well defin
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
 from affect_xp import _array
-from affect_xp._array import array_namespace, device_of, row_blocks, wide_dtype
+from affect_xp._array import array_namespace, row_blocks, wide_dtype
 from affect_xp._assignment import Assignment, Members, repaired
 from affect_xp._lloyd_host import HostBatch
 from affect_xp._random import as_generator
@@ -26,6 +26,7 @@ from affect_xp._typing import Array, Seed
 from affect_xp._validation import check_choice, check_fraction, check_int, check_n_clusters
 from affect_xp.partition import Partition, as_partition
 from affect_xp.proximity import Product, Proximity, as_proximity, column_sums, membership
+from affect_xp.seeding import STARTS, Sample, spread_partitions
 
 # Fetching the columns of the objects that moved pays while they are fewer than this share of all.
 UPDATE_SHARE = 0.5
@@ -33,6 +34,17 @@ UPDATE_SHARE = 0.5
 PATIENCE = 10
 # Sums of squares that differ by less than this share are equal.
 TIE = 1e-7
+# The fall of the sum of squares in an iteration, as a share, at which the iteration stops by default.
+DEFAULT_TOL = 1e-5
+# Runs that only serve to compare starts, or to estimate α, stop at this fall, and after so many iterations.
+ROUGH_TOL, SAMPLE_ITER = 1e-3, 30
+# The number of starts of n_init="auto", and how many objects they are compared on: so many for each cluster,
+# within limits.
+AUTO_STARTS, AUTO_OBJECTS, AUTO_LIMITS = 10, 100, (1000, 4000)
+# The same for fresh starts, with which labels of the step before are compared.
+FRESH_STARTS, FRESH_OBJECTS, FRESH_LIMITS = 3, 30, (300, 1200)
+# A fresh start replaces the labels of the step before if its sum of squares is smaller by this share.
+FRESH_GAIN = 0.01
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -46,7 +58,8 @@ class KMeansResult:
     inertia : float
         The sum of squared distances to the centroids.
     n_iter : int
-        Lloyd iterations of the start that won; one in which a cluster of any start ran empty counts twice.
+        Lloyd iterations until the last start stopped, all starts running side by side; one in which a
+        cluster ran empty counts twice.
     converged : bool
         Whether the labels are a fixed point, or the sum of squares hardly fell (`tol`). If not, raise
         `max_iter`; if W is not positive semi-definite there may be no fixed point, and these are the
@@ -72,10 +85,10 @@ def kmeans(
     W: Array | Proximity,
     n_clusters: int,
     *,
-    init: str | Array | Partition = "random",
-    n_init: int = 1,
+    init: str | Array | Partition = "k-means++",
+    n_init: int | str = "auto",
     max_iter: int = 300,
-    tol: float = 0.0,
+    tol: float = DEFAULT_TOL,
     rng: Seed = None,
 ) -> KMeansResult:
     """Cluster objects into k groups of small squared distance to their centroids, from dot products W.
@@ -90,17 +103,18 @@ def kmeans(
     W : (n, n) array or Proximity
         Similarities: dot products of the features.
     n_clusters : int
-    init : "random", "k-means++", or (n,) int array
-        Start from a random partition into equal parts, from centroids drawn far apart, or from
-        labels. Objects labelled -1 join the nearest cluster in the first iteration.
-    n_init : int
+    init : "k-means++", "random", or (n,) int array
+        Start from objects drawn far apart (greedy k-means++), from a random partition into equal parts, or
+        from labels. Objects labelled -1 join the nearest cluster in the first iteration.
+    n_init : "auto" or int
         The number of starts; the one with the smallest sum of squares wins. With labels as `init`, the
-        first start is from the labels and the others are random.
+        first start is from the labels and the others are k-means++. "auto" compares ten starts of
+        k-means++ on all objects, or on a sample of them if they are many, and continues from the best with
+        all objects; a random partition or labels are a single start.
     max_iter : int
     tol : float
         Stop once the sum of squares falls by no more than this share in an iteration. With 0 the
-        iteration goes on until no label changes, which takes long for very many objects: 1e-4 is a common
-        choice there.
+        iteration continues until no label changes, which takes long for very many objects.
     rng : None, int or numpy.random.Generator
 
     Examples
@@ -113,58 +127,75 @@ def kmeans(
     """
     W = as_proximity(W)
     k = check_n_clusters(n_clusters, W.n)
-    n_init, max_iter = check_int("n_init", n_init, 1), check_int("max_iter", max_iter, 1)
-    tol = check_fraction("tol", tol)
+    max_iter, tol = check_int("max_iter", max_iter, 1), check_fraction("tol", tol)
+    check_n_init(n_init)
+    generator = as_generator(rng)
     if isinstance(init, str):
         check_choice("init", init, STARTS)
-        return lloyd(W, STARTS[init](W, k, n_init, as_generator(rng)), k, max_iter, tol)
+        if n_init == "auto" and init == "k-means++":
+            starts, complete = _auto_starts(W, k, generator)
+            return lloyd(W, starts, k, max_iter, tol, complete=complete)
+        n_starts = 1 if isinstance(n_init, str) else n_init
+        return lloyd(W, STARTS[init](W, k, n_starts, generator), k, max_iter, tol)
     start = _fewer(as_partition(init, W.n, W.like, name="init"), k)
-    if n_init == 1:
-        return lloyd(
-            W, start.labels[:, None], k, max_iter, tol, z=start.membership, complete=start.n_outside == 0
-        )
-    others = random_partitions(W, k, n_init - 1, as_generator(rng))
+    complete = start.n_outside == 0
+    if n_init in ("auto", 1):
+        return lloyd(W, start.labels[:, None], k, max_iter, tol, z=start.membership, complete=complete)
+    others = STARTS["k-means++"](W, k, int(n_init) - 1, generator)
     starts = array_namespace(others).concat([start.labels[:, None], others], axis=1)
-    return lloyd(W, starts, k, max_iter, tol, complete=start.n_outside == 0)
+    return lloyd(W, starts, k, max_iter, tol, complete=complete)
 
 
-def random_partitions(W: Proximity, k: int, n_init: int, rng: np.random.Generator) -> Array:
-    """Return labels of random partitions into parts of equal size, (n, n_init)."""
-    balanced = np.tile(np.arange(W.n) % k, (n_init, 1))
-    return _array.from_host(rng.permuted(balanced, axis=1).T, W.like)
+def _auto_starts(W: Proximity, k: int, rng: np.random.Generator) -> tuple[Array, bool]:
+    """Return the starts of n_init="auto", (n, R), and whether they label all objects.
 
-
-def spread_partitions(W: Proximity, k: int, n_init: int, rng: np.random.Generator) -> Array:
-    """Return labels of the nearest of k objects drawn far apart (k-means++), (n, n_init).
-
-    Each further object is drawn with a probability proportional to its squared distance to the
-    nearest one drawn before.
+    Ten starts where all objects are at hand; otherwise the best of ten on a sample, on the host.
     """
-    like, w_ii = W.like, W.diagonal()
-    xp, wide = array_namespace(like), wide_dtype(like)
-    draws = _array.from_host(rng.random((k, n_init)), like, dtype=wide)
-    unit = xp.eye(n_init, dtype=wide, device=device_of(like))
-    weight = xp.ones((W.n, n_init), dtype=wide, device=device_of(like))
-    nearest = xp.full_like(weight, xp.inf)  # squared distance to the nearest object drawn
-    labels = xp.zeros((W.n, n_init), dtype=xp.int64, device=device_of(like))
-    for c in range(k):
-        chosen = _draw(weight, draws[c, :])  # (n_init,)
-        columns = W.matmul(unit, rows=chosen)  # wᵢⱼ of the objects drawn, (n, n_init)
-        distance = w_ii[:, None] - 2 * columns + xp.take(w_ii, chosen)[None, :]
-        distance = xp.where(distance > 0, distance, xp.zeros_like(distance))
-        closer = distance < nearest
-        labels = xp.where(closer, xp.full_like(labels, c), labels)
-        weight = nearest = xp.where(closer, distance, nearest)
-    return labels
+    size = min(max(AUTO_OBJECTS * k, AUTO_LIMITS[0]), AUTO_LIMITS[1])
+    if W.n <= 2 * size and isinstance(W.like, np.ndarray):
+        return spread_partitions(W, k, AUTO_STARTS, rng), True
+    sample = Sample.draw(W, size, rng)
+    found = lloyd(sample.W, spread_partitions(sample.W, k, AUTO_STARTS, rng), k, SAMPLE_ITER, ROUGH_TOL)
+    return sample.spread(found.labels, W.n, W.like)[:, None], len(sample.index) == W.n
 
 
-def _draw(weight: Array, draws: Array) -> Array:
-    """Return for each column of `weight` a row, drawn with these weights by a number between 0 and 1."""
-    xp = array_namespace(weight)
-    ladder = xp.cumulative_sum(weight, axis=0)
-    below = xp.sum(xp.astype(ladder <= draws[None, :] * ladder[-1:, :], xp.int64), axis=0)
-    last = xp.full_like(below, weight.shape[0] - 1)
-    return xp.where(below < last, below, last)
+def kmeans_from(
+    W: Proximity, start: Partition, k: int, max_iter: int, tol: float, rng: Seed = None
+) -> KMeansResult:
+    """Run k-means from the labels of the step before, or from a fresh start if that is clearly better.
+
+    Labels of the step before may be a poor local optimum, which Lloyd's iteration never leaves. On a small
+    sample they compete with three starts of k-means++. Where one of these ends with a sum of squares that
+    is smaller by 1 %, both are run on all objects, and the fresh start wins if the same holds there.
+    """
+    start = _fewer(start, k)
+    fresh = _fresh_start(W, start, k, as_generator(rng))
+    complete = start.n_outside == 0
+    if fresh is None:
+        return lloyd(W, start.labels[:, None], k, max_iter, tol, z=start.membership, complete=complete)
+    starts = array_namespace(fresh).stack([start.labels, fresh], axis=1)
+    return lloyd(W, starts, k, max_iter, tol, complete=False, margin=FRESH_GAIN)
+
+
+def _fresh_start(W: Proximity, start: Partition, k: int, rng: np.random.Generator) -> Array | None:
+    """Return labels of a fresh start, -1 for objects not sampled, if it is better on a sample; else None."""
+    size = min(max(FRESH_OBJECTS * k, FRESH_LIMITS[0]), FRESH_LIMITS[1])
+    sample = Sample.draw(W, size, rng, start.labels)
+    assert sample.labels is not None
+    starts = spread_partitions(sample.W, k, FRESH_STARTS, rng)
+    fresh = lloyd(sample.W, starts, k, SAMPLE_ITER, ROUGH_TOL)
+    inherited = lloyd(sample.W, sample.labels[:, None], k, SAMPLE_ITER, ROUGH_TOL, complete=False)
+    if fresh.inertia >= inherited.inertia - FRESH_GAIN * abs(inherited.inertia):
+        return None
+    return sample.spread(fresh.labels, W.n, W.like)
+
+
+def check_n_init(n_init: object) -> None:
+    """Raise unless `n_init` is "auto" or a positive integer."""
+    if isinstance(n_init, str):
+        check_choice("n_init, where it is not a number,", n_init, ("auto",))
+    else:
+        check_int("n_init", n_init, 1)
 
 
 def _fewer(partition: Partition, k: int) -> Partition:
@@ -180,12 +211,6 @@ def _fewer(partition: Partition, k: int) -> Partition:
     number = xp.where(stays, number, -xp.ones_like(number))
     labels = partition.by_object(number)
     return Partition(xp.where(partition.labels >= 0, labels, partition.labels), k)
-
-
-STARTS: dict[str, Callable[[Proximity, int, int, np.random.Generator], Array]] = {
-    "random": random_partitions,
-    "k-means++": spread_partitions,
-}
 
 
 @dataclasses.dataclass
@@ -226,11 +251,12 @@ def lloyd(
     *,
     z: Array | None = None,
     complete: bool = True,
+    margin: float = TIE,
 ) -> KMeansResult:
     """Run Lloyd's iteration from each column of labels (n, R) and return the best result.
 
     `z` is the membership (n, R·k) of the start, where the caller has it; `complete` tells that no object of
-    the start is unlabelled.
+    the start is unlabelled. A later start must have a sum of squares smaller by the share `margin` to win.
     """
     runs = [_Run() for _ in range(labels.shape[1])]
     batch, active = _start(W, labels, k, z), runs
@@ -253,12 +279,13 @@ def lloyd(
     else:
         for r, (run, inertia) in enumerate(zip(active, batch.read_inertia(), strict=True)):
             run.record(batch, r, inertia, tol)
-    # Of starts that are equally good but for rounding the first one wins, on every library.
+    # Of starts that are equally good up to rounding the first one wins, on every library.
     lowest = min(run.inertia for run in runs)
-    best = next(run for run in runs if run.inertia <= lowest + TIE * abs(lowest))
+    best = next(run for run in runs if run.inertia <= lowest + margin * abs(lowest))
     assert best.batch is not None
     labels, product = best.batch.labels[:, best.place], best.batch.product_of(best.place)
-    return KMeansResult(labels, best.inertia, best.n_iter, best.converged, best.moved, best.settled, product)
+    moved, n_iter = best.moved or best is not runs[0], max(run.n_iter for run in runs)
+    return KMeansResult(labels, best.inertia, n_iter, best.converged, moved, best.settled, product)
 
 
 def _start(W: Proximity, labels: Array, k: int, z: Array | None) -> "_Batch | HostBatch":

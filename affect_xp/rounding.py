@@ -10,6 +10,7 @@ from affect_xp._array import array_namespace, one_hot, row_blocks
 from affect_xp._typing import Array
 from affect_xp.kmeans import kmeans
 from affect_xp.proximity.factored import Factored
+from affect_xp.seeding import draw_mixed
 
 # Numbers that differ by less than this share are taken for equal, so that rounding decides nothing.
 EQUAL = 1e-6
@@ -33,10 +34,12 @@ def _by_kmeans(vectors: Array, rows: Array, k: int, n_init: int, rng: np.random.
 
     Of many objects, the starts are tried on a sample, and the best one goes on with all.
     """
-    size, every = k * SAMPLE, Factored.from_features(rows)
+    size, every, xp = k * SAMPLE, Factored.from_features(rows), array_namespace(rows)
     if n_init == 1 or rows.shape[0] <= 2 * size:
         return kmeans(every, k, init="k-means++", n_init=n_init, rng=rng).labels
-    sample = array_namespace(rows).take(rows, _drawn(vectors, size, rng), axis=0)
+    # The squared lengths of the rows of a cluster of any size add up to about 1: small ones are not missed.
+    drawn = draw_mixed(xp.sum(vectors * vectors, axis=1), size, rng)
+    sample = xp.take(rows, drawn, axis=0)
     tried = Factored.from_features(sample)
     labels = kmeans(tried, k, init="k-means++", n_init=n_init, tol=SAMPLE_TOL, rng=rng).labels
     return kmeans(every, k, init=_nearest(rows, _centroids(sample, labels, k)), rng=rng).labels
@@ -45,19 +48,6 @@ def _by_kmeans(vectors: Array, rows: Array, k: int, n_init: int, rng: np.random.
 def refined(labels: Array, rows: Array, k: int) -> Array:
     """Return what k-means on the rows makes of labels that are nearly right."""
     return kmeans(Factored.from_features(rows), k, init=labels).labels
-
-
-def _drawn(vectors: Array, size: int, rng: np.random.Generator) -> Array:
-    """Draw objects, (size,), half of them alike and half by the squared lengths of their rows.
-
-    Those of a cluster of any size add up to about 1, so that small ones are not missed.
-    """
-    xp, n = array_namespace(vectors), vectors.shape[0]
-    length = xp.sum(vectors * vectors, axis=1)
-    ladder = xp.cumulative_sum(length / xp.sum(length) + 1 / n)
-    draws = _array.from_host(rng.random(size), vectors, dtype=vectors.dtype)
-    place = xp.searchsorted(ladder, draws * ladder[-1])
-    return xp.where(place < n, place, xp.full_like(place, n - 1))
 
 
 def _centroids(rows: Array, labels: Array, k: int) -> Array:

@@ -174,3 +174,24 @@ def rand_index(a, b):
     pairs = list(itertools.combinations(range(len(a)), 2))
     agree = sum((a[i] == a[j]) == (b[i] == b[j]) for i, j in pairs)
     return agree / len(pairs) if pairs else 1.0
+
+
+def greedy_centres(w, order, draws):
+    """Return the centres of greedy k-means++, given numbers in [0, 1) for each centre and trial, (k, L)."""
+
+    def distance(i, j):
+        return max(0.0, w[i, i] - 2 * w[i, j] + w[j, j])
+
+    centres, weight = [], np.ones(len(w))
+    for numbers in draws:
+        tried = []
+        for number in numbers:
+            ladder = np.cumsum([weight[i] for i in order])
+            tried.append(order[min(int((ladder <= number * ladder[-1]).sum()), len(w) - 1)])
+        left = [
+            sum(min([distance(i, j), *(distance(i, c) for c in centres)]) for i in range(len(w)))
+            for j in tried
+        ]
+        centres.append(tried[int(np.argmin(left))])
+        weight = np.array([min(distance(i, c) for c in centres) for i in range(len(w))])
+    return centres

@@ -90,7 +90,7 @@ BAD_PARAMETERS = [
     (
         ax.Affect,
         {"clusterer": ax.KMeans(2, init="far")},
-        "init must be one of 'random', 'k-means\\+\\+', got 'far'",
+        "init must be one of 'k-means\\+\\+', 'random', got 'far'",
     ),
     (ax.Affect, {"clusterer": ax.KMeans(2, n_init=0)}, "n_init must be at least 1"),
     (ax.Affect, {"clusterer": ax.KMeans(2, max_iter=0)}, "max_iter must be at least 1"),
@@ -398,5 +398,5 @@ def test_features_may_change_and_are_forgotten_with_the_steps():
 
 
 def test_stopped_kmeans_warns():
-    with pytest.warns(ax.exceptions.ConvergenceWarning, match="max_iter=1, before it converged; raise it"):
+    with pytest.warns(ax.exceptions.ConvergenceWarning, match="in max_iter=1 iterations; increase max_iter"):
         ax.Affect(ax.KMeans(2, max_iter=1), random_state=3).partial_fit(next(matrices(n=40)))

@@ -284,7 +284,7 @@ BAD_PARAMETERS = [
     ("Affect", {"clusterer": ax.KMeans(0)}, "n_clusters must be at least 1, got 0"),
     ("Affect", {"clusterer": ax.KMeans(N + 1)}, "n_clusters=9 is more than the 8 objects"),
     ("Affect", {"clusterer": ax.KMeans([2, 2])}, "n_clusters has 2 entries, but this is step 2"),
-    ("Affect", {"clusterer": ax.KMeans(2, init="far")}, "init must be one of 'random'"),
+    ("Affect", {"clusterer": ax.KMeans(2, init="far")}, "init must be one of 'k-means\\+\\+'"),
     ("Affect", {"clusterer": "kmeans"}, "clusterer must be one such as KMeans"),
     ("Affect", {"clusterer": lambda w: [0, 1]}, "labels returned by the clusterer has length 2"),
     ("Affect", {"clusterer": lambda w: [0.5] * N}, "labels returned by the clusterer must be integers"),

@@ -42,11 +42,3 @@ def test_a_sample_finds_what_all_objects_find(monkeypatch, seed):
     whole, _ = by_kmeans(vectors, 6)
     assert inertia(rows, sampled, 6) <= inertia(rows, whole, 6) * (1 + 1e-4)
     assert ax.adjusted_rand_index(sampled, whole) > 0.99
-
-
-def test_the_sample_is_drawn_from_all_clusters(eager_xp):
-    vectors, labels = embedding([4000, 900, 90, 10], 0.1)
-    drawn = eager_xp.numpy(rounding._drawn(eager_xp.array(vectors), 800, np.random.default_rng(0)))
-    share = np.bincount(labels[drawn], minlength=4) / 800
-    expected = np.array([4000, 900, 90, 10]) / 10_000 + 1 / 8  # half by number, half by squared length
-    np.testing.assert_allclose(share, expected, atol=0.05)

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp.clusterers import KMeans, Linkage, Spectral
+from affect_xp.clusterers import Linkage, Spectral
 from affect_xp.datasets import boids, colliding_gaussians, load_nasdaq, load_reality, separated_gaussians
 from affect_xp.estimators import Affect
 from affect_xp.experiments import boids_variable
 from affect_xp.experiments._gaussians import Maker, Trace, follow_all
+from affect_xp.experiments._paper import paper_kmeans
 from affect_xp.experiments._report import Claim, Entry, Measured, Options, Report, Table
 from affect_xp.experiments._runs import over_runs
 from affect_xp.experiments.nasdaq import CLUSTERS
@@ -45,7 +46,7 @@ def _colliding(seed: int) -> Scores:
 
 def _traces(steps: Any, seed: int) -> dict[str, Trace]:
     def maker(options: dict[str, Any]) -> Maker:
-        return lambda truths, seed: Affect(KMeans(2), random_state=seed, **options)
+        return lambda truths, seed: Affect(paper_kmeans(2), random_state=seed, **options)
 
     return follow_all({name: maker(options) for name, options in CHOICES.items()}, steps, seed)
 
@@ -80,7 +81,7 @@ def _reality(path: Path, seed: int) -> Scores:
 def _nasdaq(path: Path, seed: int) -> Scores:
     steps = load_nasdaq(path)
     given = [Dense(np.asarray(step.X, dtype=float) @ step.X.T) for step in steps]
-    make = functools.partial(Affect, KMeans(CLUSTERS))
+    make = functools.partial(Affect, paper_kmeans(CLUSTERS))
     return _rand(make, given, [step.labels for step in steps], seed)
 
 

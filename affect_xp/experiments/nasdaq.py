@@ -19,6 +19,7 @@ from affect_xp.clusterers import KMeans
 from affect_xp.datasets import StockStep, load_nasdaq
 from affect_xp.estimators import Affect, Evolving, Static
 from affect_xp.exceptions import InputError
+from affect_xp.experiments._paper import paper_kmeans
 from affect_xp.experiments._report import Claim, Entry, Figure, Measured, Options, Report, Table
 from affect_xp.experiments._runs import over_runs
 from affect_xp.metrics import rand_index
@@ -51,11 +52,11 @@ Seconds = Mapping[str, Mapping[int, float]]  # by method and number of stocks
 
 
 def _affect(**options: Any) -> Affect:
-    return Affect(KMeans(CLUSTERS), **options)
+    return Affect(paper_kmeans(CLUSTERS), **options)
 
 
 def _static(**options: Any) -> Static:
-    return Static(KMeans(CLUSTERS), **options)
+    return Static(paper_kmeans(CLUSTERS), **options)
 
 
 METHODS: dict[str, Maker] = {
@@ -65,10 +66,10 @@ METHODS: dict[str, Maker] = {
     THREE_PREVIOUS: functools.partial(_affect, init="previous", n_iter=3),
     ONE_PREVIOUS: functools.partial(_affect, init="previous", n_iter=1),
     HALF: functools.partial(_affect, alpha=0.5),
-    RG3: lambda **options: RG(KMeans(CLUSTERS), order=3, **options),
-    RG10: lambda **options: RG(KMeans(CLUSTERS), order=10, **options),
+    RG3: lambda **options: RG(paper_kmeans(CLUSTERS), order=3, **options),
+    RG10: lambda **options: RG(paper_kmeans(CLUSTERS), order=10, **options),
     COLD: functools.partial(_static, warm_start=False),
-    DEFAULTS: _affect,
+    DEFAULTS: functools.partial(Affect, KMeans(CLUSTERS)),
 }
 TIMED = (STATIC, ONE_PREVIOUS, THREE_PREVIOUS)
 WITHOUT_CONSTANT = {f"{method}, without constant prices": method for method in (STATIC, THREE_PREVIOUS)}
