@@ -33,7 +33,7 @@ table = {"week": week, "shop": shop, "sales": sales, "returns": returns}
 # steps of it. The similarity of two shops is the dot product of their features.
 
 steps = ax.io.read_steps(table, time="week", id="shop")
-model = ax.Affect(ax.KMeans(3, init="k-means++"), proximity="dot", random_state=0).fit(steps)
+model = ax.Affect(ax.KMeans(3), proximity="dot", random_state=0).fit(steps)
 score = np.mean([ax.rand_index(r.labels, c) for r, c in zip(model.history_, truth, strict=True)])
 print(f"mean Rand index {score:.3f}")
 

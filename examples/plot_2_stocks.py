@@ -45,7 +45,7 @@ n_sectors = len(np.unique(windows[0][1]))
 # %%
 # The same clusterer with a past and without one. ``proximity="dot"`` never makes the n×n matrix.
 
-clusterer = ax.KMeans(n_sectors, init="k-means++", n_init=3)
+clusterer = ax.KMeans(n_sectors)
 models = {
     "AFFECT": ax.Affect(clusterer, proximity="dot", random_state=0),
     "static": ax.Static(clusterer, proximity="dot", random_state=0),

@@ -27,7 +27,7 @@ for k in true:
 # Each rule tries every number up to ``max_clusters`` and keeps the one with the best score.
 
 clusterers = {
-    "silhouette": ax.KMeans("silhouette", init="k-means++", n_init=3, max_clusters=7),
+    "silhouette": ax.KMeans("silhouette", max_clusters=7),
     "modularity": ax.Spectral("modularity", max_clusters=7),
     "eigengap": ax.Spectral("eigengap", max_clusters=7),
 }

@@ -20,7 +20,7 @@ rng = np.random.default_rng(0)
 groups = rng.integers(k, size=n)
 centres = 2.5 * rng.normal(size=(k, 6))
 
-model = ax.Affect(ax.KMeans(k, init="k-means++"), proximity="dot", random_state=0)
+model = ax.Affect(ax.KMeans(k), proximity="dot", random_state=0)
 for _ in range(6):
     X = centres[groups] + 2 * rng.normal(size=(n, 6))
     model.partial_fit(X)

@@ -19,7 +19,7 @@ groups = np.repeat([0, 1, 2], 20)
 centres = np.array([[5.0, 0.0], [-3.0, 4.0], [-3.0, -4.0]])
 jumps = {14: [2.5, 2.5], 26: [-3.0, 2.0]}
 
-model = ax.Affect(ax.KMeans(3, init="k-means++", n_init=3), proximity="dot", random_state=0)
+model = ax.Affect(ax.KMeans(3), proximity="dot", random_state=0)
 for t in range(36):
     centres = centres + jumps.get(t, [0.0, 0.0]) * np.array([[1], [-1], [0]])
     model.partial_fit(centres[groups] + rng.normal(size=(60, 2)))

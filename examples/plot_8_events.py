@@ -29,7 +29,7 @@ for t in range(20):
 # The number of clusters is chosen at each step by the silhouette. The split is seen two steps late:
 # what happens within one cluster looks like noise at first.
 
-clusterer = ax.KMeans("silhouette", init="k-means++", n_init=5, max_clusters=6)
+clusterer = ax.KMeans("silhouette", max_clusters=6)
 model = ax.Affect(clusterer, proximity="dot", random_state=0).fit(steps, ids=ids)
 score = np.mean([ax.adjusted_rand_index(r.labels, c) for r, c in zip(model.history_, truth, strict=True)])
 print(f"mean adjusted Rand index {score:.3f}")
