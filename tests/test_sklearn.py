@@ -25,7 +25,7 @@ from sklearn.utils.validation import check_is_fitted  # noqa: E402
 CHECKED = [
     ax.Affect(ax.KMeans(3), proximity="dot"),
     ax.Affect(ax.Linkage(distance_threshold=1.0), proximity="euclidean"),
-    ax.Static(ax.KMeans(3), proximity="cosine"),
+    ax.Static(ax.KMeans(3), proximity="cosine", scale="none"),  # of the blobs all means are far from 0
     ax.RG(ax.KMeans(3)),
     ax.PCQ(ax.Spectral(3), proximity="rbf"),
     ax.PCM(ax.Spectral(3), proximity="rbf"),
@@ -158,7 +158,7 @@ def test_parameters_of_estimators_from_elsewhere():
     [
         (
             {"clusters": 2},
-            "'clusters' is no parameter of Affect; it has clusterer, proximity, rescale",
+            "'clusters' is no parameter of Affect; it has clusterer, proximity, scale, gamma, rescale",
         ),
         ({"clusterer__k": 2}, "'k' is no parameter of KMeans; it has n_clusters, init"),
         ({"events__overlaps": 2}, "'overlaps' is no parameter of EventRules; it has overlap"),

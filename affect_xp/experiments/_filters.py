@@ -7,7 +7,7 @@ import numpy as np
 from affect_xp.baselines.rg import Frame, separation
 from affect_xp.clusterers import KMeans
 from affect_xp.datasets import GaussianStep
-from affect_xp.estimators import Static
+from affect_xp.experiments._models import static
 from affect_xp.metrics import rand_index
 
 
@@ -20,7 +20,7 @@ def filtered_rand(
 
     A power of 1 is `RG`, 0 gives equal coefficients, 2 those by squared distances.
     """
-    model = Static(KMeans(n_clusters), proximity="dot", random_state=seed)
+    model = static(KMeans(n_clusters), proximity="dot", random_state=seed)
     past: list[Frame] = []  # from the newest to the oldest
     rand = []
     for step in steps:
