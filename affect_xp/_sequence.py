@@ -55,6 +55,11 @@ def is_frame(given: Any) -> bool:
     return hasattr(given, "to_numpy") and hasattr(given, "columns") and not _array.is_array(given)
 
 
+def columns_of(given: Any) -> list[str] | None:
+    """Return the names of the columns of a DataFrame; None for anything else."""
+    return [str(name) for name in given.columns] if is_frame(given) else None
+
+
 def of_frame(given: Any, ids: IdsOrNone, *, square: bool) -> tuple[Any, IdsOrNone]:
     """Return the values of a DataFrame, and its index for ids where none are given."""
     if _array.is_array(given) or not hasattr(given, "to_numpy"):

@@ -46,3 +46,15 @@ def undrawn_on_failure(random_state: Any) -> Iterator[None]:
         elif drawable:
             bits.state = before
         raise
+
+
+@contextlib.contextmanager
+def undecided_on_failure(model: Any) -> Iterator[None]:
+    """Forget what a model has decided at its first step if the step fails."""
+    first = "_preparation" not in model.__dict__
+    try:
+        yield
+    except BaseException:
+        if first:
+            model.__dict__.pop("_preparation", None)
+        raise

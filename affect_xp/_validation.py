@@ -1,6 +1,8 @@
 """Checks of arguments, in one voice: the argument, its value, the remedy."""
 
 import numbers
+import sys
+import warnings
 from collections.abc import Iterable
 
 import numpy as np
@@ -43,3 +45,11 @@ def check_n_clusters(value: object, n_objects: int, name: str = "n_clusters") ->
             f"{name}={k} is more than the {n_objects} objects to cluster; ask for at most {n_objects}"
         )
     return k
+
+
+def warn_caller(message: str, category: type[Warning]) -> None:
+    """Warn at the line that called this library."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "affect_xp":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)

@@ -168,6 +168,7 @@ class KMeans(Parameters):
     """
 
     wants: ClassVar[str] = "similarity"
+    unit_free: ClassVar[bool] = True  # the same clusters for features of other units
     rules: ClassVar[tuple[str, ...]] = ("silhouette", "calinski_harabasz", "modularity")
 
     n_clusters: NClusters
@@ -177,6 +178,11 @@ class KMeans(Parameters):
     max_iter: int = 300
     tol: float = DEFAULT_TOL
     max_clusters: int = 10
+
+    @property
+    def translation_free(self) -> bool:
+        """Whether features that are all moved alike have the same clusters: their distances count alone."""
+        return not (isinstance(self.n_clusters, str) and self.n_clusters == "modularity")
 
     def check(self) -> None:
         """Raise if a parameter is not valid."""
@@ -263,6 +269,7 @@ class Spectral(Parameters):
     """
 
     wants: ClassVar[str] = "similarity"
+    unit_free: ClassVar[bool] = True
     rules: ClassVar[tuple[str, ...]] = ("eigengap", "modularity", "silhouette")
 
     n_clusters: NClusters
@@ -364,6 +371,11 @@ class Linkage(Parameters):
     distance_threshold: float | None = None
     method: str = "average"
     max_clusters: int = 10
+
+    @property
+    def unit_free(self) -> bool:
+        """Whether features of other units have the same clusters: not where a threshold is in their units."""
+        return self.distance_threshold is None
 
     def check(self) -> None:
         """Raise if a parameter is not valid."""

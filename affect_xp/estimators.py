@@ -1,24 +1,32 @@
 """The estimators of this method and of static clustering; see `affect_xp.evolving` for what they share."""
 
-import warnings
 from typing import Any, final
 
 import numpy as np
 
 from affect_xp import _array
 from affect_xp._typing import Array
-from affect_xp._validation import check_choice, check_int
+from affect_xp._validation import check_choice, check_int, warn_caller
 from affect_xp.absence import ABSENT, keep_absent
 from affect_xp.affect import INITS, Alpha, State, Step, check_alpha, static_step, step
 from affect_xp.clusterers import Clusterer
+from affect_xp.constancy import constant_facts, warn_of_constant
 from affect_xp.events import DEFAULT_RULES, EventRules
 from affect_xp.evolving import Evolving, IdsOrNone
 from affect_xp.exceptions import InputTypeError, SkewedWarning
 from affect_xp.forgetting import check_correction
 from affect_xp.kernels import Block
 from affect_xp.objects import Ids
-from affect_xp.proximity import Factored, Proximity
-from affect_xp.transforms import Transform, check_transform, skewness, skewness_hint, transform
+from affect_xp.proximity import Dense, Factored, Proximity, Sparse
+from affect_xp.transforms import (
+    Transform,
+    check_transform,
+    rescale_for,
+    sampled_columns,
+    skewness,
+    skewness_hint,
+    transform,
+)
 
 __all__ = ["Affect", "Evolving", "IdsOrNone", "Static"]
 
@@ -41,10 +49,20 @@ class Affect(Evolving):
     proximity : "precomputed", "dot", "rbf", "cosine", "euclidean", or function
         What a step is given: proximities, or features from which they are made. "dot" never forms n×n
         (see `Factored`); the others do (see `affect_xp.kernels`). "euclidean" gives dissimilarities.
-    rescale : None, "log1p", "sqrt", "binary", "volume", "degree", or function
+    scale : "auto", "none", "center", "standard", "robust", or object with fit and transform
+        What is made of features before they are compared. "center" subtracts the means of the columns,
+        "standard" also divides by their standard deviations, and "robust" uses medians and interquartile
+        ranges / 1.349. "auto" subtracts the means for "dot" with `KMeans` where they are large, and divides
+        by standard deviations that differ by a factor of 10, with a `ScaleWarning`; where that would change
+        what similarities mean, it only warns. An object such as scikit-learn's StandardScaler is copied and
+        fitted; it takes NumPy arrays, and is not saved. All is decided at the first step, and kept; see
+        `affect_xp.preparation`.
+    gamma : "first", "each" or float
+        γ of proximity="rbf": 1 / (p · var X) of the first step, kept for all; of each step; or a number.
+    rescale : "auto", None, "log1p", "sqrt", "binary", "volume", "degree", or function
         What is made of the proximities before they are tracked; see `affect_xp.transforms.transform`. Counts
-        with heavy tails, such as those of contacts, call for "log1p": without a transform a `SkewedWarning`
-        says so at the first step.
+        with heavy tails, such as those of contacts, call for "log1p": "auto" uses it where similarities that
+        are given are skewed at the first step, and a `SkewedWarning` says so.
     absent : "forget" or "keep"
         What becomes of objects that are not there at a step. "forget": they are new when they return, as in
         the paper. "keep": their smoothed proximities stay as they are until they return; pairs that were
@@ -87,6 +105,8 @@ class Affect(Evolving):
         A record of each step.
     ids_, n_steps_
         The objects of the last step, and the number of steps.
+    preparation_ : Preparation
+        What was decided at the first step: `location_`, `scale_`, `gamma_` and `rescale_`.
     n_features_in_ : int
         The number of features of the last step that `fit` was given, where steps are features.
 
@@ -114,7 +134,9 @@ class Affect(Evolving):
         clusterer: Any,
         *,
         proximity: str | Block = "precomputed",
-        rescale: Transform = None,
+        scale: Any = "auto",
+        gamma: str | float = "first",
+        rescale: Transform = "auto",
         absent: str = "forget",
         max_absence: int = 10,
         n_iter: int = 3,
@@ -126,6 +148,8 @@ class Affect(Evolving):
     ) -> None:
         self.clusterer = clusterer
         self.proximity = proximity
+        self.scale = scale
+        self.gamma = gamma
         self.rescale = rescale
         self.absent = absent
         self.max_absence = max_absence
@@ -137,7 +161,7 @@ class Affect(Evolving):
         self.random_state = random_state
 
     def _check(self) -> None:
-        check_transform(self.rescale)
+        check_transform(self.rescale, ("auto",))
         check_choice("absent", self.absent, ABSENT)
         check_int("max_absence", self.max_absence, 1)
         check_int("n_iter", self.n_iter, 1)
@@ -145,11 +169,29 @@ class Affect(Evolving):
         check_choice("init", self.init, INITS)
         check_correction(self.correction)
 
-    def _proximities(self, given: Array | Proximity) -> Proximity:
-        W = super()._proximities(given)
-        if self.rescale is None and self._state is None and self._kind() != "dissimilarity":
-            _hint_at_skewness(W)
-        return transform(W, self.rescale)
+    def _transformed(self, W: Proximity) -> Proximity:
+        return transform(W, self._rescale)
+
+    @property
+    def _rescale(self) -> Transform:
+        """The transform in use."""
+        is_auto = isinstance(self.rescale, str) and self.rescale == "auto"
+        return self._prepared.rescale if is_auto else self.rescale
+
+    def _choose_rescale(self, W: Proximity, given: Array | Proximity) -> str | None:
+        """Look at the similarities of the first step: are they skewed, and does a constant dominate them?"""
+        is_given, kind = self._takes_proximities or isinstance(given, Proximity), self._kind()
+        if kind == "dissimilarity":
+            return None
+        is_auto = isinstance(self.rescale, str) and self.rescale == "auto"
+        may_skew = is_auto and is_given and not isinstance(W, Factored)
+        may_drown = (
+            self.scale == "auto"
+            and isinstance(self.alpha, str)
+            and (is_auto or self.rescale is None)
+            and (self._wishes().translation_free if is_given else callable(self.proximity))
+        )
+        return _judged(W, kind, skew=may_skew, drown=may_drown) if may_skew or may_drown else None
 
     def _step(self, W: Proximity, ids: Ids, clusterer: Clusterer, seed: int) -> Step:
         return step(
@@ -185,6 +227,12 @@ class Affect(Evolving):
         return self.history_[-1].alphas
 
     @property
+    def rescale_(self) -> Transform:
+        """The transform of the proximities: the one given, or what rescale="auto" has chosen."""
+        self._fitted()
+        return self._rescale
+
+    @property
     def smoothed_(self) -> Proximity:
         """Ψ̂ of the last step; once looked at it stays as it is, and the next step writes elsewhere.
 
@@ -199,14 +247,34 @@ class Affect(Evolving):
         return smoothed
 
 
-def _hint_at_skewness(W: Proximity) -> None:
-    """Warn of similarities of which a few rule the others; entries of `Factored` cannot be rescaled."""
-    if isinstance(W, Factored):
-        return
-    value = float(_array.to_host(skewness(W), reason="are similarities skewed?")[0])
-    hint = skewness_hint(value)
-    if hint is not None:
-        warnings.warn(hint, SkewedWarning, stacklevel=6)  # at the call of `partial_fit`
+def _judged(W: Proximity, kind: str | None, *, skew: bool, drown: bool) -> str | None:
+    """Return the transform that similarities call for, and warn of what they hold; the host waits once."""
+    columns = sampled_columns(W)
+    facts = [skewness(W, columns)] if skew else []
+    facts += [constant_facts(W, columns)] if drown else []
+    read = _array.to_host(*facts, reason="are similarities skewed, or nearly the same?")
+    value = float(read[0]) if skew else 0.0
+    rescale, hint = rescale_for(value), skewness_hint(value)
+    if hint is not None and kind is None:
+        warn_caller(hint, SkewedWarning)  # they may be dissimilarities
+    elif rescale is not None and not _has_negative(W):
+        warn_caller(
+            f'W is highly skewed (skewness {value:.1f}): a few pairs dominate. Using rescale="{rescale}"; '
+            f'pass rescale="{rescale}" to silence this, or rescale=None to keep W as it is',
+            SkewedWarning,
+        )
+        return rescale
+    elif drown:
+        warn_of_constant(read[-1], W.n, columns.shape[1])
+    return None
+
+
+def _has_negative(W: Proximity) -> bool:
+    """Tell whether an entry is negative that was not among those looked at; of chunks that is not known."""
+    x = W.array if isinstance(W, Dense) else W.matrix.data if isinstance(W, Sparse) else None
+    if x is None or 0 in x.shape:
+        return False
+    return bool(_array.to_host(_array.array_namespace(x).min(x), reason="are similarities negative?")[0] < 0)
 
 
 @final
@@ -220,6 +288,8 @@ class Static(Evolving):
     clusterer : KMeans, ... or a function from a Proximity to labels
     proximity : "precomputed", "dot", "rbf", "cosine", "euclidean", or function
         What a step is given: proximities, or features from which they are made.
+    scale, gamma
+        As for `Affect`: how features are prepared, decided at the first step.
     warm_start : bool
         Whether a step starts from the labels of the step before.
     events : EventRules
@@ -239,12 +309,16 @@ class Static(Evolving):
         clusterer: Any,
         *,
         proximity: str | Block = "precomputed",
+        scale: Any = "auto",
+        gamma: str | float = "first",
         warm_start: bool = True,
         events: EventRules = DEFAULT_RULES,
         random_state: Any = None,
     ) -> None:
         self.clusterer = clusterer
         self.proximity = proximity
+        self.scale = scale
+        self.gamma = gamma
         self.warm_start = warm_start
         self.events = events
         self.random_state = random_state

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from affect_xp import _array, _html
+from affect_xp._observing import Observing
 from affect_xp._parameters import defaults_of
 from affect_xp._random import draw_seed
 from affect_xp._sequence import (
@@ -18,32 +19,42 @@ from affect_xp._sequence import (
     by_step,
     check_alike,
     check_are_labels,
+    columns_of,
     of_frame,
     steps_of,
     zip_steps,
 )
 from affect_xp._sklearn import SklearnEstimator
 from affect_xp._threads import ours
-from affect_xp._turns import turn_of, undrawn_on_failure
+from affect_xp._turns import turn_of, undecided_on_failure, undrawn_on_failure
 from affect_xp._typing import Array
-from affect_xp._validation import check_choice
 from affect_xp.affect import State, Step
 from affect_xp.clusterers import Clusterer
 from affect_xp.events import EventRules
 from affect_xp.exceptions import AffectError, InputError, InputTypeError, NotFittedError
 from affect_xp.external import as_clusterer
 from affect_xp.history import History, Record
-from affect_xp.kernels import KERNELS, Block, features_to_proximity
 from affect_xp.objects import Ids, as_ids
-from affect_xp.proximity import Factored, Proximity, as_proximity
+from affect_xp.proximity import Proximity
 from affect_xp.scoring import agreements, silhouette_ahead
 
 __all__ = ["Evolving", "IdsOrNone"]
 
 Given = Iterable[Array | Proximity] | Array
 
+# What a model has beside its parameters.
+FITTED = (
+    "_state",
+    "_preparation",
+    "_seed",
+    "_owns_smoothed",
+    "_interrupted",
+    "history_",
+    "n_features_in_",
+)
 
-class Evolving(SklearnEstimator, abc.ABC):
+
+class Evolving(Observing, SklearnEstimator):
     """A method that clusters objects observed at many time steps, one step after the other.
 
     `partial_fit` takes one step, `fit` a whole sequence. A step that is rejected leaves the model as it
@@ -51,8 +62,6 @@ class Evolving(SklearnEstimator, abc.ABC):
     thread is at it, `partial_fit`, `fit`, `score`, `reset` and `save` raise an `AffectError` in any other.
     """
 
-    clusterer: Any
-    proximity: str | Block
     events: EventRules
     random_state: Any
     _state: State | None = None
@@ -86,15 +95,15 @@ class Evolving(SklearnEstimator, abc.ABC):
         time : hashable, optional
             What to call the step in `history_`; by default its number.
         """
-        with turn_of(self):
+        with turn_of(self), undecided_on_failure(self):
             self._take(W, ids, time)
         return self
 
     def _take(self, W: Any, ids: IdsOrNone, time: Hashable) -> None:
         self._check_parameters()
         before = self._state
-        given, ids = self._read(W, ids)
-        W = self._observed(given)
+        given, ids, columns = *self._read(W, ids), columns_of(W)
+        W = self._observed(given, columns)
         names = as_ids(ids, W.n, None if before is None else before.present)
         if before is not None:
             check_alike(W, before.smoothed, before.partition.labels)
@@ -253,7 +262,7 @@ class Evolving(SklearnEstimator, abc.ABC):
     def reset(self) -> Self:
         """Forget all steps."""
         with turn_of(self):
-            for name in ("_state", "_seed", "_owns_smoothed", "_interrupted", "history_", "n_features_in_"):
+            for name in FITTED:
                 self.__dict__.pop(name, None)
         return self
 
@@ -268,60 +277,14 @@ class Evolving(SklearnEstimator, abc.ABC):
         if not isinstance(self.events, EventRules):
             raise InputTypeError(f"events must be an EventRules, got {self.events!r}")
         self.events.check()
+        self._wishes().check()
         as_clusterer(self.clusterer).check()
-
-    def _check_kind(self) -> None:
-        """Raise if `proximity` gives what the clusterer does not take."""
-        if callable(self.proximity):
-            return
-        check_choice("proximity, where it is not a function,", self.proximity, ("precomputed", *KERNELS))
-        if self._takes_proximities:
-            return
-        gives, wants = KERNELS[self.proximity].kind, getattr(as_clusterer(self.clusterer), "wants", None)
-        if wants not in (None, gives):
-            fitting = " or ".join(repr(name) for name, kernel in KERNELS.items() if kernel.kind == wants)
-            raise InputError(
-                f"proximity={self.proximity!r} gives a {gives}, but {type(self.clusterer).__name__} takes a "
-                f"{wants}; use proximity={fitting}, or convert with ax.to_{wants} and pass that"
-            )
-
-    @property
-    def _takes_proximities(self) -> bool:
-        return isinstance(self.proximity, str) and self.proximity == "precomputed"
-
-    def _kind(self) -> str | None:
-        """Return whether proximities are similarities or dissimilarities, where that is known."""
-        kernel = KERNELS.get(self.proximity) if isinstance(self.proximity, str) else None
-        return getattr(as_clusterer(self.clusterer), "wants", None) if kernel is None else kernel.kind
-
-    def _known_kind(self) -> str:
-        """Return the same, or say that it is not known."""
-        kind = self._kind()
-        if kind is None:
-            raise InputError(
-                f"without labels y, score must know whether W holds similarities, and clusterer="
-                f"{self.clusterer!r} does not tell; give it an attribute wants='similarity' or "
-                "'dissimilarity'"
-            )
-        return kind
 
     def _read(self, given: Any, ids: IdsOrNone) -> tuple[Any, IdsOrNone]:
         """Return what was given to a step without the table it may have been in."""
         values, names = of_frame(given, ids, square=self._takes_proximities)
         trusted = self._takes_proximities or isinstance(values, Proximity)
         return values if trusted else as_features(values), names
-
-    def _observed(self, given: Array | Proximity) -> Proximity:
-        """Return what was given to a step as a proximity."""
-        return self._proximities(given)
-
-    def _proximities(self, given: Array | Proximity) -> Proximity:
-        """Return what was given to a step as proximities of the kind `proximity`."""
-        if isinstance(given, Proximity) or self._takes_proximities:
-            return as_proximity(given)
-        if self.proximity == "dot" and not _array.is_lazy(given):
-            return Factored.from_features(given)
-        return features_to_proximity(given, self.proximity)
 
     def _commit(self, found: Step, time: Hashable, seed: int) -> None:
         overwrite = self._owns_smoothed

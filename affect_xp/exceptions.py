@@ -13,6 +13,7 @@
     AffectWarning (UserWarning)     base of all warnings
     ├── ConvergenceWarning                  an iteration stopped before it converged
     ├── PrecisionWarning                    sums are accumulated in less than double precision
+    ├── ScaleWarning                        units or an offset rule the features; said once for a model
     └── SkewedWarning                       a few large similarities rule the others; said once for a model
 
 Each error is also of the class of Python's in brackets: whoever catches that one catches ours. A message
@@ -62,6 +63,10 @@ class ConvergenceWarning(AffectWarning):
 
 class PrecisionWarning(AffectWarning):
     """Sums are accumulated in less than double precision."""
+
+
+class ScaleWarning(AffectWarning):
+    """Units or an offset of features rule their similarities; the message says what was done, or helps."""
 
 
 class SkewedWarning(AffectWarning):

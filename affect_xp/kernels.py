@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import math
 import numbers
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -128,9 +129,10 @@ def random_fourier_features(
     q = check_int("n_features", n_features, 2)
     if q % 2:
         raise InputError(f"n_features must be even, a cosine and a sine for each frequency, got {q}")
-    x, variance = _checked_features(_in_memory(X))
+    x, size = _checked_features(_in_memory(X))
     xp, p = array_namespace(x), x.shape[1]
-    gamma = _checked_gamma(gamma, p, variance)
+    size.check_squares(p, "rbf")
+    gamma = _checked_gamma(gamma, p, size.variance)
     frequencies = as_generator(rng).normal(scale=math.sqrt(2 * gamma), size=(p, q // 2))
     wide = xp.astype(x, wide_dtype(x), copy=False)
     angles = wide @ _array.from_host(frequencies, x, dtype=wide.dtype)  # (n, q/2)
@@ -246,13 +248,15 @@ def _prepared(
 ) -> tuple[Array, Kernel, object]:
     """Return X checked and prepared for the kernel, the kernel, and the dtype to keep results in."""
     kernel = _as_kernel(kind, parameters)
-    x, variance = _checked_features(X)
+    x, size = _checked_features(X)
     xp = array_namespace(x)
+    if kind in ("rbf", "euclidean"):
+        size.check_squares(x.shape[1], str(kind))
     dtype = _storage_dtype(x)
     if not callable(kind):
         x = xp.astype(x, wide_dtype(x), copy=False)
     if "gamma" in kernel.parameters:
-        parameters = {"gamma": _checked_gamma(parameters.get("gamma"), x.shape[1], variance)}
+        parameters = {"gamma": _checked_gamma(parameters.get("gamma"), x.shape[1], size.variance)}
     return kernel.prepare(x, **parameters), kernel, dtype
 
 
@@ -264,8 +268,30 @@ def _in_memory(X: Array) -> Array:
     return X
 
 
-def _checked_features(X: Array) -> tuple[Array, float]:
-    """Return X as a finite array of floats, and the variance of its entries, read with one transfer."""
+@dataclasses.dataclass(frozen=True)
+class _Size:
+    """How large features are: max |x|, and the variance of x / max |x|."""
+
+    largest: float
+    relative: float
+
+    @property
+    def variance(self) -> float:
+        """The variance of all entries; 0 or inf where it is out of the range of numbers."""
+        return self.relative * self.largest * self.largest
+
+    def check_squares(self, p: int, kind: str) -> None:
+        """Raise if squared distances are out of the range of numbers."""
+        if self.relative > 0 and not sys.float_info.min < self.variance < sys.float_info.max / (8 * p):
+            how = "divide" if self.largest > 1 else "multiply"
+            raise InputError(
+                f"X holds numbers up to {self.largest:.3g}, whose squares, as kind={kind!r} needs "
+                f"them, are out of the range of numbers; {how} X by a constant first"
+            )
+
+
+def _checked_features(X: Array) -> tuple[Array, _Size]:
+    """Return X as a finite array of floats, and how large it is, read with one transfer."""
     x = _array.as_array(X)
     xp = array_namespace(x)
     if x.ndim != 2 or 0 in x.shape:
@@ -278,17 +304,18 @@ def _checked_features(X: Array) -> tuple[Array, float]:
     if x.dtype not in (xp.float32, xp.float64):
         raise InputTypeError(f"X must be of dtype float32 or float64, got {x.dtype}; use astype(float32)")
     wide = xp.astype(x, wide_dtype(x), copy=False)
-    finite = xp.astype(xp.all(xp.isfinite(wide)), wide.dtype)
     with np.errstate(invalid="ignore", over="ignore"):
-        facts = _array.to_host(xp.stack([finite, xp.var(wide)]), reason="checking features")[0]
-    if not facts[0]:
+        largest = xp.max(xp.abs(wide))
+        unit = xp.where(largest > 0, largest, xp.ones_like(largest))  # so that no square overflows
+        facts = _array.to_host(xp.stack([largest, xp.var(wide / unit)]), reason="checking features")[0]
+    if not np.isfinite(facts[0]):
         host = _array.to_host(x, reason="finding the bad feature")[0]
         i, f = np.argwhere(~np.isfinite(host))[0]
         raise InputError(
             f"X must be finite, but X[{i}, {f}] = {host[i, f]}; "
             "leave out objects without data, or fill them in"
         )
-    return x, float(facts[1])
+    return x, _Size(float(facts[0]), float(facts[1]))
 
 
 def _storage_dtype(x: Array) -> object:

@@ -12,6 +12,7 @@ of every partition by the same number, so the best partition is still well defin
 """
 
 import dataclasses
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -24,6 +25,7 @@ from affect_xp._random import as_generator
 from affect_xp._threads import ours
 from affect_xp._typing import Array, Seed
 from affect_xp._validation import check_choice, check_fraction, check_int, check_n_clusters
+from affect_xp.exceptions import InputError
 from affect_xp.partition import Partition, as_partition
 from affect_xp.proximity import Product, Proximity, as_proximity, column_sums, membership
 from affect_xp.seeding import STARTS, Sample, spread_partitions
@@ -242,6 +244,7 @@ class _Run:
 
 
 @ours()
+@np.errstate(over="ignore", invalid="ignore")  # an overflow is told of at the end
 def lloyd(
     W: Proximity,
     labels: Array,
@@ -281,6 +284,11 @@ def lloyd(
             run.record(batch, r, inertia, tol)
     # Of starts that are equally good up to rounding the first one wins, on every library.
     lowest = min(run.inertia for run in runs)
+    if not math.isfinite(lowest):
+        raise InputError(
+            f"W is too large for k-means: the sum of squares is {lowest}; divide W, or the features it "
+            "is made of, by a constant"
+        )
     best = next(run for run in runs if run.inertia <= lowest + margin * abs(lowest))
     assert best.batch is not None
     labels, product = best.batch.labels[:, best.place], best.batch.product_of(best.place)

@@ -9,19 +9,18 @@ from typing import Any
 import numpy as np
 
 from affect_xp._random import draw_seed
-from affect_xp._sequence import check_alike, zip_steps
+from affect_xp._sequence import check_alike, columns_of, zip_steps
 from affect_xp._turns import undrawn_on_failure
 from affect_xp._typing import Array
 from affect_xp.affect import Past, State, Step, finished
 from affect_xp.clusterers import Clusterer, Clustering, Moment
 from affect_xp.estimators import Affect
-from affect_xp.evolving import Evolving, Given, IdsOrNone
+from affect_xp.evolving import Given, IdsOrNone
 from affect_xp.exceptions import InputError
 from affect_xp.external import as_clusterer
 from affect_xp.history import History, Record
 from affect_xp.objects import Ids, as_ids
 from affect_xp.proximity import Proximity
-from affect_xp.transforms import transform
 from affect_xp.two_sided import Found, View, two_sided
 
 
@@ -84,8 +83,9 @@ def smooth(
     keep : bool
         Whether Ψ̂ of all steps is returned, too.
     **options
-        Parameters of `Affect`, which hold for both passes: `proximity`, `rescale`, `absent`, `max_absence`,
-        `n_iter`, `init`, `correction`, `events`, `random_state`. `alpha` is always estimated.
+        Parameters of `Affect`, which hold for both passes: `proximity`, `scale`, `gamma`, `rescale`,
+        `absent`, `max_absence`, `n_iter`, `init`, `correction`, `events`, `random_state`. What is
+        decided at the first step holds for both, too. `alpha` is always estimated.
 
     Examples
     --------
@@ -129,6 +129,8 @@ GivenStep = tuple[Any, Any, Hashable]  # what is observed, ids and time of a ste
 
 def _records(forward: Affect, steps: Sequence[GivenStep]) -> Iterator[tuple[Found, Record]]:
     """Take the forward model through the steps, and yield what hindsight makes of each."""
+    first = forward._observed(forward._read(*steps[0][:2])[0], columns_of(steps[0][0]))
+    # By now it is decided how steps are prepared: both passes do so in the same way.
     backward, clusterer = _Backward(forward, steps), as_clusterer(forward.clusterer)
     seed = forward._seed
     assert seed is not None
@@ -136,7 +138,7 @@ def _records(forward: Affect, steps: Sequence[GivenStep]) -> Iterator[tuple[Foun
     for t, (given, given_ids, time) in enumerate(steps):
         neighbour = forward._state
         values, names = forward._read(given, given_ids)
-        W = forward._observed(values)
+        W = first if t == 0 else forward._observed(values)
         ids = _advance(forward, W, names, t if time is None else time)
         views = View(neighbour, forward._fitted(), forward.history_[-1]), backward.at(t)
         found = two_sided(
@@ -190,7 +192,7 @@ class _Backward:
         self._length = max(SEGMENT, math.isqrt(n - 1) + 1)
         reversed_clusterer = _Reversed(as_clusterer(forward.clusterer), n)
         model = Affect(**{**forward.get_params(deep=False), "clusterer": reversed_clusterer})
-        model._seed = forward._seed
+        model._seed, model._preparation = forward._seed, forward._preparation
         self._put_aside = {n: copy.copy(model)}
         self._views: dict[int, View] = {}
         for t in range(n - 1, self._length - 1, -1):
@@ -202,8 +204,7 @@ class _Backward:
     def _take(self, model: Affect, t: int) -> View:
         neighbour, (given, ids, _) = model._state, self._steps[t]
         values, names = model._read(given, ids)
-        # As the forward pass observes it, which has hinted at skewness where there is cause.
-        _advance(model, transform(Evolving._proximities(model, values), model.rescale), names, None)
+        _advance(model, model._observed(values), names, None)
         return View(neighbour, model._fitted(), model.history_[-1])
 
     def at(self, t: int) -> View:

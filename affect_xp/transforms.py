@@ -18,7 +18,17 @@ from affect_xp.exceptions import InputError
 from affect_xp.proximity import Chunked, Dense, Proximity, as_proximity
 from affect_xp.proximity._check import checked_array, checked_dtype
 
-__all__ = ["TRANSFORMS", "Transform", "check_transform", "skewness", "skewness_hint", "transform"]
+__all__ = [
+    "TRANSFORMS",
+    "Transform",
+    "auto_rescale",
+    "check_transform",
+    "rescale_for",
+    "sampled_columns",
+    "skewness",
+    "skewness_hint",
+    "transform",
+]
 
 Transform = str | Callable[[Array], Array] | None
 
@@ -95,10 +105,10 @@ def transform(W: Array | Proximity, how: Transform) -> Proximity:
     return _by_name(proximity, how)
 
 
-def check_transform(how: object) -> None:
-    """Raise unless `how` is a transform."""
+def check_transform(how: object, others: tuple[str, ...] = ()) -> None:
+    """Raise unless `how` is a transform, or one of other names."""
     if how is not None and not callable(how):
-        check_choice("rescale, where it is neither None nor a function,", how, TRANSFORMS)
+        check_choice("rescale, where it is neither None nor a function,", how, (*others, *TRANSFORMS))
 
 
 # Functions of entries that are 0 or more, and keep zeros.
@@ -144,7 +154,7 @@ def _check_lowest(name: str, lowest: list[Array]) -> None:
     if least < 0:
         raise InputError(
             f"rescale={name!r} is for similarities of 0 or more, such as counts, but W holds {least}; "
-            "leave it out, or pass a function that takes negative values"
+            "use rescale=None, or pass a function that takes negative values"
         )
 
 
@@ -257,7 +267,28 @@ SCALES: dict[str, Callable[[Proximity], Array]] = {"volume": _volume_scale, "deg
 TRANSFORMS = (*ENTRYWISE, *SCALES)
 
 
-def skewness(W: Proximity) -> Array:
+def auto_rescale(W: Proximity) -> str | None:
+    """Return the transform that similarities call for: "log1p" where they are skewed, else None.
+
+    On a device the host waits once.
+
+    Examples
+    --------
+    >>> import numpy as np, affect_xp as ax
+    >>> from affect_xp.transforms import auto_rescale
+    >>> counts = np.random.default_rng(0).lognormal(2, 1.5, size=(50, 50)).round()
+    >>> auto_rescale(ax.Dense(counts + counts.T))
+    'log1p'
+    """
+    return rescale_for(float(_array.to_host(skewness(W), reason="are similarities skewed?")[0]))
+
+
+def rescale_for(value: float) -> str | None:
+    """Return the transform that similarities of this skewness call for."""
+    return "log1p" if value > SKEWED else None
+
+
+def skewness(W: Proximity, columns: Array | None = None) -> Array:
     """Return how skewed positive similarities are, if their logarithms are so by less than half; else 0.
 
         γ = Σ(w − w̄)³ / N σ³   over the N pairs i ≠ j with w > 0, and the same for ln(1 + w)
@@ -268,7 +299,8 @@ def skewness(W: Proximity) -> Array:
 
     The columns of up to 256 objects, equally spaced, are asked for: 262,144 entries at most, or one column.
     With fewer than 100 positive entries among them the answer is 0.
-    Nothing is read by the host, but for what `Chunked` computes.
+    Nothing is read by the host, but for what `Chunked` computes. `columns` are these, where the caller has
+    them from `sampled_columns`.
 
     Returns
     -------
@@ -284,7 +316,7 @@ def skewness(W: Proximity) -> Array:
     >>> float(skewness(W)) > 2
     True
     """
-    x, xp = _sampled_columns(W), array_namespace(W.like)
+    x, xp = sampled_columns(W) if columns is None else columns, array_namespace(W.like)
     some = x > 0
     raw, logarithmic = (
         _skewness_of(x, some),
@@ -295,7 +327,7 @@ def skewness(W: Proximity) -> Array:
     return xp.where(mends, raw, xp.zeros_like(raw))
 
 
-def _sampled_columns(W: Proximity) -> Array:
+def sampled_columns(W: Proximity) -> Array:
     """Return the columns of some objects, (n, r), in wide floats, with zeros in place of wᵢᵢ."""
     xp, n, like = array_namespace(W.like), W.n, W.like
     device, wide = device_of(like), wide_dtype(like)

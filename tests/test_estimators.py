@@ -282,7 +282,9 @@ def test_features(eager_xp, kind):
     rng = np.random.default_rng(0)
     steps = [rng.normal(size=(12, 2)) + np.repeat([[5, 0], [0, 5]], 6, axis=0) for _ in range(3)]
     clusterer = ax.Linkage(2) if kind == "euclidean" else ax.KMeans(2)
-    model = ax.Affect(clusterer, proximity=kind, random_state=0).fit([eager_xp.array(x) for x in steps])
+    as_they_are = {"scale": "none", "gamma": "each" if kind == "rbf" else "first"}
+    model = ax.Affect(clusterer, proximity=kind, random_state=0, **as_they_are)
+    model.fit([eager_xp.array(x) for x in steps])
     by_hand = ax.Affect(clusterer, random_state=0)
     by_hand.fit([features_to_proximity(eager_xp.array(x), kind) for x in steps])
     np.testing.assert_allclose(model.history_.alpha, by_hand.history_.alpha, rtol=1e-10)

@@ -238,7 +238,7 @@ BAD_FEATURES = [
     (np.where(np.arange(16).reshape(N, 2) == 5, np.inf, 1.0), r"X must be finite, but X\[2, 1\] = inf"),
     (np.ones((N, 2), dtype=complex), "X must be real, got dtype complex128"),
     (np.full((N, 2), "a"), "X must be of dtype float32 or float64, got <U1"),
-    (np.ones((5, 2)), "ids has length 8, but there are 5 objects"),
+    (np.arange(10.0).reshape(5, 2), "ids has length 8, but there are 5 objects"),
 ]
 OF_FEATURES = {
     "Affect": lambda: ax.Affect(ax.KMeans(2), proximity="dot", random_state=0),

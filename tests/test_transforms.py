@@ -14,7 +14,15 @@ from affect_xp.exceptions import InputError, InputTypeError, SkewedWarning
 from affect_xp.kernels import features_to_proximity
 from affect_xp.proximity.chunked import Chunked
 from affect_xp.proximity.sparse import Sparse
-from affect_xp.transforms import SKEWED, TRANSFORMS, check_transform, skewness, skewness_hint, transform
+from affect_xp.transforms import (
+    SKEWED,
+    TRANSFORMS,
+    auto_rescale,
+    check_transform,
+    skewness,
+    skewness_hint,
+    transform,
+)
 
 pytest_plugins = ("chunked_fixtures",)
 
@@ -332,12 +340,42 @@ def test_affect_rescales(xp, make, how):
     np.testing.assert_array_equal(xp.numpy(found.labels_), expected.labels_)
 
 
-def test_a_hint_comes_once_for_a_model():
-    model = ax.Affect(ax.KMeans(2), random_state=0)
-    with pytest.warns(SkewedWarning, match='rescale="log1p"') as caught:
+def test_skewed_counts_are_transformed_and_told_of_once():
+    model, asked = (ax.Affect(ax.KMeans(2), random_state=0, **r) for r in ({}, {"rescale": "log1p"}))
+    message = r"W is highly skewed \(skewness \d+\.\d\): a few pairs dominate. Using rescale=\"log1p\"; pass "
+    message += 'rescale="log1p" to silence this, or rescale=None to keep W as it is'
+    with pytest.warns(SkewedWarning, match=message) as caught:
         model.partial_fit(counts(30)).partial_fit(counts(30, 1))
     assert len(caught) == 1
     assert caught[0].filename == __file__  # where the step was taken
+    asked.fit([counts(30), counts(30, 1)])
+    assert model.rescale_ == asked.rescale_ == "log1p"
+    assert model.alpha_ == asked.alpha_ > 0
+
+
+def test_what_is_not_known_to_be_similar_is_only_hinted_at():
+    model = ax.Affect(lambda psi: np.arange(psi.n) % 2, random_state=0)
+    with pytest.warns(SkewedWarning, match='use rescale="log1p", or filter') as caught:
+        model.fit([counts(30), counts(30, 1)])
+    assert len(caught) == 1 and model.rescale_ is None
+
+
+@pytest.mark.parametrize("how", [None, "sqrt", np.log1p])
+def test_a_transform_that_is_asked_for_is_used(how):
+    assert ax.Affect(ax.KMeans(2), rescale=how, random_state=0).fit([counts(30)]).rescale_ is how
+
+
+def test_negative_similarities_are_not_transformed(monkeypatch):
+    monkeypatch.setattr("affect_xp.transforms.SAMPLED_OBJECTS", 25)
+    w = counts(50)
+    w[1, 3] = w[3, 1] = -1.0  # which are not among those looked at
+    assert auto_rescale(ax.Dense(w)) == "log1p"
+    assert ax.Affect(ax.KMeans(2), random_state=0).partial_fit(w).rescale_ is None
+
+
+def test_auto_rescale():
+    assert auto_rescale(ax.Dense(counts(30))) == "log1p"
+    assert auto_rescale(transform(counts(30), "log1p")) is None
 
 
 def test_a_chunked_matrix_in_a_store(store):

@@ -54,6 +54,8 @@ class PCM(Evolving):
         columns of length 1 (for normalised cut, where eigenvectors are like √d, its rows are times √d).
     proximity : "precomputed", "dot", "rbf", "cosine", or function
         What a step is given: similarities, or features from which they are made.
+    scale, gamma
+        As for `Affect`: how features are prepared, decided at the first step.
     events : EventRules
         What counts as a birth, a split and so on, and how long a missing cluster is remembered.
     random_state : None, int, or numpy.random.Generator
@@ -78,6 +80,8 @@ class PCM(Evolving):
         alpha: Weights = 0.5,
         membership: str = "relaxed",
         proximity: str | Block = "precomputed",
+        scale: Any = "auto",
+        gamma: str | float = "first",
         events: EventRules = DEFAULT_RULES,
         random_state: Any = None,
     ) -> None:
@@ -85,6 +89,8 @@ class PCM(Evolving):
         self.alpha = alpha
         self.membership = membership
         self.proximity = proximity
+        self.scale = scale
+        self.gamma = gamma
         self.events = events
         self.random_state = random_state
 

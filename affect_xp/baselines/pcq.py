@@ -36,6 +36,8 @@ class PCQ(Evolving):
         The weight of the past; at the first step it is not used.
     proximity : "precomputed", "dot", "rbf", "cosine", or function
         What a step is given: similarities, or features from which they are made.
+    scale, gamma
+        As for `Affect`: how features are prepared, decided at the first step.
     events : EventRules
         What counts as a birth, a split and so on, and how long a missing cluster is remembered.
     random_state : None, int, or numpy.random.Generator
@@ -59,12 +61,16 @@ class PCQ(Evolving):
         *,
         alpha: Weights = 0.5,
         proximity: str | Block = "precomputed",
+        scale: Any = "auto",
+        gamma: str | float = "first",
         events: EventRules = DEFAULT_RULES,
         random_state: Any = None,
     ) -> None:
         self.clusterer = clusterer
         self.alpha = alpha
         self.proximity = proximity
+        self.scale = scale
+        self.gamma = gamma
         self.events = events
         self.random_state = random_state
 

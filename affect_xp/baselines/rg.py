@@ -42,6 +42,8 @@ class RG(Evolving):
         l, the number of past steps in the filter; 0 is static clustering.
     proximity : "dot", "rbf", "cosine", "euclidean", or function
         What is made of the filtered features: similarities for k-means, dissimilarities for `Linkage`.
+    scale, gamma
+        As for `Affect`: how features are prepared, decided at the first step.
     events : EventRules
         What counts as a birth, a split and so on.
     random_state : None, int, or numpy.random.Generator
@@ -68,12 +70,16 @@ class RG(Evolving):
         *,
         order: int = 3,
         proximity: str | Block = "dot",
+        scale: Any = "auto",
+        gamma: str | float = "first",
         events: EventRules = DEFAULT_RULES,
         random_state: Any = None,
     ) -> None:
         self.clusterer = clusterer
         self.order = order
         self.proximity = proximity
+        self.scale = scale
+        self.gamma = gamma
         self.events = events
         self.random_state = random_state
 
@@ -92,14 +98,16 @@ class RG(Evolving):
                 "KMeans or 'euclidean' for Linkage"
             )
 
-    def _observed(self, given: Array | Proximity) -> Proximity:
-        """Return the features that were given, known through their dot products."""
+    def _observed(self, given: Array | Proximity, columns: Sequence[str] | None = None) -> Proximity:
+        """Return the features that were given, prepared, and known through their dot products."""
         if isinstance(given, Proximity) or _array.is_lazy(given):
             raise InputTypeError(
                 f"RG takes an (n, p) array of features in memory, got {type(given).__name__}; pass features, "
                 "those of a lazy library computed"
             )
-        return Factored.from_features(given)
+        if self._preparation is None:
+            self._decide(given, columns)
+        return Factored.from_features(self._prepared.apply(given))
 
     def _step(self, W: Proximity, ids: Ids, clusterer: Clusterer, seed: int) -> Step:
         x, state = W.like, self._state
@@ -107,7 +115,7 @@ class RG(Evolving):
         # The clusters of the present are yet to be found: those of the step before stand in.
         frames = (Frame(x, past[0].labels), *past) if past else ()
         y = filtered(frames, self.clusterer.n_clusters) if past else x
-        found = static_step(state, self._proximities(y), ids, clusterer, rules=self.events, seed=seed)
+        found = static_step(state, self._kernel(y), ids, clusterer, rules=self.events, seed=seed)
         kept = (Frame(x, found.state.partition.labels), *past)[: self.order]
         return dataclasses.replace(found, state=dataclasses.replace(found.state, memory=_packed(kept)))
 

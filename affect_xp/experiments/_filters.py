@@ -6,8 +6,7 @@ import numpy as np
 
 from affect_xp.baselines.rg import Frame, separation
 from affect_xp.datasets import GaussianStep
-from affect_xp.estimators import Static
-from affect_xp.experiments._paper import paper_kmeans
+from affect_xp.experiments._models import paper_kmeans, static
 from affect_xp.metrics import rand_index
 
 
@@ -20,7 +19,7 @@ def filtered_rand(
 
     A power of 1 is `RG`, 0 gives equal coefficients, 2 those by squared distances.
     """
-    model = Static(paper_kmeans(n_clusters), proximity="dot", random_state=seed)
+    model = static(paper_kmeans(n_clusters), proximity="dot", random_state=seed)
     past: list[Frame] = []  # from the newest to the oldest
     rand = []
     for step in steps:

@@ -10,7 +10,7 @@ import numpy as np
 from affect_xp.baselines import RG
 from affect_xp.datasets import GaussianStep
 from affect_xp.estimators import Affect, Evolving
-from affect_xp.experiments._paper import paper_kmeans
+from affect_xp.experiments._models import affect, paper_kmeans
 from affect_xp.experiments._report import Measured
 from affect_xp.forgetting import gaussian_mixture_proximity, oracle_forgetting_factor
 from affect_xp.metrics import rand_index, tracking_error
@@ -47,7 +47,7 @@ Maker = Callable[[Sequence[Truth], int], Evolving]  # from the truth of each ste
 
 def oracle(truths: Sequence[Truth], seed: int) -> Affect:
     """Return AFFECT with the forgetting factor of an oracle that knows the truth of each step."""
-    return Affect(
+    return affect(
         paper_kmeans(2), alpha=functools.partial(_oracle_alpha, truths), n_iter=1, random_state=seed
     )
 

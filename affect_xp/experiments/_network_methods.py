@@ -10,7 +10,8 @@ import numpy as np
 
 from affect_xp.baselines import PCM, PCQ
 from affect_xp.clusterers import Spectral
-from affect_xp.estimators import Affect, Evolving, Static
+from affect_xp.estimators import Evolving
+from affect_xp.experiments._models import affect, static
 from affect_xp.smoothing import smooth
 
 WINDOW = 5  # steps of the shorter running mean
@@ -52,7 +53,7 @@ def _running_mean(window: int | None = None) -> Method:
     """Return static clustering of the mean of the last steps, or of all so far."""
 
     def find(steps: Steps, k: int, seed: int) -> Labels:
-        model = Static(_cut(steps, k), warm_start=False, random_state=seed)
+        model = static(_cut(steps, k), warm_start=False, random_state=seed)
         return model.fit(running_means(steps, window), ids=[step.ids for step in steps]).history_.labels
 
     return Method(find)
@@ -135,22 +136,24 @@ def _smoothed(**options: Any) -> Method:
 
     def find(steps: Steps, k: int, seed: int) -> Labels:
         given, ids = [step.W for step in steps], [step.ids for step in steps]
-        return smooth(given, _cut(steps, k), ids=ids, random_state=seed, **options).history_.labels
+        return smooth(
+            given, _cut(steps, k), ids=ids, random_state=seed, **{"rescale": None, **options}
+        ).history_.labels
 
     return Method(find, HINDSIGHT)
 
 
 METHODS: dict[str, Method] = {
-    STATIC: _evolving(Static, warm_start=False),
-    PAPER: _evolving(Affect, init="static"),
-    "AFFECT, defaults": _evolving(Affect),
-    "AFFECT, keep": _evolving(Affect, absent="keep"),
-    "AFFECT, log1p": _evolving(Affect, rescale="log1p"),
-    "AFFECT, log1p and keep": _evolving(Affect, absent="keep", rescale="log1p"),
+    STATIC: _evolving(static, warm_start=False),
+    PAPER: _evolving(affect, init="static"),
+    "AFFECT, defaults": _evolving(affect),
+    "AFFECT, keep": _evolving(affect, absent="keep"),
+    "AFFECT, log1p": _evolving(affect, rescale="log1p"),
+    "AFFECT, log1p and keep": _evolving(affect, absent="keep", rescale="log1p"),
     "AFFECT, two-sided": _smoothed(),
     "AFFECT, two-sided, log1p and keep": _smoothed(absent="keep", rescale="log1p"),
-    "α = 0.5": _evolving(Affect, alpha=0.5),
-    "α = 0.75": _evolving(Affect, alpha=0.75),
+    "α = 0.5": _evolving(affect, alpha=0.5),
+    "α = 0.75": _evolving(affect, alpha=0.75),
     f"mean of the last {WINDOW}": _running_mean(WINDOW),
     "mean of all so far": _running_mean(),
     "PCQ, α = 0.25": _evolving(PCQ, alpha=0.25),

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from affect_xp.baselines import RG
 from affect_xp.clusterers import Linkage
 from affect_xp.datasets import BoidsStep
 from affect_xp.datasets import boids as simulate
 from affect_xp.datasets.boids import CUBE, SPACING
-from affect_xp.estimators import Affect, Evolving, Static
+from affect_xp.estimators import Evolving
+from affect_xp.experiments._models import affect, rg, static
 from affect_xp.experiments._report import Claim, Entry, Figure, Measured, Options, Report, Table
 from affect_xp.experiments._runs import over_runs
 from affect_xp.kernels import Block
@@ -108,13 +108,13 @@ def _linkage() -> Linkage:
 Maker = Callable[[str | Block, int], Evolving]  # from the dissimilarity, and a seed
 
 METHODS: dict[str, Maker] = {
-    STATIC: lambda d, seed: Static(_linkage(), proximity=d, random_state=seed),
-    THREE: lambda d, seed: Affect(_linkage(), proximity=d, init="static", n_iter=3, random_state=seed),
-    ONE: lambda d, seed: Affect(_linkage(), proximity=d, init="static", n_iter=1, random_state=seed),
-    HALF: lambda d, seed: Affect(_linkage(), proximity=d, alpha=0.5, random_state=seed),
-    RG3: lambda d, seed: RG(_linkage(), proximity=d, order=3, random_state=seed),
-    RG10: lambda d, seed: RG(_linkage(), proximity=d, order=10, random_state=seed),
-    DEFAULTS: lambda d, seed: Affect(_linkage(), proximity=d, random_state=seed),
+    STATIC: lambda d, seed: static(_linkage(), proximity=d, random_state=seed),
+    THREE: lambda d, seed: affect(_linkage(), proximity=d, init="static", n_iter=3, random_state=seed),
+    ONE: lambda d, seed: affect(_linkage(), proximity=d, init="static", n_iter=1, random_state=seed),
+    HALF: lambda d, seed: affect(_linkage(), proximity=d, alpha=0.5, random_state=seed),
+    RG3: lambda d, seed: rg(_linkage(), proximity=d, order=3, random_state=seed),
+    RG10: lambda d, seed: rg(_linkage(), proximity=d, order=10, random_state=seed),
+    DEFAULTS: lambda d, seed: affect(_linkage(), proximity=d, random_state=seed),
 }
 WITH_ALPHA = (THREE, ONE, DEFAULTS)
 

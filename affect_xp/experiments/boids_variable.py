@@ -16,7 +16,8 @@ from affect_xp.clusterers import Spectral
 from affect_xp.datasets import BoidsStep
 from affect_xp.datasets import boids as simulate
 from affect_xp.datasets.boids import CUBE, REGROUP_AT, SCATTER_AT, SPACING
-from affect_xp.estimators import Affect, Evolving, Static
+from affect_xp.estimators import Evolving
+from affect_xp.experiments._models import affect, static
 from affect_xp.experiments._report import Claim, Figure, Options, Report, Table
 from affect_xp.experiments._runs import over_runs
 from affect_xp.experiments.boids import (
@@ -70,13 +71,13 @@ CHOICES = (
 )
 
 METHODS: dict[str, Callable[[Spectral, int], Evolving]] = {
-    STATIC: lambda cut, seed: Static(cut, random_state=seed),
-    THREE: lambda cut, seed: Affect(cut, init="static", n_iter=3, random_state=seed),
-    ONE: lambda cut, seed: Affect(cut, init="static", n_iter=1, random_state=seed),
-    HALF: lambda cut, seed: Affect(cut, alpha=0.5, random_state=seed),
+    STATIC: lambda cut, seed: static(cut, random_state=seed),
+    THREE: lambda cut, seed: affect(cut, init="static", n_iter=3, random_state=seed),
+    ONE: lambda cut, seed: affect(cut, init="static", n_iter=1, random_state=seed),
+    HALF: lambda cut, seed: affect(cut, alpha=0.5, random_state=seed),
     PCQ_HALF: lambda cut, seed: PCQ(cut, alpha=0.5, random_state=seed),
     PCM_HALF: lambda cut, seed: PCM(cut, alpha=0.5, random_state=seed),
-    DEFAULTS: lambda cut, seed: Affect(cut, random_state=seed),
+    DEFAULTS: lambda cut, seed: affect(cut, random_state=seed),
 }
 TRAINED: dict[str, Callable[[Spectral, int, float], Evolving]] = {
     PCQ_TRAINED: lambda cut, seed, alpha: PCQ(cut, alpha=alpha, random_state=seed),

@@ -15,7 +15,7 @@ from affect_xp.datasets import boids, colliding_gaussians, load_nasdaq, load_rea
 from affect_xp.estimators import Affect
 from affect_xp.experiments import boids_variable
 from affect_xp.experiments._gaussians import Maker, Trace, follow_all
-from affect_xp.experiments._paper import paper_kmeans
+from affect_xp.experiments._models import affect, paper_kmeans
 from affect_xp.experiments._report import Claim, Entry, Measured, Options, Report, Table
 from affect_xp.experiments._runs import over_runs
 from affect_xp.experiments.nasdaq import CLUSTERS
@@ -46,7 +46,7 @@ def _colliding(seed: int) -> Scores:
 
 def _traces(steps: Any, seed: int) -> dict[str, Trace]:
     def maker(options: dict[str, Any]) -> Maker:
-        return lambda truths, seed: Affect(paper_kmeans(2), random_state=seed, **options)
+        return lambda truths, seed: affect(paper_kmeans(2), random_state=seed, **options)
 
     return follow_all({name: maker(options) for name, options in CHOICES.items()}, steps, seed)
 
@@ -58,7 +58,7 @@ def _errors(traces: Mapping[str, Trace]) -> dict[str, float]:
 def _boids(seed: int) -> Scores:
     steps = list(boids(rng=seed))
     return _rand(
-        functools.partial(Affect, Linkage(4, method="complete"), proximity="euclidean"),
+        functools.partial(affect, Linkage(4, method="complete"), proximity="euclidean"),
         [step.X for step in steps],
         [step.labels for step in steps],
         seed,
@@ -69,19 +69,19 @@ def _boids_variable(seed: int) -> Scores:
     reading = boids_variable.AS_CHOSEN
     steps = reading.steps(seed)
     given = reading.similarities(steps)
-    return _rand(functools.partial(Affect, reading.cut()), given, [step.labels for step in steps], seed)
+    return _rand(functools.partial(affect, reading.cut()), given, [step.labels for step in steps], seed)
 
 
 def _reality(path: Path, seed: int) -> Scores:
     steps = load_reality(path)
     given, truth = [step.W for step in steps], [step.labels for step in steps]
-    return _rand(functools.partial(Affect, Spectral(2)), given, truth, seed, [step.ids for step in steps])
+    return _rand(functools.partial(affect, Spectral(2)), given, truth, seed, [step.ids for step in steps])
 
 
 def _nasdaq(path: Path, seed: int) -> Scores:
     steps = load_nasdaq(path)
     given = [Dense(np.asarray(step.X, dtype=float) @ step.X.T) for step in steps]
-    make = functools.partial(Affect, paper_kmeans(CLUSTERS))
+    make = functools.partial(affect, paper_kmeans(CLUSTERS))
     return _rand(make, given, [step.labels for step in steps], seed)
 
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp.baselines import RG
 from affect_xp.clusterers import KMeans
 from affect_xp.datasets import colliding_gaussians
-from affect_xp.estimators import Affect, Static
+from affect_xp.estimators import Affect
 from affect_xp.experiments._filters import filtered_rand
 from affect_xp.experiments._gaussians import (
     ORACLE,
@@ -30,7 +29,7 @@ from affect_xp.experiments._gaussians import (
     oracle,
     rand_of,
 )
-from affect_xp.experiments._paper import paper_kmeans
+from affect_xp.experiments._models import affect, paper_kmeans, rg, static
 from affect_xp.experiments._report import Claim, Entry, Figure, Measured, Options, Report, Table
 from affect_xp.experiments._runs import over_runs
 from affect_xp.plots import legend_beside
@@ -49,15 +48,15 @@ POWERS = {0: "equal", 1: "by distance (RG above)", 2: "by squared distance"}
 ORDERS = {3: RG3, 10: RG10}
 
 METHODS: dict[str, Maker] = {
-    STATIC: lambda truths, seed: Static(paper_kmeans(2), random_state=seed),
-    THREE: lambda truths, seed: Affect(paper_kmeans(2), init="static", n_iter=3, random_state=seed),
-    ONE: lambda truths, seed: Affect(paper_kmeans(2), init="static", n_iter=1, random_state=seed),
-    HALF: lambda truths, seed: Affect(paper_kmeans(2), alpha=0.5, random_state=seed),
-    RG3: lambda truths, seed: RG(paper_kmeans(2), order=3, random_state=seed),
-    RG10: lambda truths, seed: RG(paper_kmeans(2), order=10, random_state=seed),
+    STATIC: lambda truths, seed: static(paper_kmeans(2), random_state=seed),
+    THREE: lambda truths, seed: affect(paper_kmeans(2), init="static", n_iter=3, random_state=seed),
+    ONE: lambda truths, seed: affect(paper_kmeans(2), init="static", n_iter=1, random_state=seed),
+    HALF: lambda truths, seed: affect(paper_kmeans(2), alpha=0.5, random_state=seed),
+    RG3: lambda truths, seed: rg(paper_kmeans(2), order=3, random_state=seed),
+    RG10: lambda truths, seed: rg(paper_kmeans(2), order=10, random_state=seed),
     ORACLE: oracle,
     DEFAULTS: lambda truths, seed: Affect(KMeans(2), random_state=seed),
-    FIVE: lambda truths, seed: Affect(paper_kmeans(2), init="static", n_iter=ITERATIONS, random_state=seed),
+    FIVE: lambda truths, seed: affect(paper_kmeans(2), init="static", n_iter=ITERATIONS, random_state=seed),
 }
 SHOWN = tuple(method for method in METHODS if method != FIVE)  # in tables; the rest is for the figure of α
 SMOOTHED = tuple(method for method in SHOWN if method not in (RG3, RG10))  # RG filters features instead

@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 
 from affect_xp._progress import progress
-from affect_xp.baselines import RG
 from affect_xp.clusterers import KMeans
 from affect_xp.datasets import StockStep, load_nasdaq
 from affect_xp.estimators import Affect, Evolving, Static
 from affect_xp.exceptions import InputError
-from affect_xp.experiments._paper import paper_kmeans
+from affect_xp.experiments._models import affect, paper_kmeans, rg, static
 from affect_xp.experiments._report import Claim, Entry, Figure, Measured, Options, Report, Table
 from affect_xp.experiments._runs import over_runs
 from affect_xp.metrics import rand_index
@@ -52,11 +51,11 @@ Seconds = Mapping[str, Mapping[int, float]]  # by method and number of stocks
 
 
 def _affect(**options: Any) -> Affect:
-    return Affect(paper_kmeans(CLUSTERS), **options)
+    return affect(paper_kmeans(CLUSTERS), **options)
 
 
 def _static(**options: Any) -> Static:
-    return Static(paper_kmeans(CLUSTERS), **options)
+    return static(paper_kmeans(CLUSTERS), **options)
 
 
 METHODS: dict[str, Maker] = {
@@ -66,8 +65,8 @@ METHODS: dict[str, Maker] = {
     THREE_PREVIOUS: functools.partial(_affect, init="previous", n_iter=3),
     ONE_PREVIOUS: functools.partial(_affect, init="previous", n_iter=1),
     HALF: functools.partial(_affect, alpha=0.5),
-    RG3: lambda **options: RG(paper_kmeans(CLUSTERS), order=3, **options),
-    RG10: lambda **options: RG(paper_kmeans(CLUSTERS), order=10, **options),
+    RG3: lambda **options: rg(paper_kmeans(CLUSTERS), order=3, **options),
+    RG10: lambda **options: rg(paper_kmeans(CLUSTERS), order=10, **options),
     COLD: functools.partial(_static, warm_start=False),
     DEFAULTS: functools.partial(Affect, KMeans(CLUSTERS)),
 }

@@ -16,8 +16,9 @@ from affect_xp.baselines import PCM, PCQ, Tuning, cross_validate_alpha, tune_alp
 from affect_xp.clusterers import Spectral
 from affect_xp.datasets import RealityStep, load_reality
 from affect_xp.datasets.reality import FIRST_DAY
-from affect_xp.estimators import Affect, Evolving, Static
+from affect_xp.estimators import Evolving
 from affect_xp.exceptions import InputError
+from affect_xp.experiments._models import affect, static
 from affect_xp.experiments._report import Claim, Entry, Figure, Measured, Options, Report, Table
 from affect_xp.experiments._runs import over_runs
 from affect_xp.metrics import rand_index
@@ -62,14 +63,14 @@ def _cut(assign_labels: str = "kmeans") -> Spectral:
 
 
 METHODS: dict[str, Maker] = {
-    STATIC: lambda seed: Static(_cut(), warm_start=False, random_state=seed),
-    THREE: lambda seed: Affect(_cut(), init="static", n_iter=3, random_state=seed),
-    ONE: lambda seed: Affect(_cut(), init="static", n_iter=1, random_state=seed),
-    HALF: lambda seed: Affect(_cut(), alpha=0.5, random_state=seed),
+    STATIC: lambda seed: static(_cut(), warm_start=False, random_state=seed),
+    THREE: lambda seed: affect(_cut(), init="static", n_iter=3, random_state=seed),
+    ONE: lambda seed: affect(_cut(), init="static", n_iter=1, random_state=seed),
+    HALF: lambda seed: affect(_cut(), alpha=0.5, random_state=seed),
     PCQ_HALF: lambda seed: PCQ(_cut(), alpha=0.5, random_state=seed),
     PCM_HALF: lambda seed: PCM(_cut(), alpha=0.5, random_state=seed),
-    PREVIOUS: lambda seed: Affect(_cut(), init="previous", n_iter=3, random_state=seed),
-    DEFAULTS: lambda seed: Affect(Spectral(2), random_state=seed),
+    PREVIOUS: lambda seed: affect(_cut(), init="previous", n_iter=3, random_state=seed),
+    DEFAULTS: lambda seed: affect(Spectral(2), random_state=seed),
 }
 TUNED: dict[str, Callable[[int, float], Evolving]] = {
     PCQ_CV: lambda seed, alpha: PCQ(_cut(), alpha=alpha, random_state=seed),
@@ -85,10 +86,10 @@ ENTERING = (
 
 # What the paper leaves open: how eigenvectors become clusters, and what the past of PCM is made of.
 VARIANTS: dict[str, Maker] = {
-    f"{STATIC}, rotation": lambda seed: Static(_cut("rotation"), warm_start=False, random_state=seed),
-    f"{STATIC}, QR": lambda seed: Static(_cut("cluster_qr"), warm_start=False, random_state=seed),
-    f"{THREE}, rotation": lambda seed: Affect(_cut("rotation"), init="static", random_state=seed),
-    f"{THREE}, QR": lambda seed: Affect(_cut("cluster_qr"), init="static", random_state=seed),
+    f"{STATIC}, rotation": lambda seed: static(_cut("rotation"), warm_start=False, random_state=seed),
+    f"{STATIC}, QR": lambda seed: static(_cut("cluster_qr"), warm_start=False, random_state=seed),
+    f"{THREE}, rotation": lambda seed: affect(_cut("rotation"), init="static", random_state=seed),
+    f"{THREE}, QR": lambda seed: affect(_cut("cluster_qr"), init="static", random_state=seed),
     f"{PCQ_HALF}, rotation": lambda seed: PCQ(_cut("rotation"), alpha=0.5, random_state=seed),
     f"{PCM_HALF}, rotation": lambda seed: PCM(_cut("rotation"), alpha=0.5, random_state=seed),
     f"{PCM_HALF}, discrete past": lambda seed: PCM(

@@ -25,7 +25,7 @@ from affect_xp.experiments._gaussians import (
     measure,
     oracle,
 )
-from affect_xp.experiments._paper import paper_kmeans
+from affect_xp.experiments._models import affect, paper_kmeans
 from affect_xp.experiments._report import Claim, Entry, Figure, Measured, Options, Report, Table
 from affect_xp.experiments._runs import over_runs
 from affect_xp.plots import legend_beside
@@ -37,10 +37,10 @@ ESTIMATED, DEFAULTS = "AFFECT, 1 iteration", "affect_xp defaults"
 PUBLISHED: dict[str, float] = {}  # the paper draws curves and prints no numbers
 
 METHODS: dict[str, Maker] = {
-    ESTIMATED: lambda truths, seed: Affect(paper_kmeans(2), init="static", n_iter=1, random_state=seed),
-    "α = 0.25": lambda truths, seed: Affect(paper_kmeans(2), alpha=0.25, random_state=seed),
-    "α = 0.5": lambda truths, seed: Affect(paper_kmeans(2), alpha=0.5, random_state=seed),
-    "α = 0.75": lambda truths, seed: Affect(paper_kmeans(2), alpha=0.75, random_state=seed),
+    ESTIMATED: lambda truths, seed: affect(paper_kmeans(2), init="static", n_iter=1, random_state=seed),
+    "α = 0.25": lambda truths, seed: affect(paper_kmeans(2), alpha=0.25, random_state=seed),
+    "α = 0.5": lambda truths, seed: affect(paper_kmeans(2), alpha=0.5, random_state=seed),
+    "α = 0.75": lambda truths, seed: affect(paper_kmeans(2), alpha=0.75, random_state=seed),
     ORACLE: oracle,
     DEFAULTS: lambda truths, seed: Affect(KMeans(2), random_state=seed),
 }

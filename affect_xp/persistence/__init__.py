@@ -26,6 +26,7 @@ from affect_xp.exceptions import AffectError, FileFormatError, InputError, Input
 from affect_xp.history import History
 from affect_xp.partition import Partition
 from affect_xp.persistence._archive import Reader, write
+from affect_xp.persistence._preparation import pack_preparation, unpack_preparation
 from affect_xp.persistence._proximities import (
     Arrays,
     pack_product,
@@ -65,9 +66,9 @@ def save(model: Evolving, path: str | os.PathLike[str]) -> None:
     ----------
     model : Affect, Static, PCM, PCQ or RG
         It stays as it is. Ids and times must be numbers, strings, booleans, None, dates of the datetime
-        module, NumPy scalars, or tuples of these. Functions and clusterers of other libraries are left
-        out, and must be passed to `load` again. A `random_state` that is a generator becomes the number
-        that the model has drawn from it.
+        module, NumPy scalars, or tuples of these. Functions, scalers and clusterers of other libraries are
+        left out, and must be passed to `load` again; a scaler fitted, as `model.preparation_.scaler` is. A
+        `random_state` that is a generator becomes the number that the model has drawn from it.
     path : str or path
         The name of the file; what is there is replaced.
 
@@ -102,6 +103,7 @@ def save(model: Evolving, path: str | os.PathLike[str]) -> None:
         "parameters": _pack_parameters(model, arrays),
         "seed": encode(model._seed, "seed"),
         "owns_smoothed": model._owns_smoothed,
+        "preparation": pack_preparation(model._preparation, arrays),
         "history": pack_history(getattr(model, "history_", History()), names, arrays),
         "state": _pack_state(model._state, names, arrays),
         "objects": names.pack(arrays),
@@ -195,6 +197,8 @@ def _restored(
         model._state = _unpack_state(state, names, file, store)
         model._seed, model._interrupted = decode(header["seed"]), False
         model._owns_smoothed = bool(header["owns_smoothed"])
+        # A file of a version that decided nothing goes on as it did.
+        model._preparation = unpack_preparation(header.get("preparation"), file, model.scale)
     return model
 
 

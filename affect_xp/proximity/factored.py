@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import sys
 from typing import final
 
 import numpy as np
@@ -509,6 +510,10 @@ def _checked_features(X: Array) -> Array:
         i, j = np.argwhere(~np.isfinite(host))[0]
         raise InputError(
             f"X must be finite, but X[{i}, {j}] = {host[i, j]}; leave out objects without data or fill it in"
+        )
+    if largest > math.sqrt(sys.float_info.max / X.shape[1]) / X.shape[0]:  # sums over all pairs are numbers
+        raise InputError(
+            f"X holds numbers up to {largest:.3g}, whose dot products are too large; divide X by a constant"
         )
     return X
 
