@@ -1,6 +1,7 @@
 """The steps of a sequence, whatever it is: lists, stacked arrays, tables, what was read from a file."""
 
 import itertools
+import math
 import numbers
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
@@ -11,6 +12,7 @@ from affect_xp import _array
 from affect_xp._typing import Array
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.io import Snapshot
+from affect_xp.io.matrices import graph_adjacency, is_graph
 from affect_xp.proximity import Proximity, is_sparse
 
 IdsOrNone = Iterable[Hashable] | Array | None
@@ -42,7 +44,7 @@ def steps_of(sequence: Any, *, of_features: bool) -> Iterator[Any]:
 
 def _is_matrix(sequence: Any) -> bool:
     """Tell whether what should be a sequence of matrices is a single one."""
-    if isinstance(sequence, Proximity) or is_sparse(sequence) or is_frame(sequence):
+    if isinstance(sequence, Proximity) or is_sparse(sequence) or is_frame(sequence) or is_graph(sequence):
         return True
     if isinstance(sequence, list | tuple) and sequence:
         row = sequence[0]
@@ -66,6 +68,37 @@ def of_frame(given: Any, ids: IdsOrNone, *, square: bool) -> tuple[Any, IdsOrNon
             "sides, as in W.loc[names, names]"
         )
     return given.to_numpy(), (index or None) if ids is None else ids
+
+
+def of_graph(given: Any, ids: IdsOrNone, *, square: bool) -> tuple[Any, IdsOrNone]:
+    """Return the weights of a networkx graph as a sparse matrix, and its nodes for ids where none are given.
+
+    An edge without a weight counts 1, parallel edges are summed, and a loop stands on the diagonal.
+    """
+    if not is_graph(given):
+        return given, ids
+    if not square:
+        raise InputError("W is a graph, but the model takes features; give the model proximity='precomputed'")
+    if given.is_directed():
+        raise InputError(
+            "W is a directed graph, but proximities have no direction; use graph.to_undirected(), or add "
+            "both directions, W + W.T with W = networkx.to_scipy_sparse_array(graph), ids=list(graph)"
+        )
+    if len(given) == 0:
+        raise InputError("W is a graph without nodes; leave out steps at which nothing was observed")
+    _check_weights(given)
+    nodes, W = graph_adjacency(given)
+    return W, nodes if ids is None else ids
+
+
+def _check_weights(graph: Any) -> None:
+    """Raise if an edge has a weight that is no finite number."""
+    for u, v, weight in graph.edges(data="weight", default=1):
+        if not isinstance(weight, numbers.Real) or not math.isfinite(weight):
+            raise InputError(
+                f"W is a graph whose edge {u!r} - {v!r} has weight={weight!r}; give it a finite number, or "
+                "remove the edge"
+            )
 
 
 def as_features(given: Any) -> Array:

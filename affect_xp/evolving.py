@@ -19,6 +19,7 @@ from affect_xp._sequence import (
     check_alike,
     check_are_labels,
     of_frame,
+    of_graph,
     steps_of,
     zip_steps,
 )
@@ -80,7 +81,8 @@ class Evolving(SklearnEstimator, abc.ABC):
         W : (n, n) array or Proximity
             The proximities observed at this step. An array is checked first, a Proximity is trusted.
             Unless `proximity` is "precomputed", an (n, p) array of features instead. Or a DataFrame, whose
-            index holds the ids.
+            index holds the ids; or an undirected networkx graph, whose nodes are the ids: edges without a
+            weight count 1, parallel edges are summed, and it becomes a sparse matrix.
         ids : sequence of n hashables, optional
             Which objects they are, in any order. By default the same as in the step before.
         time : hashable, optional
@@ -307,7 +309,8 @@ class Evolving(SklearnEstimator, abc.ABC):
 
     def _read(self, given: Any, ids: IdsOrNone) -> tuple[Any, IdsOrNone]:
         """Return what was given to a step without the table it may have been in."""
-        values, names = of_frame(given, ids, square=self._takes_proximities)
+        values, names = of_graph(given, ids, square=self._takes_proximities)
+        values, names = of_frame(values, names, square=self._takes_proximities)
         trusted = self._takes_proximities or isinstance(values, Proximity)
         return values if trusted else as_features(values), names
 

@@ -79,7 +79,7 @@ class ExternalClusterer:
             return
         settable = next((p for p in PRECOMPUTED if p in parameters), None)
         if settable is None:
-            other = "give a clusterer with a parameter metric or affinity that can be 'precomputed', or a function"
+            other = "give a clusterer whose metric or affinity can be 'precomputed', or a function"
             remedy = f"use {ours}" if ours else f"{other} from a proximity to labels"
             raise InputError(f"{name} takes features, not proximities; {remedy}")
         raise InputError(

@@ -223,7 +223,7 @@ class TestErrors:
                 type("Their", (cluster.KMeans,), {})(6),
                 "Their takes features, not proximities; use ax.KMeans(6)",
             ),
-            (ensemble.IsolationForest(), "a parameter metric or affinity that can be 'precomputed'"),
+            (ensemble.IsolationForest(), "give a clusterer whose metric or affinity can be 'precomputed'"),
         ],
         ids=lambda value: type(value).__name__,
     )
