@@ -387,7 +387,9 @@ class Linkage(Parameters):
 class FunctionClusterer(Parameters):
     """Any function from a proximity to labels, as a clusterer.
 
-    The function gets a stored `Proximity` and returns one integer for each object, -1 for none.
+    The function gets a stored `Proximity` and returns one integer for each object, -1 for none. What takes
+    NumPy arrays takes the proximity as it is, unless it is on a device: `np.asarray(psi)` has its entries, to
+    be read only.
     """
 
     function: Callable[[Proximity], Array]
