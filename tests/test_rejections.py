@@ -234,6 +234,10 @@ def test_a_frame_with_other_names_across():
 BAD_FEATURES = [
     (np.ones(N), r"X must have a row for each object and a column for each feature, got shape \(8,\)"),
     (np.ones((0, 2)), r"X must have a row for each object .*, got shape \(0, 2\)"),
+    (
+        np.full((N, 2), 1e200),
+        r"X holds values up to 1e\+200, whose products are too large for a number; divide X",
+    ),
     (np.full((N, 2), np.nan), r"X must be finite, but X\[0, 0\] = nan"),
     (np.where(np.arange(16).reshape(N, 2) == 5, np.inf, 1.0), r"X must be finite, but X\[2, 1\] = inf"),
     (np.ones((N, 2), dtype=complex), "X must be real, got dtype complex128"),

@@ -42,6 +42,8 @@ from affect_xp.proximity.projected import Projected
 TOLERANCE = 1e-17
 # Eigenvalues below this share of the largest are rounding, where columns are put together anew.
 ROUNDING = 1e-12
+# Products of features beyond this are too large for a number, or soon will be.
+LARGEST_FEATURE = 1e152
 # Up to this size the columns of all steps are copied side by side: they stay in a large cache.
 HOST_JOINED_BYTES = 8 * 2**20
 
@@ -509,6 +511,11 @@ def _checked_features(X: Array) -> Array:
         i, j = np.argwhere(~np.isfinite(host))[0]
         raise InputError(
             f"X must be finite, but X[{i}, {j}] = {host[i, j]}; leave out objects without data or fill it in"
+        )
+    if largest > LARGEST_FEATURE:
+        raise InputError(
+            f"X holds values up to {largest:.3g}, whose products are too large for a number; divide X by its "
+            "largest value"
         )
     return X
 
