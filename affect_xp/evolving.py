@@ -35,6 +35,7 @@ from affect_xp.exceptions import AffectError, InputError, InputTypeError, NotFit
 from affect_xp.external import as_clusterer
 from affect_xp.history import History, Record
 from affect_xp.kernels import KERNELS, Block, features_to_proximity
+from affect_xp.kinds import hint_at_kind
 from affect_xp.objects import Ids, as_ids
 from affect_xp.proximity import Factored, Proximity, as_proximity
 from affect_xp.scoring import agreements, silhouette_ahead
@@ -97,6 +98,8 @@ class Evolving(SklearnEstimator, abc.ABC):
         before = self._state
         given, ids = self._read(W, ids)
         W = self._observed(given)
+        if before is None and self._takes_proximities:
+            hint_at_kind(W, as_clusterer(self.clusterer))
         names = as_ids(ids, W.n, None if before is None else before.present)
         if before is not None:
             check_alike(W, before.smoothed, before.partition.labels)
