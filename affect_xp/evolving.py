@@ -98,8 +98,8 @@ class Evolving(SklearnEstimator, abc.ABC):
         before = self._state
         given, ids = self._read(W, ids)
         W = self._observed(given)
-        if before is None and self._takes_proximities:
-            hint_at_kind(W, as_clusterer(self.clusterer))
+        if before is None:
+            hint_at_kind(W, as_clusterer(self.clusterer), known=not self._takes_proximities)
         names = as_ids(ids, W.n, None if before is None else before.present)
         if before is not None:
             check_alike(W, before.smoothed, before.partition.labels)
@@ -123,7 +123,8 @@ class Evolving(SklearnEstimator, abc.ABC):
         Parameters
         ----------
         sequence : iterable of (n, n) arrays or Proximities, one (T, n, n) array, or what `read_steps` returns
-            The proximities of each step; a generator is read one step at a time. Unless `proximity` is
+            The proximities of each step; a generator is read one step at a time. A dict holds steps by time.
+            Unless `proximity` is
             "precomputed", the features of each step instead; then a single (n, p) array is one step.
         y : ignored
             In the place where tools of scikit-learn put labels, which only `score` looks at.

@@ -15,7 +15,7 @@ from affect_xp import _array
 from affect_xp._array import array_namespace, device_of
 from affect_xp._typing import Array
 from affect_xp.exceptions import InputWarning
-from affect_xp.proximity import Dense, Proximity
+from affect_xp.proximity import Dense, Factored, Proximity
 from affect_xp.transforms import sampled_columns
 
 __all__ = ["Looks", "hint_at_kind", "looks_of"]
@@ -28,6 +28,8 @@ CLEAR = 0.5
 DUPLICATES = 0.1
 # A diagonal below this many square roots of the precision, relative to the largest entry, is rounding.
 ZERO_DIAGONAL = 10
+
+NOTHING_TO_FIND = "there are no clusters to find, and those returned are arbitrary"
 
 
 class Looks(NamedTuple):
@@ -114,27 +116,36 @@ def _correlation(a: Array, b: Array, weights: Array) -> Array:
     return xp.where(varied, xp.sum(a * b) / xp.sqrt(xp.where(varied, product, one)), xp.zeros_like(one))
 
 
-def hint_at_kind(W: Proximity, clusterer: Any) -> None:
+def hint_at_kind(W: Proximity, clusterer: Any, *, known: bool) -> None:
     """Warn if W looks like what the clusterer does not take, or all its entries are the same.
 
-    Of W that is not an array, and of a few objects, nothing is said.
+    Of W that is neither an array nor made of features, and of a few objects, nothing is said. With `known`
+    the kind of W is that of the clusterer.
     """
     wants = getattr(clusterer, "wants", None)
-    if not isinstance(W, Dense) or wants is None or W.n < FEWEST:
+    if wants is None or W.n < FEWEST:
         return
-    hint = _hint(looks_of(W), W, wants, clusterer)
+    hint = None
+    if isinstance(W, Factored) and _are_same(W.like) and getattr(clusterer, "n_clusters", None) != 1:
+        hint = f"all objects have the same features: {NOTHING_TO_FIND}"
+    if isinstance(W, Dense):
+        hint = _hint(looks_of(W), W, None if known else wants, clusterer)
     if hint is not None:
         warnings.warn(hint, InputWarning, stacklevel=4)  # at the call of `partial_fit`
 
 
-def _hint(looks: Looks, W: Dense, wants: str, clusterer: Any) -> str | None:
+def _are_same(x: Array) -> bool:
+    """Tell whether all rows are the same, with one read."""
+    xp = array_namespace(x)
+    same = xp.all(xp.max(x, axis=0) == xp.min(x, axis=0))
+    return bool(_array.to_host(same, reason="do objects differ?")[0])
+
+
+def _hint(looks: Looks, W: Dense, wants: str | None, clusterer: Any) -> str | None:
     """Return what to tell about W; None if there is nothing to tell."""
     name = type(getattr(clusterer, "estimator", clusterer)).__name__
     if looks.lowest == looks.highest and getattr(clusterer, "n_clusters", None) != 1:
-        return (
-            f"all entries of W off the diagonal are {looks.lowest:.6g}: there are no clusters to find, and "
-            "those returned are arbitrary"
-        )
+        return f"all entries of W off the diagonal are {looks.lowest:.6g}: {NOTHING_TO_FIND}"
     eps = array_namespace(W.array).finfo(W.array.dtype).eps
     if looks.on_diagonal > ZERO_DIAGONAL * eps**0.5 * max(looks.highest, -looks.lowest):
         return None  # no distances, and those who take distances say so themselves

@@ -91,6 +91,16 @@ def test_nothing_to_cluster(w):
     assert len(heard(ax.KMeans("silhouette"), w)) == 1
 
 
+@pytest.mark.parametrize("proximity", ["dot", "rbf"])
+def test_the_same_features(proximity):
+    x = np.ones((N, 2))
+    with pytest.warns(InputWarning, match="there are no clusters to find"):
+        ax.Affect(ax.KMeans(2), proximity=proximity).partial_fit(x)
+    ax.Affect(ax.KMeans(1), proximity=proximity).partial_fit(x)
+    x[0, 0] = 2
+    ax.Affect(ax.KMeans(2), proximity=proximity).partial_fit(x)
+
+
 def random_graph(seed, inside, between, weights=None):
     rng = np.random.default_rng(seed)
     c = np.arange(N) % 3
