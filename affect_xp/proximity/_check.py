@@ -27,7 +27,7 @@ def checked_array(w: Array, name: str) -> Array:
     if w.ndim != 2 or w.shape[0] != w.shape[1]:
         raise InputError(
             f"{name} must be a square matrix of proximities, got shape {tuple(w.shape)}; "
-            "from features X compute it first, for instance X @ X.T"
+            "from features X compute it first, for instance X @ X.T, or give the model proximity='dot'"
         )
     if w.shape[0] == 0:
         raise InputError(
@@ -62,8 +62,9 @@ def checked_dtype(w: Array, name: str) -> Array:
     if xp.isdtype(w.dtype, ("integral", "bool")):
         return xp.astype(w, _array.wide_dtype(w))
     if w.dtype not in (xp.float32, xp.float64):
+        smaller = "float32" if str(w.dtype).endswith("float16") else "float64"
         raise InputTypeError(
-            f"{name} must be of dtype float32 or float64, got {w.dtype}; use astype(float32)"
+            f"{name} must be of dtype float32 or float64, got {w.dtype}; use astype({smaller!r})"
         )
     return w
 
