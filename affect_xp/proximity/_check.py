@@ -57,6 +57,8 @@ def _dtype_name(w: Array) -> str:
 def checked_dtype(w: Array, name: str) -> Array:
     """Return w in float32 or float64, or say why it cannot be used."""
     xp = array_namespace(w)
+    if isinstance(w, np.ndarray) and w.dtype.kind == "f" and not w.dtype.isnative:  # from a file, perhaps
+        w = w.astype(w.dtype.newbyteorder("="))
     if xp.isdtype(w.dtype, "complex floating"):
         raise InputTypeError(f"{name} must be real, got dtype {w.dtype}; pass its real part or its modulus")
     if xp.isdtype(w.dtype, ("integral", "bool")):
