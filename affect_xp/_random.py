@@ -6,13 +6,13 @@ from affect_xp._typing import Seed
 from affect_xp.exceptions import InputTypeError
 
 
-def as_generator(rng: Seed) -> np.random.Generator:
+def as_generator(rng: Seed, name: str = "rng") -> np.random.Generator:
     """Return a NumPy generator from a seed, a generator (used as it is), or None (fresh entropy)."""
     try:
         return np.random.default_rng(rng)
     except (TypeError, ValueError) as error:
         raise InputTypeError(
-            f"rng must be None, a non-negative int or a numpy.random.Generator, got {rng!r}"
+            f"{name} must be None, a non-negative int or a numpy.random.Generator, got {rng!r}"
         ) from error
 
 
@@ -24,6 +24,10 @@ def draw_seed(random_state: object) -> int:
     """
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(2**31))
-    if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
+    if (
+        isinstance(random_state, int | np.integer)
+        and not isinstance(random_state, bool)
+        and random_state >= 0
+    ):
         return int(random_state)
-    return int(as_generator(random_state).integers(2**63))  # type: ignore[arg-type]
+    return int(as_generator(random_state, "random_state").integers(2**63))  # type: ignore[arg-type]

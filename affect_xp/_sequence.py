@@ -1,7 +1,9 @@
 """The steps of a sequence, whatever it is: lists, stacked arrays, tables, what was read from a file."""
 
 import itertools
+import math
 import numbers
+import os
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
@@ -11,16 +13,29 @@ from affect_xp import _array
 from affect_xp._typing import Array
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.io import Snapshot
+from affect_xp.io.columns import IDS, TIMES
+from affect_xp.io.matrices import graph_adjacency, is_graph
 from affect_xp.proximity import Proximity, is_sparse
+
+# Columns of these names hold times even where no column of ids stands beside them.
+CLEAR_TIMES = ("time", "date", "datetime", "timestamp")
 
 IdsOrNone = Iterable[Hashable] | Array | None
 
 
 def steps_of(sequence: Any, *, of_features: bool) -> Iterator[Any]:
-    """Return an iterator over the steps of a sequence or of a (T, n, p) array.
+    """Return an iterator over the steps of a sequence, of a dict of them by time, or of a (T, n, p) array.
 
     A single matrix is one step where steps are features, and otherwise a mistake.
     """
+    if isinstance(sequence, str | os.PathLike):
+        raise InputTypeError(
+            f"sequence must be a list of matrices, got {sequence!r}; to read a file, use "
+            f"fit(ax.io.read_steps({os.fspath(sequence)!r}))"
+        )
+    _check_is_no_table(sequence)
+    if isinstance(sequence, dict):
+        return (Snapshot(time, None, step) for time, step in sequence.items())
     if _is_matrix(sequence):
         if of_features:
             return iter([sequence])
@@ -40,9 +55,23 @@ def steps_of(sequence: Any, *, of_features: bool) -> Iterator[Any]:
         raise InputTypeError(f"sequence must be a list of matrices, got {type(sequence).__name__}") from error
 
 
+def _check_is_no_table(sequence: Any) -> None:
+    """Raise if the rows of a table are of several times, which `read_steps` would tell apart."""
+    if not is_frame(sequence):
+        return
+    names = [name for name in sequence.columns if isinstance(name, str)]
+    time = next((name for name in names if name.lower() in TIMES and (len(name) > 1 or name.islower())), None)
+    if time is None or not (time.lower() in CLEAR_TIMES or any(name.lower() in IDS for name in names)):
+        return
+    raise InputError(
+        f"sequence is a table over time: it has a column {time!r}; cut it into steps with "
+        "fit(ax.io.read_steps(table))"
+    )
+
+
 def _is_matrix(sequence: Any) -> bool:
     """Tell whether what should be a sequence of matrices is a single one."""
-    if isinstance(sequence, Proximity) or is_sparse(sequence) or is_frame(sequence):
+    if isinstance(sequence, Proximity) or is_sparse(sequence) or is_frame(sequence) or is_graph(sequence):
         return True
     if isinstance(sequence, list | tuple) and sequence:
         row = sequence[0]
@@ -62,7 +91,7 @@ def columns_of(given: Any) -> list[str] | None:
 
 def of_frame(given: Any, ids: IdsOrNone, *, square: bool) -> tuple[Any, IdsOrNone]:
     """Return the values of a DataFrame, and its index for ids where none are given."""
-    if _array.is_array(given) or not hasattr(given, "to_numpy"):
+    if not is_frame(given):
         return given, ids
     index, columns = list(getattr(given, "index", ())), list(given.columns)
     if square and index and columns not in (index, list(range(len(columns)))):
@@ -71,6 +100,37 @@ def of_frame(given: Any, ids: IdsOrNone, *, square: bool) -> tuple[Any, IdsOrNon
             "sides, as in W.loc[names, names]"
         )
     return given.to_numpy(), (index or None) if ids is None else ids
+
+
+def of_graph(given: Any, ids: IdsOrNone, *, square: bool) -> tuple[Any, IdsOrNone]:
+    """Return the weights of a networkx graph as a sparse matrix, and its nodes for ids where none are given.
+
+    An edge without a weight counts 1, parallel edges are summed, and a loop stands on the diagonal.
+    """
+    if not is_graph(given):
+        return given, ids
+    if not square:
+        raise InputError("W is a graph, but the model takes features; give the model proximity='precomputed'")
+    if given.is_directed():
+        raise InputError(
+            "W is a directed graph, but proximities have no direction; use graph.to_undirected(), or add "
+            "both directions, W + W.T with W = networkx.to_scipy_sparse_array(graph), ids=list(graph)"
+        )
+    if len(given) == 0:
+        raise InputError("W is a graph without nodes; leave out steps at which nothing was observed")
+    _check_weights(given)
+    nodes, W = graph_adjacency(given)
+    return W, nodes if ids is None else ids
+
+
+def _check_weights(graph: Any) -> None:
+    """Raise if an edge has a weight that is no finite number."""
+    for u, v, weight in graph.edges(data="weight", default=1):
+        if not isinstance(weight, numbers.Real) or not math.isfinite(weight):
+            raise InputError(
+                f"W is a graph whose edge {u!r} - {v!r} has weight={weight!r}; give it a finite number, or "
+                "remove the edge"
+            )
 
 
 def as_features(given: Any) -> Array:
@@ -85,7 +145,10 @@ def as_features(given: Any) -> Array:
         try:
             return X.astype(np.float64)
         except (TypeError, ValueError) as error:
-            raise InputTypeError(f"X holds what is not a number: {error}") from error
+            raise InputTypeError(
+                f"X holds what is not a number: {error}; keep the columns of features, and give names as the "
+                "index of the table, or with ids="
+            ) from error
     if isinstance(X, np.ndarray) and X.dtype.kind == "c":
         raise InputError(
             f"Complex data not supported: X must be real, got dtype {X.dtype}; pass its real part or its "
@@ -117,11 +180,14 @@ def zip_steps(
     """Yield (W, ids, time) of each step; ids and times must be as many as the steps."""
     ids_of, times_of = by_step(ids), None if times is None else iter(times)
     for t, W in enumerate(steps):
-        if isinstance(W, Snapshot):  # which brings its own
+        if isinstance(W, Snapshot) and W.ids is not None:  # which brings its own
             yield W.values, W.ids, W.time
             continue
         try:
-            yield W, next(ids_of), None if times_of is None else next(times_of)
+            if isinstance(W, Snapshot):
+                yield W.values, next(ids_of), W.time
+            else:
+                yield W, next(ids_of), None if times_of is None else next(times_of)
         except StopIteration:
             short = "times" if times is not None else "ids"
             raise InputError(

@@ -13,11 +13,12 @@ import concurrent.futures
 import contextlib
 import contextvars
 import functools
-import importlib.util
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
+
+import threadpoolctl
 
 T = TypeVar("T")
 
@@ -74,23 +75,13 @@ def _blas() -> _Blas:
 @functools.cache
 def _libraries() -> Any:
     """Return the libraries of BLAS that are loaded (NumPy and SciPy have one each)."""
-    import threadpoolctl  # optional, and seldom the first to be imported
-
     return threadpoolctl.ThreadpoolController().select(user_api="blas")
-
-
-@functools.cache
-def _can_hold() -> bool:
-    return importlib.util.find_spec("threadpoolctl") is not None
 
 
 @contextlib.contextmanager
 def ours() -> Iterator[None]:
-    """Within this, or a function decorated with it, `share` has the processors and BLAS has one thread.
-
-    Without threadpoolctl, which talks to BLAS, nothing happens: BLAS keeps its threads.
-    """
-    if not _can_hold() or _n_allowed() == 1:
+    """Within this, or a function decorated with it, `share` has the processors and BLAS has one thread."""
+    if _n_allowed() == 1:
         yield
         return
     blas = _blas()

@@ -120,6 +120,8 @@ def clusters_at(n_clusters: NClusters, t: int, n: int) -> int | None:
 def check_clusters(n_clusters: object, max_clusters: int, rules: Sequence[str]) -> None:
     """Raise unless `n_clusters` is a positive integer, a sequence of such, or a rule."""
     if isinstance(n_clusters, str):
+        if n_clusters not in rules:
+            _check_rule_of_another(n_clusters, rules)
         check_choice("n_clusters, where it is not a number,", n_clusters, rules)
     elif isinstance(n_clusters, Sequence | np.ndarray):
         if len(n_clusters) == 0:
@@ -129,6 +131,15 @@ def check_clusters(n_clusters: object, max_clusters: int, rules: Sequence[str]) 
     else:
         check_int("n_clusters", n_clusters, 1)
     check_int("max_clusters", max_clusters, 1)
+
+
+def _check_rule_of_another(rule: str, rules: Sequence[str]) -> None:
+    """Raise if a rule is one of another clusterer, which is named."""
+    others = [kind.__name__ for kind in (KMeans, Spectral, Linkage) if rule in kind.rules]
+    if others:
+        listed = ", ".join(repr(choice) for choice in rules)
+        named = " or ".join(f"ax.{name}({rule!r})" for name in others)
+        raise InputError(f"n_clusters={rule!r} is a rule of {named}; choose that, or one of {listed} here")
 
 
 @dataclasses.dataclass
@@ -417,7 +428,9 @@ class Linkage(Parameters):
 class FunctionClusterer(Parameters):
     """Any function from a proximity to labels, as a clusterer.
 
-    The function gets a stored `Proximity` and returns one integer for each object, -1 for none.
+    The function gets a stored `Proximity` and returns one integer for each object, -1 for none. What takes
+    NumPy arrays takes the proximity as it is, unless it is on a device: `np.asarray(psi)` has its entries, to
+    be read only.
     """
 
     function: Callable[[Proximity], Array]

@@ -2,12 +2,10 @@
 
 import numpy as np
 
-from affect_xp import _array
-from affect_xp._array import array_namespace
+from affect_xp._array import array_namespace, device_of
 from affect_xp._typing import Array
 from affect_xp._validation import warn_caller
 from affect_xp.exceptions import ScaleWarning
-from affect_xp.proximity import Proximity
 
 __all__ = ["constant_facts", "warn_of_constant"]
 
@@ -17,33 +15,28 @@ __all__ = ["constant_facts", "warn_of_constant"]
 CONSTANT = 0.85
 ADDITIVE = 0.93
 FEWEST_COLUMNS = 20
-# Entries that differ by less than this share of the largest are the same.
-SAME = 1e-6
 
 
-def constant_facts(W: Proximity, columns: Array) -> Array:
-    """Return how much of similarities is the same for all of them, (3,), in wide floats.
+def constant_facts(columns: Array, places: Array) -> Array:
+    """Return how much of similarities is the same for all of them, (2,), in wide floats.
 
-        w̄² / mean w²,   1 − Σ(wᵢⱼ − aᵢ − bⱼ + w̄)² / Σ(wᵢⱼ − w̄)²,   max |wᵢⱼ − w̄| / max |wᵢⱼ|
+        w̄² / mean w²,   1 − Σ(wᵢⱼ − aᵢ − bⱼ + w̄)² / Σ(wᵢⱼ − w̄)²
 
-    with a and b the means of rows and columns, over i ≠ j of some columns, and wᵢᵢ in the last. Dot products
-    of features with a large mean c are c·c + c·x + c·y + x·y: the first term is most of them, and the next
-    two are most of the rest.
+    with a and b the means of rows and columns, over i ≠ j of some columns. Dot products of features with a
+    large mean c are c·c + c·x + c·y + x·y: the first term is most of them, and the next two are most of the
+    rest.
 
     Parameters
     ----------
-    W : Proximity
     columns : (n, r) array
-        As `affect_xp.transforms.sampled_columns` returns them.
+    places : (r,) int array
+        Both as `affect_xp.transforms.sampled_columns` returns them.
     """
     xp, (n, r) = array_namespace(columns), columns.shape
-    own = xp.take(W.diagonal(), _array.from_host(np.arange(r) * n // r, columns), axis=0)
-    largest = xp.maximum(xp.max(xp.abs(columns)), xp.max(xp.abs(own)))
+    largest = xp.max(xp.abs(columns))
     one = xp.ones_like(largest)
-    unit = xp.where(largest > 0, largest, one)  # so that no square leaves the range of numbers
-    x, own = columns / unit, own / unit
-    places = _array.from_host(np.arange(r) * n // r, columns)
-    objects = _array.from_host(np.arange(n), columns)
+    x = columns / xp.where(largest > 0, largest, one)  # so that no square leaves the range of numbers
+    objects = xp.arange(n, dtype=places.dtype, device=device_of(columns))
     off = xp.astype(objects[:, None] != places[None, :], x.dtype)  # (n, r)
     count = max(1, n * r - r)
     mean, square = xp.sum(x) / count, xp.sum(x * x) / count
@@ -55,20 +48,13 @@ def constant_facts(W: Proximity, columns: Array) -> Array:
     some, varied = square > 0, total > xp.finfo(x.dtype).eps * square
     share = xp.where(some, mean * mean / xp.where(some, square, one), 0 * one)
     additive = xp.where(varied, 1 - xp.sum(rest * rest) / xp.where(varied, total, one), 0 * one)
-    apart = xp.maximum(xp.max(xp.abs(deviation)), xp.max(xp.abs(own - mean)))
-    return xp.stack([share, additive, apart])
+    return xp.stack([share, additive])
 
 
-def warn_of_constant(facts: np.ndarray, n: int, r: int) -> None:
-    """Say so if similarities, with these `constant_facts`, hold little but a constant."""
-    share, additive, apart = (float(fact) for fact in facts)
-    if n > 2 and apart <= SAME:
-        warn_caller(
-            f"all similarities of the {n} objects of the first step are the same: there is nothing to tell "
-            "them apart by, and clusters are arbitrary; check W",
-            ScaleWarning,
-        )
-    elif r >= FEWEST_COLUMNS and share >= CONSTANT and additive >= ADDITIVE:
+def warn_of_constant(facts: np.ndarray, r: int) -> None:
+    """Warn if similarities, with these `constant_facts` of r columns, hold little but a constant."""
+    share, additive = (float(fact) for fact in facts)
+    if r >= FEWEST_COLUMNS and share >= CONSTANT and additive >= ADDITIVE:
         warn_caller(
             f"a constant dominates W: the square of the mean similarity is {share:.1%} of the mean square, "
             f"and one number for each object explains {additive:.1%} of the rest, as in X @ X.T of features "

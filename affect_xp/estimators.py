@@ -249,9 +249,9 @@ class Affect(Evolving):
 
 def _judged(W: Proximity, kind: str | None, *, skew: bool, drown: bool) -> str | None:
     """Return the transform that similarities call for, and warn of what they hold; the host waits once."""
-    columns = sampled_columns(W)
+    columns, places = sampled_columns(W)
     facts = [skewness(W, columns)] if skew else []
-    facts += [constant_facts(W, columns)] if drown else []
+    facts += [constant_facts(columns, places)] if drown else []
     read = _array.to_host(*facts, reason="are similarities skewed, or nearly the same?")
     value = float(read[0]) if skew else 0.0
     rescale, hint = rescale_for(value), skewness_hint(value)
@@ -265,7 +265,7 @@ def _judged(W: Proximity, kind: str | None, *, skew: bool, drown: bool) -> str |
         )
         return rescale
     elif drown:
-        warn_of_constant(read[-1], W.n, columns.shape[1])
+        warn_of_constant(read[-1], places.shape[0])
     return None
 
 

@@ -21,6 +21,7 @@ from affect_xp._sequence import (
     check_are_labels,
     columns_of,
     of_frame,
+    of_graph,
     steps_of,
     zip_steps,
 )
@@ -34,6 +35,7 @@ from affect_xp.events import EventRules
 from affect_xp.exceptions import AffectError, InputError, InputTypeError, NotFittedError
 from affect_xp.external import as_clusterer
 from affect_xp.history import History, Record
+from affect_xp.kinds import hint_at_kind
 from affect_xp.objects import Ids, as_ids
 from affect_xp.proximity import Proximity
 from affect_xp.scoring import agreements, silhouette_ahead
@@ -89,7 +91,8 @@ class Evolving(Observing, SklearnEstimator):
         W : (n, n) array or Proximity
             The proximities observed at this step. An array is checked first, a Proximity is trusted.
             Unless `proximity` is "precomputed", an (n, p) array of features instead. Or a DataFrame, whose
-            index holds the ids.
+            index holds the ids; or an undirected networkx graph, whose nodes are the ids: edges without a
+            weight count 1, parallel edges are summed, and it becomes a sparse matrix.
         ids : sequence of n hashables, optional
             Which objects they are, in any order. By default the same as in the step before.
         time : hashable, optional
@@ -104,6 +107,8 @@ class Evolving(Observing, SklearnEstimator):
         before = self._state
         given, ids, columns = *self._read(W, ids), columns_of(W)
         W = self._observed(given, columns)
+        if before is None:
+            hint_at_kind(W, as_clusterer(self.clusterer), known=not self._takes_proximities)
         names = as_ids(ids, W.n, None if before is None else before.present)
         if before is not None:
             check_alike(W, before.smoothed, before.partition.labels)
@@ -127,7 +132,8 @@ class Evolving(Observing, SklearnEstimator):
         Parameters
         ----------
         sequence : iterable of (n, n) arrays or Proximities, one (T, n, n) array, or what `read_steps` returns
-            The proximities of each step; a generator is read one step at a time. Unless `proximity` is
+            The proximities of each step; a generator is read one step at a time. A dict holds steps by time.
+            Unless `proximity` is
             "precomputed", the features of each step instead; then a single (n, p) array is one step.
         y : ignored
             In the place where tools of scikit-learn put labels, which only `score` looks at.
@@ -282,7 +288,8 @@ class Evolving(Observing, SklearnEstimator):
 
     def _read(self, given: Any, ids: IdsOrNone) -> tuple[Any, IdsOrNone]:
         """Return what was given to a step without the table it may have been in."""
-        values, names = of_frame(given, ids, square=self._takes_proximities)
+        values, names = of_graph(given, ids, square=self._takes_proximities)
+        values, names = of_frame(values, names, square=self._takes_proximities)
         trusted = self._takes_proximities or isinstance(values, Proximity)
         return values if trusted else as_features(values), names
 

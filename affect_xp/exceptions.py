@@ -12,6 +12,7 @@
 
     AffectWarning (UserWarning)     base of all warnings
     ├── ConvergenceWarning                  an iteration stopped before it converged
+    ├── InputWarning                        what was given is hardly what was meant; said at the first step
     ├── PrecisionWarning                    sums are accumulated in less than double precision
     ├── ScaleWarning                        units or an offset rule the features; said once for a model
     └── SkewedWarning                       a few large similarities rule the others; said once for a model
@@ -59,6 +60,10 @@ class AffectWarning(UserWarning):
 
 class ConvergenceWarning(AffectWarning):
     """An iteration stopped before it converged; the message says how to let it."""
+
+
+class InputWarning(AffectWarning):
+    """Proximities look like what the clusterer does not take; the message says why, and what to do."""
 
 
 class PrecisionWarning(AffectWarning):

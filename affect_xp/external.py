@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import numbers
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,19 @@ from affect_xp.proximity import Dense, Proximity
 
 # The parameters by which estimators are told that they get proximities, and of which kind.
 PRECOMPUTED = {"metric": "dissimilarity", "affinity": "similarity", "kernel": "similarity"}
+
+# Clusterers of features by name, and the class of ours that does on proximities what they do.
+OURS = {
+    "KMeans": "KMeans",
+    "MiniBatchKMeans": "KMeans",
+    "BisectingKMeans": "KMeans",
+    "Birch": "KMeans",
+    "MeanShift": "KMeans",
+    "GaussianMixture": "KMeans",
+    "BayesianGaussianMixture": "KMeans",
+    "SpectralClustering": "Spectral",
+    "AgglomerativeClustering": "Linkage",
+}
 
 # A diagonal below this many square roots of the precision, relative to the largest entry, is rounding:
 # distances are often roots of differences.
@@ -55,22 +69,23 @@ class ExternalClusterer:
     def check(self) -> None:
         """Raise if the estimator does not take precomputed proximities."""
         name, parameters = type(self.estimator).__name__, self.estimator.get_params(deep=False)
-        if self.wants is None and not _is_pairwise(self.estimator):
-            settable = next((p for p in PRECOMPUTED if p in parameters), None)
-            if settable is None:
-                raise InputError(
-                    f"{name} takes features, not proximities; give a clusterer with a parameter metric or "
-                    "affinity that can be 'precomputed', or a function from a proximity to labels"
-                )
-            raise InputError(
-                f"{name} is given proximities, but has {settable}={parameters[settable]!r}; "
-                f"set {settable}='precomputed'"
-            )
+        ours = equivalent_of(self.estimator)
         if parameters.get("linkage") == "ward":
             raise InputError(
-                f"{name} has linkage='ward', which needs features; "
-                "set linkage to 'average', 'complete' or 'single'"
+                f"{name} has linkage='ward', which needs features; set metric='precomputed' and linkage to "
+                f"'average', 'complete' or 'single', or use {ours or 'ax.Linkage'} on dissimilarities"
             )
+        if self.wants is not None or _is_pairwise(self.estimator):
+            return
+        settable = next((p for p in PRECOMPUTED if p in parameters), None)
+        if settable is None:
+            other = "give a clusterer whose metric or affinity can be 'precomputed', or a function"
+            remedy = f"use {ours}" if ours else f"{other} from a proximity to labels"
+            raise InputError(f"{name} takes features, not proximities; {remedy}")
+        raise InputError(
+            f"{name} is given proximities, but has {settable}={parameters[settable]!r}; "
+            f"set {settable}='precomputed'" + (f", or use {ours}" if ours else "")
+        )
 
     def cluster(self, proximity: Proximity, moment: Moment = FIRST) -> Clustering:
         """Fit a copy of the estimator, and number its clusters from 0."""
@@ -146,6 +161,20 @@ def as_clusterer(clusterer: object) -> Clusterer:
 def is_estimator(clusterer: object) -> bool:
     """Tell whether a clusterer works as those of scikit-learn do."""
     return hasattr(clusterer, "get_params") and hasattr(clusterer, "fit_predict")
+
+
+def equivalent_of(estimator: Any) -> str | None:
+    """Return the clusterer of ours that does what an estimator does, as it is written; None if none does."""
+    names = [OURS[kind.__name__] for kind in type(estimator).__mro__ if kind.__name__ in OURS]
+    if not names:
+        return None
+    parameters = estimator.get_params(deep=False)
+    k = parameters.get("n_clusters", parameters.get("n_components"))
+    if isinstance(k, numbers.Integral):
+        return f"ax.{names[0]}({k})"
+    threshold = parameters.get("distance_threshold")
+    given = "'silhouette'" if threshold is None else f"distance_threshold={threshold}"
+    return f"ax.{names[0]}({given})"
 
 
 def _is_pairwise(estimator: Any) -> bool:

@@ -262,8 +262,6 @@ def _columns_of(X: Array) -> _Columns | None:
 
 def _scaling(X: Array, columns: _Columns, request: Request, names: Sequence[str]) -> Preparation:
     """Return location and scale for what was asked for."""
-    if not columns.std.any():
-        _warn_of_equal(X.shape[0])
     if request.scale == "auto":
         return _automatic(columns, request, names)
     if request.scale == "none":
@@ -381,15 +379,6 @@ def _by_object(scaler: Any, X: Array) -> np.ndarray:
             f"scale={scaler!r} must return a row for each of {len(X)} objects, got shape {result.shape}"
         )
     return result
-
-
-def _warn_of_equal(n: int) -> None:
-    if n > 2:
-        warn_caller(
-            f"all {n} objects of the first step have the same features: there is nothing to tell them apart "
-            "by, and clusters are arbitrary; check the columns",
-            ScaleWarning,
-        )
 
 
 def _warn_of_offset(offset: float, request: Request) -> None:

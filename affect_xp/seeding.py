@@ -18,6 +18,7 @@ def random_partitions(W: Proximity, k: int, n_init: int, rng: np.random.Generato
     return _array.from_host(rng.permuted(balanced, axis=1).T, W.like)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # k-means refuses what is too large
 def spread_partitions(W: Proximity, k: int, n_init: int, rng: np.random.Generator) -> Array:
     """Return labels of the nearest of k objects drawn far apart (greedy k-means++), (n, n_init).
 

@@ -316,7 +316,7 @@ def skewness(W: Proximity, columns: Array | None = None) -> Array:
     >>> float(skewness(W)) > 2
     True
     """
-    x, xp = sampled_columns(W) if columns is None else columns, array_namespace(W.like)
+    x, xp = sampled_columns(W)[0] if columns is None else columns, array_namespace(W.like)
     some = x > 0
     raw, logarithmic = (
         _skewness_of(x, some),
@@ -327,15 +327,15 @@ def skewness(W: Proximity, columns: Array | None = None) -> Array:
     return xp.where(mends, raw, xp.zeros_like(raw))
 
 
-def sampled_columns(W: Proximity) -> Array:
-    """Return the columns of some objects, (n, r), in wide floats, with zeros in place of wᵢᵢ."""
+def sampled_columns(W: Proximity) -> tuple[Array, Array]:
+    """Return columns of W, (n, r), in wide floats with zeros in place of wᵢᵢ, and of which objects, (r,)."""
     xp, n, like = array_namespace(W.like), W.n, W.like
     device, wide = device_of(like), wide_dtype(like)
     r = min(n, SAMPLED_OBJECTS, max(1, SAMPLED_ENTRIES // n))
     places = xp.arange(r, dtype=xp.int64, device=device) * n // r
     x = W.matmul(xp.eye(r, dtype=wide, device=device), places)
     objects = xp.arange(n, dtype=xp.int64, device=device)
-    return xp.where(objects[:, None] == places[None, :], xp.zeros_like(x), x)
+    return xp.where(objects[:, None] == places[None, :], xp.zeros_like(x), x), places
 
 
 def _skewness_of(x: Array, some: Array) -> Array:

@@ -31,8 +31,6 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m bench") 
     parser.add_argument("--device", choices=DEVICES, default="cpu", help="cuda: CuPy arrays on a GPU")
     parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help=f"(default: {OUT})")
     options = parser.parse_args(arguments)
-    if importlib.util.find_spec("threadpoolctl") is None:
-        parser.error("threads are fixed by threadpoolctl: pip install 'affect_xp[threads]'")
     try:
         setting = setting_of(options, options.device)
     except AffectError as error:

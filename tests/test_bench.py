@@ -8,8 +8,6 @@ import sys
 import numpy as np
 import pytest
 
-pytest.importorskip("threadpoolctl")
-
 from bench import __main__ as command
 from bench import _suite, compare
 from bench._data import communities, stock_windows

@@ -150,7 +150,6 @@ def test_help_lists_the_experiments(capsys):
 
 
 def test_bench_hands_its_options_on(capsys):
-    pytest.importorskip("threadpoolctl")
     with pytest.raises(SystemExit) as stopped:
         main(["bench", "--help"])
     assert stopped.value.code == 0

@@ -139,8 +139,15 @@ def test_few_objects(clusterer, proximities, n):
         ),
         (ax.Linkage(3, method="ward"), "method must be one of 'single', 'complete', 'average', got 'ward'"),
         (ax.Linkage(distance_threshold=-1.0), "distance_threshold must be 0 or more"),
-        (ax.Linkage("modularity"), "n_clusters, where it is not a number, must be one of 'gap'"),
-        (ax.KMeans("gap"), "n_clusters, where it is not a number, must be one of 'silhouette'"),
+        (
+            ax.Linkage("modularity"),
+            r"is a rule of ax.KMeans\('modularity'\) or ax.Spectral\('modularity'\); choose that, or one of",
+        ),
+        (
+            ax.KMeans("gap"),
+            r"n_clusters='gap' is a rule of ax.Linkage\('gap'\); choose that, or one of 'silhouette'",
+        ),
+        (ax.KMeans("elbow"), "n_clusters, where it is not a number, must be one of 'silhouette'"),
         (ax.Spectral(2, objective="cut"), "objective must be one of 'normalized_cut', 'ratio_cut'"),
         (
             ax.Spectral(2, assign_labels="argmax"),
@@ -148,7 +155,10 @@ def test_few_objects(clusterer, proximities, n):
         ),
         (ax.Spectral(2, components="giant"), "components must be one of 'joint', 'separate', got 'giant'"),
         (ax.Spectral(2, solver="arpack"), "solver must be one of 'auto', 'full', 'iterative', got 'arpack'"),
-        (ax.Spectral("gap"), "n_clusters, where it is not a number, must be one of 'eigengap'"),
+        (
+            ax.Spectral("gap"),
+            r"n_clusters='gap' is a rule of ax.Linkage\('gap'\); choose that, or one of 'eigengap'",
+        ),
         (ax.KMeans("silhouette", max_clusters=0), "max_clusters must be at least 1, got 0"),
     ],
 )

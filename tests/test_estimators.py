@@ -103,7 +103,7 @@ BAD_PARAMETERS = [
     (ax.Affect, {"alpha": None}, "alpha must be 'estimate'"),
     (ax.Affect, {"alpha": [0.1, 2.0]}, r"alpha\[1\] must lie between 0 and 1, got 2.0"),
     (ax.Affect, {"init": "random"}, "init must be one of 'auto', 'previous', 'static', got 'random'"),
-    (ax.Affect, {"random_state": "seed"}, "rng must be None, a non-negative int"),
+    (ax.Affect, {"random_state": "seed"}, "random_state must be None, a non-negative int"),
     (ax.Static, {"warm_start": 1}, "warm_start must be True or False, got 1"),
 ]
 
@@ -401,4 +401,4 @@ def test_features_may_change_and_are_forgotten_with_the_steps():
 
 def test_stopped_kmeans_warns():
     with pytest.warns(ax.exceptions.ConvergenceWarning, match="in max_iter=1 iterations; increase max_iter"):
-        ax.Affect(ax.KMeans(2, max_iter=1), random_state=3).partial_fit(next(matrices(n=40)))
+        ax.Affect(ax.KMeans(2, init="random", max_iter=1), random_state=3).partial_fit(next(matrices(n=40)))

@@ -1,5 +1,6 @@
 """Clusterers of scikit-learn inside Affect."""
 
+import re
 import types
 
 import numpy as np
@@ -11,6 +12,8 @@ from affect_xp.clusterers import Moment
 from affect_xp.external import ExternalClusterer, as_clusterer, as_external
 
 cluster = pytest.importorskip("sklearn.cluster")
+ensemble = pytest.importorskip("sklearn.ensemble")
+mixture = pytest.importorskip("sklearn.mixture")
 
 N = 45
 
@@ -186,17 +189,49 @@ class TestErrors:
         "estimator, message",
         [
             (cluster.DBSCAN(), "has metric='euclidean'; set metric='precomputed'"),
-            (cluster.SpectralClustering(2), "has affinity='rbf'; set affinity='precomputed'"),
-            (cluster.KMeans(2), "KMeans takes features, not proximities"),
-            (cluster.AgglomerativeClustering(2, metric="precomputed"), "set linkage to 'average'"),
+            (cluster.AffinityPropagation(), "has affinity='euclidean'; set affinity='precomputed'"),
+            (
+                cluster.SpectralClustering(2),
+                "has affinity='rbf'; set affinity='precomputed', or use ax.Spectral(2)",
+            ),
+            (cluster.KMeans(3), "KMeans takes features, not proximities; use ax.KMeans(3)"),
+            (
+                cluster.MiniBatchKMeans(np.int64(4)),
+                "MiniBatchKMeans takes features, not proximities; use ax.KMeans(4)",
+            ),
+            (cluster.BisectingKMeans(3), "not proximities; use ax.KMeans(3)"),
+            (cluster.Birch(n_clusters=3), "not proximities; use ax.KMeans(3)"),
+            (cluster.Birch(n_clusters=None), "not proximities; use ax.KMeans('silhouette')"),
+            (cluster.MeanShift(), "not proximities; use ax.KMeans('silhouette')"),
+            (mixture.GaussianMixture(3), "not proximities; use ax.KMeans(3)"),
+            (mixture.BayesianGaussianMixture(n_components=5), "not proximities; use ax.KMeans(5)"),
+            (
+                cluster.AgglomerativeClustering(2, metric="precomputed"),
+                "set metric='precomputed' and linkage to 'average', 'complete' or 'single', or use "
+                "ax.Linkage(2) on dissimilarities",
+            ),
+            (cluster.AgglomerativeClustering(3), "has linkage='ward', which needs features; set metric="),
+            (
+                cluster.AgglomerativeClustering(3, linkage="average"),
+                "has metric='euclidean'; set metric='precomputed', or use ax.Linkage(3)",
+            ),
+            (
+                cluster.AgglomerativeClustering(None, linkage="single", distance_threshold=0.5),
+                "or use ax.Linkage(distance_threshold=0.5)",
+            ),
+            (
+                type("Their", (cluster.KMeans,), {})(6),
+                "Their takes features, not proximities; use ax.KMeans(6)",
+            ),
+            (ensemble.IsolationForest(), "give a clusterer whose metric or affinity can be 'precomputed'"),
         ],
         ids=lambda value: type(value).__name__,
     )
     def test_the_estimator_must_take_proximities(self, estimator, message):
-        with pytest.raises(ax.exceptions.InputError, match=message):
+        with pytest.raises(ax.exceptions.InputError, match=re.escape(message)):
             as_external(estimator).check()
-        with pytest.raises(ax.exceptions.InputError, match=message):
-            ax.Affect(as_external(estimator)).partial_fit(np.eye(3))
+        with pytest.raises(ax.exceptions.InputError, match=re.escape(message)):
+            ax.Affect(estimator).partial_fit(np.eye(3))
 
     @pytest.mark.parametrize("name", ["agglomerative", "dbscan", "hdbscan", "optics"])
     def test_similarities_for_a_dissimilarity_clusterer(self, name):

@@ -13,6 +13,7 @@ import sys
 import numpy as np
 import pytest
 import scipy.sparse
+import threadpoolctl
 
 import affect_xp as ax
 
@@ -112,7 +113,6 @@ def test_chunkings(problem):
 
 @pytest.mark.parametrize("problem", ALL)
 def test_numbers_of_threads(problem):
-    threadpoolctl = pytest.importorskip("threadpoolctl")
     found = []
     for n_threads in (1, 2):
         with threadpoolctl.threadpool_limits(n_threads):

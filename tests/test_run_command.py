@@ -150,7 +150,10 @@ def test_parquet_without_pyarrow(features, out, monkeypatch, capsys):
         (["--freq", "7X"], "--freq 7X is not understood"),
         (["--id", "nobody"], "--id nobody is not a column"),
         (["--objective", "ratio_cut"], "--objective is for --method spectral, not kmeans"),
-        (["--method", "linkage"], "n_clusters, where it is not a number, must be one of 'gap'"),
+        (
+            ["--method", "linkage"],
+            "n_clusters='modularity' is a rule of ax.KMeans('modularity') or ax.Spectral(",
+        ),
         (["--method", "linkage", "--proximity", "dot", "-k", "2"], "proximity='dot' gives a similarity"),
         (["--freq", "30D", "-k", "2"], "id 'o0' has 5 rows at time 2024-01-01; give --aggregate mean (or "),
         (["--alpha", "much", "-k", "2"], "alpha must be"),

@@ -6,10 +6,9 @@ import time
 
 import numpy as np
 import pytest
+import threadpoolctl
 
 from affect_xp import _threads
-
-threadpoolctl = pytest.importorskip("threadpoolctl")
 
 
 @pytest.fixture(autouse=True)
@@ -122,12 +121,6 @@ def test_blas_has_its_threads_again_after_an_error():
 def test_obeys_the_variable_blas_obeys(monkeypatch, limit, expected):
     monkeypatch.setenv("OMP_NUM_THREADS", limit)
     assert _threads._n_allowed() == (expected or _threads._n_processors())
-
-
-def test_without_threadpoolctl_the_caller_does_all(monkeypatch):
-    monkeypatch.setattr(_threads, "_can_hold", lambda: False)
-    with _threads.ours():
-        assert _threads.n_threads() == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")

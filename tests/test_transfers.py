@@ -82,5 +82,6 @@ def test_a_step_needs_four_more_than_its_kmeans(init, churn):
     for t, w in enumerate(steps(n_steps=6)):
         with counted() as seen:
             model.partial_fit(w, ids=range(churn * t, churn * t + 40))
-        assert seen.total() <= model.history_[-1].n_iter + 4, seen.where
+        first = t == 0  # which is looked at for skewness, and for distances in place of similarities
+        assert seen.total() <= model.history_[-1].n_iter + (5 if first else 4), seen.where
     assert max(record.n_iter for record in model.history_) > 2

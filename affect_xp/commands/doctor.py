@@ -39,7 +39,6 @@ EXTRAS = (
     ("sklearn", "clusterers of scikit-learn", "'affect_xp[sklearn]'"),
     ("fastcluster", "faster linkage", "'affect_xp[linkage]'"),
     ("matplotlib", "pictures", "'affect_xp[plot]'"),
-    ("threadpoolctl", "all processors for more than BLAS", "'affect_xp[threads]'"),
     ("tqdm", "progress bars", "'affect_xp[cli]'"),
 )
 

@@ -10,6 +10,7 @@ import scipy.sparse
 
 from affect_xp._array import is_array
 from affect_xp._npz import read_npz
+from affect_xp._typing import Array
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.io.columns import IDS
 from affect_xp.io.observed import Snapshot
@@ -60,11 +61,24 @@ def kind_of(snapshot: Snapshot, given: Any) -> str:
 
 def _from_graph(time: Hashable, graph: Any, weight: str | None, dtype: str) -> Snapshot:
     """Return the adjacency of a graph, directions summed; nodes without links are there too."""
+    ids, W = graph_adjacency(graph, weight or "weight", dtype)
+    return Snapshot(time, ids, W)
+
+
+def graph_adjacency(
+    graph: Any, weight: str = "weight", dtype: str = "float64"
+) -> tuple[tuple[Hashable, ...], Array]:
+    """Return the nodes of a graph, and the sum of the weights between each two of them, sparse.
+
+    An edge without a weight counts 1. Parallel edges are summed, and so are the two directions.
+    """
     position = {node: i for i, node in enumerate(graph.nodes)}
-    edges = list(graph.edges(data=weight or "weight", default=1))
+    edges = list(graph.edges(data=weight, default=1))
     i, j = (np.array([position[edge[end]] for edge in edges], dtype=np.int64) for end in (0, 1))
-    weights = as_numbers(np.array([edge[2] for edge in edges], dtype=object), weight or "weight", dtype)
-    return Snapshot(time, tuple(position), adjacency(i, j, weights, len(position), sparse=True))
+    weights = np.empty(len(edges), dtype=object)
+    weights[:] = [edge[2] for edge in edges]
+    numbers = as_numbers(weights, weight, dtype)
+    return tuple(position), adjacency(i, j, numbers, len(position), sparse=True)
 
 
 def _from_frame(time: Hashable, frame: Any, id: str | None, missing: str, dtype: str) -> Snapshot:

@@ -9,12 +9,15 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from affect_xp import _html
-from affect_xp._array import array_namespace, device_of, is_array, wide_dtype
+from affect_xp._array import array_namespace, device_of, is_array, is_lazy, on_host, to_host, wide_dtype
 from affect_xp._typing import Array, Namespace
-from affect_xp.exceptions import InputError
+from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.objects import Alignment
 from affect_xp.partition import Partition
 from affect_xp.proximity.product import Product, Stored
+
+# Up to so many bytes `np.asarray` writes out representations that are not arrays; `to_dense()` has no limit.
+LARGEST_ARRAY = 2 * 2**30
 
 
 class Proximity(abc.ABC):
@@ -160,6 +163,27 @@ class Proximity(abc.ABC):
     def __array_namespace__(self, *, api_version: str | None = None) -> Namespace:
         return array_namespace(self.like)
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """Return the entries of W as a NumPy array, (n, n), for `np.asarray(W)`.
+
+        What is an array of the host already is not copied, and can be read only; `np.array(W)` copies it.
+        Other representations are written out if that takes no more than `LARGEST_ARRAY` bytes.
+        Nothing is copied from a device, and nothing is computed that is only planned: that is an error.
+        """
+        stored = self.formed()
+        array = getattr(stored, "array", None)
+        _check_at_hand(self, stored.like if array is None else array)
+        if array is not None:
+            shown = to_host(array, reason="asked for as a NumPy array")[0].view()
+            shown.flags.writeable = False
+            return np.array(shown, dtype=dtype, copy=copy)
+        if copy is False:
+            raise InputError(
+                f"{type(self).__name__} is not stored as an array; give copy=None, or use to_dense()"
+            )
+        made = _written_out(stored)
+        return made if dtype is None else made.astype(dtype, copy=False)
+
     @property
     def _library(self) -> str:
         return type(self.like).__module__.split(".")[0]
@@ -177,6 +201,34 @@ class Proximity(abc.ABC):
         about = f"proximities of {_html.counted(self.n, 'object')}"
         rows = [_html.row(name, value) for name, value in facts.items()]
         return _html.box(type(self).__name__, about, _html.table(rows))
+
+
+def _check_at_hand(proximity: Proximity, array: Array) -> None:
+    """Raise unless an array is values in the memory of the host."""
+    if is_lazy(array):
+        raise InputTypeError(
+            f"{proximity!r} is not computed yet, and NumPy must not do it by itself; use .array, and its "
+            "compute() if there is memory for n×n numbers"
+        )
+    if not on_host(array):
+        raise InputTypeError(
+            f"{proximity!r} is on device {device_of(array)}, and NumPy must not copy it by itself; use "
+            ".array with functions of its library, or copy that to the host"
+        )
+
+
+def _written_out(stored: Any) -> np.ndarray:
+    """Return all entries of a proximity that does not hold them in an array, if they are not too many."""
+    n, name = stored.n, type(stored).__name__
+    n_bytes = n * n * array_namespace(stored.like).finfo(stored.like.dtype).bits // 8
+    if not hasattr(stored, "to_dense"):
+        raise InputTypeError(f"{name} cannot be written out as an array: it has no to_dense()")
+    if n_bytes > LARGEST_ARRAY:
+        raise InputError(
+            f"{name} of {n} objects takes {_html.in_bytes(n_bytes)} as an array; call its to_dense() if "
+            "there is memory for that"
+        )
+    return to_host(stored.to_dense().array, reason="asked for as a NumPy array")[0]
 
 
 def _arrays_of(value: Any) -> dict[int, Any]:

@@ -27,7 +27,7 @@ def checked_array(w: Array, name: str) -> Array:
     if w.ndim != 2 or w.shape[0] != w.shape[1]:
         raise InputError(
             f"{name} must be a square matrix of proximities, got shape {tuple(w.shape)}; "
-            "from features X compute it first, for instance X @ X.T"
+            "from features X compute it first, for instance X @ X.T, or give the model proximity='dot'"
         )
     if w.shape[0] == 0:
         raise InputError(
@@ -57,13 +57,16 @@ def _dtype_name(w: Array) -> str:
 def checked_dtype(w: Array, name: str) -> Array:
     """Return w in float32 or float64, or say why it cannot be used."""
     xp = array_namespace(w)
+    if isinstance(w, np.ndarray) and w.dtype.kind == "f" and not w.dtype.isnative:  # from a file, perhaps
+        w = w.astype(w.dtype.newbyteorder("="))
     if xp.isdtype(w.dtype, "complex floating"):
         raise InputTypeError(f"{name} must be real, got dtype {w.dtype}; pass its real part or its modulus")
     if xp.isdtype(w.dtype, ("integral", "bool")):
         return xp.astype(w, _array.wide_dtype(w))
     if w.dtype not in (xp.float32, xp.float64):
+        smaller = "float32" if str(w.dtype).endswith("float16") else "float64"
         raise InputTypeError(
-            f"{name} must be of dtype float32 or float64, got {w.dtype}; use astype(float32)"
+            f"{name} must be of dtype float32 or float64, got {w.dtype}; use astype({smaller!r})"
         )
     return w
 
