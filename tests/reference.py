@@ -1,6 +1,7 @@
 """Slow, obvious twins of the fast paths: entry by entry, straight from the definitions. NumPy only."""
 
 import itertools
+from fractions import Fraction
 
 import numpy as np
 
@@ -167,6 +168,33 @@ def best_matching(table):
         table = table.T
     choices = itertools.permutations(range(table.shape[1]), table.shape[0])
     return max(sum(table[i, j] for i, j in enumerate(choice)) for choice in choices)
+
+
+def may_go_on(table, sizes_before, sizes, continuity, min_share):
+    """Tell for each pair of clusters whether the name may go on: t² ≥ c² a b and t ≥ m min(n, n)."""
+    continuity, min_share = (Fraction(str(x)) for x in (continuity, min_share))
+    table = [[int(t) for t in row] for row in table]
+    out, into = [sum(row) for row in table], [sum(column) for column in zip(*table, strict=True)]
+    return [
+        [
+            t > 0
+            and t**2 >= continuity**2 * out[c] * into[d]
+            and t >= min_share * min(int(sizes_before[c]), int(sizes[d]))
+            for d, t in enumerate(row)
+        ]
+        for c, row in enumerate(table)
+    ]
+
+
+def matchings(allowed):
+    """Yield all one-to-one matchings over the pairs that are allowed, from columns to rows."""
+    k_before, k = len(allowed), len(allowed[0])
+    for rows in itertools.product([None, *range(k_before)], repeat=k):
+        given = [row for row in rows if row is not None]
+        if len(set(given)) == len(given) and all(
+            row is None or allowed[row][d] for d, row in enumerate(rows)
+        ):
+            yield {d: row for d, row in enumerate(rows) if row is not None}
 
 
 def rand_index(a, b):

@@ -23,6 +23,7 @@ CLAIMS = {
     "plot_8_events": lambda found: (
         found["score"] > 0.95 and {"split", "merge", "birth"} <= _kinds(found["model"].history_)
     ),
+    "plot_9_names": lambda found: _names_keep_their_meaning(found) and _as_on_the_page(found),
 }
 
 
@@ -36,6 +37,32 @@ def _falls(alpha, at):
 
 def _kinds(history):
     return {event.kind for record in history[1:] for event in record.events}
+
+
+def _names_keep_their_meaning(found):
+    """Tell whether the defaults have few errors of both kinds, with room on both sides."""
+    for rule in ("cosine 0.4", *(("cosine", threshold) for threshold in (0.35, 0.45))):
+        row = found["table"][rule] if isinstance(rule, str) else found["errors"](*rule)
+        hard = {"k = 5", "k = 3", "k = 2"}  # so few clusters are alike by chance
+        if max(value for name, value in row.items() if name not in hard) > 5:
+            return False
+    events = found["event_table"]["part 0.15, min_objects 2"]
+    return min(events[f"{m} parts"] for m in (2, 3, 4)) > 80 and events["tiny clusters"] < 2
+
+
+def _as_on_the_page(found):
+    """Tell whether the guide shows the numbers of the script, but for what other random numbers change."""
+    page = (EXAMPLES.parent / "docs" / "guide" / "objects.md").read_text("utf-8").replace("**", "")
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("|")]
+    shown = {
+        row[0]: [float(x) for x in row[1:]] for row in rows if row[0] in found["table"] | found["event_table"]
+    }
+    measured = found["table"] | found["event_table"]
+    return shown.keys() == measured.keys() and all(
+        abs(a - b) <= 8
+        for name, values in shown.items()
+        for a, b in zip(values, measured[name].values(), strict=True)
+    )
 
 
 @pytest.mark.skipif(not EXAMPLES.exists(), reason="not a clone of the repository")

@@ -256,7 +256,9 @@ class TestParameters:
         ids=lambda c: type(c).__name__,
     )
     def test_clusterers(self, clusterer, tmp_path):
-        model = ax.Affect(clusterer, events=ax.EventRules(overlap=1 / 3, max_dormant=2), n_iter=5)
+        model = ax.Affect(
+            clusterer, events=ax.EventRules(overlap=1 / 3, max_dormant=2, continuity=0.7), n_iter=5
+        )
         assert plain(vars(reloaded(model, tmp_path / "model"))) == plain(vars(model))
 
     @pytest.mark.parametrize(

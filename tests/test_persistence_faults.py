@@ -137,6 +137,19 @@ class TestDamage:
         ):
             loaded(data)
 
+    def test_rules_of_an_earlier_version_get_the_defaults_of_new_ones(self):
+        def edit(header):
+            kind, fields = header["parameters"]["events"]["settings"]
+            assert kind == "EventRules"
+            for name in ("continuity", "min_share", "min_objects"):
+                del fields[name]
+            fields["part"] = 0.25
+
+        model = loaded(edited(edit))
+        assert model.events == ax.EventRules(part=0.25)
+        w = np.kron(np.eye(2), np.ones((4, 4)))
+        assert model.partial_fit(w, ids=list("abcdefgh")).n_steps_ == 3
+
     def test_another_format(self):
         with pytest.raises(FileFormatError, match="holds 'affect_xp graph', not a model"):
             loaded(edited(lambda header: header.update(format="affect_xp graph")))

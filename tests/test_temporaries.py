@@ -103,10 +103,12 @@ def test_overwriting_makes_none():
 @pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("churn", [0, 7], ids=["same objects", "objects come and go"])
 def test_a_whole_step(monkeypatch, overwrite, churn):
-    # What the host would read is made up, so that every branch is taken: objects move, a cluster runs empty.
-    monkeypatch.setattr(
-        "affect_xp._array.to_host", lambda *arrays, reason: tuple(np.ones(a.shape) for a in arrays)
-    )
+    # What the host would read is made up, so that every branch is taken: objects move, a cluster runs empty,
+    # and none is like one before, so that their members are asked for. Labels are integers.
+    def ones(*arrays, reason):
+        return tuple(np.ones(a.shape, dtype=str(a.dtype).removeprefix("torch.")) for a in arrays)
+
+    monkeypatch.setattr("affect_xp._array.to_host", ones)
     w, past = matrix(torch.float32), matrix(torch.float32)
     clusters = Clusters(np.arange(12), np.full(12, N // 12), fresh=12, t=0)
     state = State(past, labels(), clusters, range(N))
