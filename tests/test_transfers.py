@@ -75,5 +75,6 @@ def test_a_step_needs_three_more_than_its_kmeans(init, churn):
     for t, w in enumerate(steps(n_steps=6)):
         with counted() as seen:
             model.partial_fit(w, ids=range(churn * t, churn * t + 40))
-        assert seen.total() <= model.history_[-1].n_iter + 3, seen.where
+        first = int(t == 0)  # what W looks like is asked once for a model
+        assert seen.total() <= model.history_[-1].n_iter + 3 + first, seen.where
     assert max(record.n_iter for record in model.history_) > 2
