@@ -37,8 +37,11 @@ def fuzz(share):
     return decorate
 
 
-# Random similarities may well be skewed.
-pytestmark = pytest.mark.filterwarnings("ignore::affect_xp.exceptions.SkewedWarning")
+# Random similarities may well be skewed, or all the same.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::affect_xp.exceptions.SkewedWarning"),
+    pytest.mark.filterwarnings("ignore::affect_xp.exceptions.InputWarning"),
+]
 
 EXPONENTS = (0, 0, 0, -500, -300, 300, 490)  # powers of two, up to some 1e150 either way
 
