@@ -8,6 +8,7 @@ hold, and the memory that they take at the true size, on tensors that have a sha
 import contextlib
 import dataclasses
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -16,6 +17,7 @@ import numpy as np
 
 import affect_xp as ax
 from affect_xp import _array
+from affect_xp.exceptions import InputWarning
 
 from . import _scenario
 
@@ -104,7 +106,8 @@ def peak_bytes(n: int, init: str) -> int:
     made_up = mock.patch.object(
         _array, "to_host", lambda *arrays, reason: tuple(np.ones(tuple(a.shape)) for a in arrays)
     )
-    with as_on_device(), made_up:
+    with as_on_device(), made_up, warnings.catch_warnings():
+        warnings.simplefilter("ignore", InputWarning)  # made up, W looks like nothing
         return watched_step(arrays, init, lambda: _watch(n))[0].highest
 
 

@@ -41,6 +41,7 @@ def fuzz(share):
 pytestmark = [
     pytest.mark.filterwarnings("ignore::affect_xp.exceptions.SkewedWarning"),
     pytest.mark.filterwarnings("ignore::affect_xp.exceptions.ScaleWarning"),
+    pytest.mark.filterwarnings("ignore::affect_xp.exceptions.InputWarning"),
 ]
 
 EXPONENTS = (0, 0, 0, -500, -300, 300, 490)  # powers of two, up to some 1e150 either way
