@@ -21,6 +21,7 @@ from affect_xp.linkage import Dendrogram, linkage
 from affect_xp.matching import match_labels
 from affect_xp.metrics import adjusted_rand_index, rand_index, tracking_error
 from affect_xp.moments import BlockMoments, block_moments
+from affect_xp.over_steps import OverSteps
 from affect_xp.proximity import Chunked, Dense, Factored, Proximity, Sparse, as_proximity
 from affect_xp.selection import calinski_harabasz, modularity, silhouette
 from affect_xp.spectral import SpectralResult, spectral
@@ -70,6 +71,7 @@ __all__ = [
     "KMeans",
     "KMeansResult",
     "Linkage",
+    "OverSteps",
     "Proximity",
     "Smoothed",
     "Sparse",

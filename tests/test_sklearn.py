@@ -17,8 +17,8 @@ from sklearn.base import clone, is_clusterer  # noqa: E402
 from sklearn.cluster import DBSCAN  # noqa: E402
 from sklearn.exceptions import NotFittedError  # noqa: E402
 from sklearn.model_selection import GridSearchCV, TimeSeriesSplit, cross_val_score  # noqa: E402
-from sklearn.pipeline import Pipeline  # noqa: E402
-from sklearn.preprocessing import FunctionTransformer, StandardScaler  # noqa: E402
+from sklearn.pipeline import Pipeline, make_pipeline  # noqa: E402
+from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, StandardScaler  # noqa: E402
 from sklearn.utils import estimator_checks, get_tags  # noqa: E402
 from sklearn.utils.validation import check_is_fitted  # noqa: E402
 
@@ -316,6 +316,87 @@ def test_pipeline():
     assert pipeline.score(steps[5:], labels[5:]) == expected.score(scaled(steps[5:]), labels[5:])
     assert pipeline.set_params(affect__clusterer__n_clusters=2).fit_predict(steps).max() == 1
     assert "Affect" in pipeline._repr_html_()
+
+
+def over_first(steps):
+    return [(x - steps[0].mean(0)) / steps[0].std(0) for x in steps]
+
+
+@pytest.mark.parametrize("form", ["list", "array", "generator", "pandas", "polars", "snapshots"])
+def test_a_transformer_over_steps(form):
+    steps, _ = features(4)
+    steps = [1e3 * x + 7 for x in steps]
+    ids = [f"object {i}" for i in range(24)]
+    sequence = steps
+    if form == "array":
+        sequence = np.stack(steps)
+    elif form == "generator":
+        sequence = (x for x in steps)
+    elif form == "snapshots":
+        sequence = list(ax.io.read_steps(dict(enumerate(steps)), kind="features"))
+    elif form in ("pandas", "polars"):
+        library = pytest.importorskip(form)
+        named = {"index": ids, "columns": ["a", "b"]} if form == "pandas" else {"schema": ["a", "b"]}
+        sequence = [library.DataFrame(x, **named) for x in steps]
+    found = ax.OverSteps(StandardScaler()).fit_transform(sequence)
+    assert isinstance(found, np.ndarray if form == "array" else list) and len(found) == 4
+    for step, expected in zip(found, over_first(steps), strict=True):
+        values = step.values if form == "snapshots" else np.asarray(step)
+        np.testing.assert_allclose(values, expected, atol=1e-12)
+        if form in ("pandas", "polars"):
+            assert list(step.columns) == ["a", "b"]
+        if form == "pandas":
+            assert list(step.index) == ids
+        if form == "snapshots":
+            assert step.ids == sequence[0].ids and step.time in range(4)
+
+
+@pytest.mark.parametrize("form", ["list", "pandas", "polars"])
+def test_a_transformer_fitted_to_all_steps(form):
+    steps, _ = features(3)
+    given = steps
+    if form != "list":
+        given = [pytest.importorskip(form).DataFrame(x) for x in steps]
+    model = ax.OverSteps(StandardScaler(), fit_on="all").fit(given)
+    np.testing.assert_allclose(model.transformer_.mean_, np.concatenate(steps).mean(0))
+    np.testing.assert_allclose(np.concatenate([np.asarray(x) for x in model.transform(given)]).std(0), 1)
+
+
+def test_a_transformer_that_makes_columns():
+    pandas = pytest.importorskip("pandas")
+    frames = [pandas.DataFrame(x, columns=["a", "b"]) for x in features(2)[0]]
+    assert list(ax.OverSteps(PolynomialFeatures(2)).fit_transform(frames)[1].columns)[-1] == "b^2"
+
+
+def test_pipeline_of_a_transformer_over_steps():
+    steps, labels = features(8)
+    steps = [1e3 * x + 7e4 for x in steps]
+    pipeline = make_pipeline(
+        ax.OverSteps(StandardScaler()), ax.Affect(ax.KMeans(3), proximity="dot", random_state=0)
+    )
+    pipeline = clone(pipeline).fit(steps[:5])
+    expected = ax.Affect(ax.KMeans(3), proximity="dot", scale="standard", random_state=0).fit(steps[:5])
+    np.testing.assert_allclose(pipeline[-1].history_.alpha, expected.history_.alpha, rtol=1e-9)
+    np.testing.assert_array_equal(pipeline[-1].labels_, expected.labels_)
+    assert pipeline.score(steps[5:], labels[5:]) == expected.score(steps[5:], labels[5:])
+    pipeline.set_params(oversteps__transformer__with_std=False, oversteps__fit_on="all").fit(steps)
+    assert pipeline[0].transformer_.scale_ is None
+    assert pipeline[0].get_params()["transformer__with_std"] is False
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ax.OverSteps(StandardScaler()).transform([]), "has not seen a step yet; call fit first"),
+        (lambda: ax.OverSteps(StandardScaler()).fit([]), "sequence is empty"),
+        (lambda: ax.OverSteps(StandardScaler(), fit_on="last").fit(features(1)[0]), "fit_on must be one of"),
+        (lambda: ax.OverSteps("standard").fit(features(1)[0]), "transformer must have fit and transform"),
+        (lambda: ax.OverSteps(StandardScaler).fit(features(1)[0]), "transformer must have fit and transform"),
+    ],
+)
+def test_errors_of_a_transformer_over_steps(make, message):
+    with pytest.raises(ax.exceptions.AffectError, match=message):
+        make()
 
 
 @pytest.mark.parametrize("form", ["list", "array", "snapshots"])
