@@ -99,6 +99,11 @@ def _draw_exponential(rng: np.random.Generator, same: np.ndarray) -> np.ndarray:
     return rng.exponential(np.where(same, 5.0, 4.0))
 
 
+def _draw_bursts(rng: np.random.Generator, same: np.ndarray) -> np.ndarray:
+    """Draw counts that come in bursts, of pairs that are all alike: negative binomial, of variance μ + 2μ²."""
+    return rng.poisson(np.where(same, 2.0, 1.0) * rng.gamma(0.5, 2.0, size=same.shape))
+
+
 def _contacts(options: Mapping[str, Any], seed: int) -> Steps:
     made = contacts(STEPS, rng=seed, **{"daily_contacts": DAILY_CONTACTS, **options})
     return [WeightedStep(s.W, s.ids, s.labels, options.get("n_groups", 5)) for s in made]
@@ -145,6 +150,7 @@ KINDS: dict[str, Callable[[int], Steps]] = {
     "log-normal weights, sparse": _links(0.1, 0.03, "log-normal"),
     "uniform weights": _links(0.3, 0.2, "uniform"),
     "exponential weights": functools.partial(_in_blocks, _draw_exponential),
+    "bursts of pairs all alike": functools.partial(_in_blocks, _draw_bursts),
     "Poisson counts about 20": _poisson(20, 17.5),
     "Poisson counts about 2": _poisson(2, 1.5),
     "Poisson counts about 0.1": _poisson(0.1, 0.03),
