@@ -14,13 +14,13 @@ import dataclasses
 import math
 import numbers
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from affect_xp import _array
-from affect_xp._array import array_namespace, wide_dtype
+from affect_xp._array import array_namespace, device_of, row_blocks, wide_dtype
 from affect_xp._typing import Array
 from affect_xp._validation import check_choice, warn_caller
 from affect_xp.exceptions import InputError, InputTypeError, ScaleWarning
@@ -98,12 +98,24 @@ class Preparation:
                 "kept; give the same ones at each step, or scale='none'"
             )
         xp, wide = array_namespace(X), wide_dtype(X)
-        x = xp.astype(X, wide, copy=False)
-        if self.location is not None:
-            x = x - _array.from_host(self.location, X, dtype=wide)[None, :]
-        if self.scale is not None:
-            x = x / _array.from_host(self.scale, X, dtype=wide)[None, :]
-        return xp.astype(x, X.dtype if xp.isdtype(X.dtype, "real floating") else wide, copy=False)
+        dtype = X.dtype if xp.isdtype(X.dtype, "real floating") else wide
+        location, scale = (
+            None if x is None else _array.from_host(x, X, dtype=wide)[None, :]
+            for x in (self.location, self.scale)
+        )
+        if _array.is_lazy(X):
+            return xp.astype(_moved(X, location, scale, wide), dtype, copy=False)
+        result = xp.empty(tuple(X.shape), dtype=dtype, device=device_of(X))
+        for rows in row_blocks(X):
+            result[rows, :] = xp.astype(_moved(X[rows, :], location, scale, wide), dtype, copy=False)
+        return result
+
+
+def _moved(x: Array, location: Array | None, scale: Array | None, wide: object) -> Array:
+    """Return (x − location) / scale in wide floats."""
+    x = array_namespace(x).astype(x, wide, copy=False)
+    x = x if location is None else x - location
+    return x if scale is None else x / scale
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -244,14 +256,18 @@ def _columns_of(X: Array) -> _Columns | None:
     """
     xp, wide = array_namespace(X), wide_dtype(X)
     eps = xp.finfo(X.dtype if xp.isdtype(X.dtype, "real floating") else wide).eps
-    x = xp.astype(X, wide, copy=False)
+    blocks = [X[rows, :] for rows in row_blocks(X)]  # views: what is made of one of them is small
+
+    def total(function: Callable[[Array], Array]) -> Array:
+        parts = [xp.sum(function(xp.astype(x, wide, copy=False) / unit[None, :]), axis=0) for x in blocks]
+        return xp.sum(xp.stack(parts), axis=0)
+
     with np.errstate(invalid="ignore", over="ignore"):
-        largest = xp.max(xp.abs(x), axis=0)  # (p,)
+        sizes = [xp.max(xp.abs(xp.astype(x, wide, copy=False)), axis=0) for x in blocks]
+        largest = xp.max(xp.stack(sizes), axis=0)  # (p,)
         unit = xp.where(largest > 0, largest, xp.ones_like(largest))
-        x = x / unit[None, :]
-        mean = xp.mean(x, axis=0)
-        deviation = x - mean[None, :]
-        std = xp.sqrt(xp.mean(deviation * deviation, axis=0))
+        mean = total(lambda x: x) / X.shape[0]
+        std = xp.sqrt(total(lambda x: (x - mean[None, :]) ** 2) / X.shape[0])
         facts = _array.to_host(xp.stack([largest, mean, std]), reason="units and offsets of features")[0]
     largest, mean, std = (np.asarray(fact, dtype=np.float64) for fact in facts)
     if not np.isfinite(facts).all():

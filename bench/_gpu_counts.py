@@ -73,7 +73,7 @@ def as_on_device(block_bytes: int | None = None) -> Iterator[None]:
 
 def watched_step(arrays: list[Any], init: str, watch: Callable[[], Any]) -> tuple[Any, ax.Affect]:
     """Take steps, the last of them watched; return what was seen and the model."""
-    take = _scenario.model(init)
+    take = _scenario.model(init, scale="none", rescale=None)  # nothing is decided from what is made up
     *before, last = (ax.Dense(w) for w in arrays)
     for w in before:
         take(w)

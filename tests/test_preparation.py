@@ -326,7 +326,7 @@ def test_gamma_is_that_of_scaled_features(scale):
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("scale", ["center", "standard", "robust"])
-def test_preparation_by_the_twin(xp, scale, dtype):
+def test_preparation_by_the_twin(xp, small_blocks, scale, dtype):
     x = ((shops(1)[0] + 100) * [1e3, 1.0]).astype(dtype)
     found = decide(xp.array(x), Request(scale, "first", "dot"))
     wide = x.astype(np.float64)

@@ -18,15 +18,14 @@ needs_data = pytest.mark.skipif(
     reason="set AFFECT_XP_DATA to a folder with reality.npz",
 )
 
-# The paper took the counts as they are.
-pytestmark = pytest.mark.filterwarnings("ignore::affect_xp.exceptions.SkewedWarning")
-
 weeks = functools.cache(lambda: ax.datasets.load_reality(DATA))
 
+# The paper takes counts as they are.
+affect = functools.partial(ax.Affect, rescale=None, random_state=0)
 METHODS = {
-    "AFFECT, 3 iterations": lambda clusterer: ax.Affect(clusterer, init="static", random_state=0),
-    "AFFECT, 1 iteration": lambda clusterer: ax.Affect(clusterer, init="static", n_iter=1, random_state=0),
-    "alpha = .5": lambda clusterer: ax.Affect(clusterer, alpha=0.5, random_state=0),
+    "AFFECT, 3 iterations": lambda clusterer: affect(clusterer, init="static"),
+    "AFFECT, 1 iteration": lambda clusterer: affect(clusterer, init="static", n_iter=1),
+    "alpha = .5": lambda clusterer: affect(clusterer, alpha=0.5),
     "static": lambda clusterer: ax.Static(clusterer, warm_start=False, random_state=0),
 }
 
