@@ -100,7 +100,7 @@ def _draw_exponential(rng: np.random.Generator, same: np.ndarray) -> np.ndarray:
 
 
 def _draw_bursts(rng: np.random.Generator, same: np.ndarray) -> np.ndarray:
-    """Draw counts that come in bursts, of pairs that are all alike: negative binomial, of variance μ + 2μ²."""
+    """Draw negative binomial counts, which come in bursts, of pairs that are all alike."""
     return rng.poisson(np.where(same, 2.0, 1.0) * rng.gamma(0.5, 2.0, size=same.shape))
 
 
