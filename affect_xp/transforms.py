@@ -15,7 +15,7 @@ from affect_xp._array import array_namespace, device_of, wide_dtype
 from affect_xp._typing import Array, Namespace
 from affect_xp._validation import check_choice
 from affect_xp.exceptions import InputError
-from affect_xp.proximity import Chunked, Dense, Proximity, as_proximity
+from affect_xp.proximity import Chunked, Dense, Proximity, Sparse, as_proximity
 from affect_xp.proximity._check import checked_array, checked_dtype
 
 __all__ = [
@@ -33,12 +33,18 @@ __all__ = [
 Transform = str | Callable[[Array], Array] | None
 
 # Entries are sampled up to this many, and up to so many objects, to learn how skewed they are; of fewer
-# positive ones than this nothing is said.
+# positive ones than this, ten pairs, nothing is said.
 SAMPLED_ENTRIES = 2**18
 SAMPLED_OBJECTS = 256
-FEWEST = 100
-# Above this skewness, that of the exponential distribution, a few pairs rule the sums of squares.
-SKEWED = 2.0
+FEWEST = 20
+# A sample of m pairs from an exponential distribution has a skewness of 2 / (1 + 11 / m), on average.
+MISSED = 22
+# Above this skewness a few pairs rule the sums of squares. The exponential distribution has 2, and there the
+# mean is the best to tell two of them apart: a logarithm loses more than it gains.
+SKEWED = 2.5
+# A logarithm helps if its skewness is below this share of that of the entries. Of Poisson counts about 1 it
+# is three quarters, of narrow kernels nine tenths, and of two values all of it.
+MENDED = 2 / 3
 
 NOT_FINITE = (
     "the function given as rescale must return finite numbers for all entries, 0 among them, but did not; "
@@ -270,7 +276,7 @@ TRANSFORMS = (*ENTRYWISE, *SCALES)
 def auto_rescale(W: Proximity) -> str | None:
     """Return the transform that similarities call for: "log1p" where they are skewed, else None.
 
-    On a device the host waits once.
+    It is called for above a skewness of `SKEWED`; see `skewness`. On a device the host waits once.
 
     Examples
     --------
@@ -289,18 +295,19 @@ def rescale_for(value: float) -> str | None:
 
 
 def skewness(W: Proximity, columns: Array | None = None) -> Array:
-    """Return how skewed positive similarities are, if their logarithms are so by less than half; else 0.
+    """Return how skewed positive similarities are, if their logarithms are so by less than 2/3; else 0.
 
-        γ = Σ(w − w̄)³ / N σ³   over the N pairs i ≠ j with w > 0, and the same for ln(1 + w)
+        γ = (1 + 22 / N) Σ(w − w̄)³ / N σ³   over the N entries i ≠ j with w > 0, and the same for ln(1 + w)
 
-    The exponential distribution has γ = 2, and contact counts have more. What "log1p" does not mend, such as
-    the few near neighbours of a narrow kernel, and what it cannot be used on, as soon as a similarity is
-    negative, counts as 0. So do graphs of zeros and ones.
+    The exponential distribution has γ = 2, and contact counts have more. A few entries of it have less; the
+    factor in front makes up for that. What "log1p" does not mend, such as the few near neighbours of a narrow
+    kernel, and what it cannot be used on, as soon as a similarity is negative, counts as 0. So do graphs of
+    zeros and ones.
 
-    The columns of up to 256 objects, equally spaced, are asked for: 262,144 entries at most, or one column.
-    With fewer than 100 positive entries among them the answer is 0.
-    Nothing is read by the host, but for what `Chunked` computes. `columns` are these, where the caller has
-    them from `sampled_columns`.
+    Up to 262,144 entries are asked for, equally spaced: stored ones of `Sparse`, or else the columns of up to
+    256 objects, one at least. With fewer than 20 positive ones among them the answer is 0. Nothing is read by
+    the host, but for what `Chunked` computes. `columns` are these, where the caller has them from
+    `sampled_columns`.
 
     Returns
     -------
@@ -313,18 +320,38 @@ def skewness(W: Proximity, columns: Array | None = None) -> Array:
     >>> from affect_xp.transforms import skewness
     >>> counts = np.random.default_rng(0).lognormal(2, 1.5, size=(50, 50)).round()
     >>> W = ax.Dense(counts + counts.T)
-    >>> float(skewness(W)) > 2
+    >>> float(skewness(W)) > 2.5
     True
     """
-    x, xp = sampled_columns(W)[0] if columns is None else columns, array_namespace(W.like)
+    xp = array_namespace(W.like)
+    if isinstance(W, Sparse):
+        x = _stored_entries(W)
+        if x.shape[0] == 0:
+            return xp.zeros((), dtype=x.dtype, device=device_of(x))
+    else:
+        x = sampled_columns(W)[0] if columns is None else columns
     some = x > 0
     raw, logarithmic = (
         _skewness_of(x, some),
         _skewness_of(xp.log1p(xp.where(some, x, xp.zeros_like(x))), some),
     )
-    enough = xp.sum(xp.astype(some, xp.int64)) >= FEWEST
-    mends = (2 * xp.abs(logarithmic) < raw) & enough & ~xp.any(x < 0)
+    count = xp.sum(xp.astype(some, x.dtype))
+    mends = (xp.abs(logarithmic) < MENDED * raw) & (count >= FEWEST) & ~xp.any(x < 0)
+    raw = raw * (1 + MISSED / xp.maximum(count, xp.ones_like(count)))
     return xp.where(mends, raw, xp.zeros_like(raw))
+
+
+def _stored_entries(W: Sparse) -> Array:
+    """Return some of the stored entries, (N,), in wide floats, with zeros in place of wᵢᵢ.
+
+    The columns of a few of very many objects would hold next to none of them.
+    """
+    data, columns, indptr = W.matrix.data, W.matrix.indices, W.matrix.indptr
+    xp, apart = array_namespace(data), max(1, -(-data.shape[0] // SAMPLED_ENTRIES))
+    places = xp.arange(0, data.shape[0], apart, dtype=indptr.dtype, device=device_of(data))
+    rows = xp.searchsorted(indptr[1:], places, side="right")
+    x = xp.astype(data[::apart], wide_dtype(data))
+    return xp.where(rows == columns[::apart], xp.zeros_like(x), x)
 
 
 def sampled_columns(W: Proximity) -> tuple[Array, Array]:

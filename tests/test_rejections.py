@@ -424,7 +424,7 @@ def test_rows_of_a_file(tmp_path, capsys, last, message):
     assert "Traceback" not in printed and re.search(message, printed), printed
     assert contents(vars(ax.load(out / "model.affect"))) == contents(vars(before))
     assert main(["run", str(write_rows(tmp_path / "mended.csv", 4)), *command]) == 0
-    whole = ax.Affect(ax.KMeans(2), proximity="dot", random_state=0)
+    whole = ax.Affect(ax.KMeans(2), proximity="dot", scale="standard", random_state=0)  # as there
     for t in range(4):
         whole.partial_fit(features(t), NAMES)
     resumed = ax.load(out / "model.affect")
@@ -435,7 +435,7 @@ def test_rows_of_a_file(tmp_path, capsys, last, message):
 
 BAD_OPTIONS = [
     (["-k", "0"], "n_clusters must be at least 1, got 0"),
-    (["-k", "many"], "got 'many'"),
+    (["-k", "many"], "-k many is neither a number"),
     (["-k", "2", "--alpha", "2"], "alpha must lie between 0 and 1, got 2.0"),
     (["-k", "2", "--n-iter", "0"], "n_iter must be at least 1, got 0"),
     (["-k", "2", "--linkage", "single"], "--linkage is for --method linkage, not kmeans"),

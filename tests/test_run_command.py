@@ -72,7 +72,7 @@ def test_features(features, out, capsys):
     assert [row["time"] for row in labels[::N]] == [f"2024-01-{d:02d}" for d in (1, 8, 15, 22, 29)]
     clusters = {row["id"]: row["cluster"] for row in labels[:N]}
     assert len({clusters[f"o{i}"] for i in range(0, N, 2)}) == 1
-    model = ax.Affect(ax.KMeans(2), proximity="dot", random_state=0)
+    model = ax.Affect(ax.KMeans(2), proximity="dot", scale="standard", random_state=0)  # as features are here
     model.fit(read_steps(features, freq="7D"))
     assert [float(row["alpha"]) for row in alpha] == [record.alpha for record in model.history_]
     assert [int(row["cluster"]) for row in labels] == np.concatenate(model.history_.labels).tolist()
@@ -150,10 +150,14 @@ def test_parquet_without_pyarrow(features, out, monkeypatch, capsys):
         (["--freq", "7X"], "--freq 7X is not understood"),
         (["--id", "nobody"], "--id nobody is not a column"),
         (["--objective", "ratio_cut"], "--objective is for --method spectral, not kmeans"),
+        (["--method", "linkage"], "-k modularity is for --method kmeans or spectral, not linkage; give that"),
+        (["-k", "gap"], "-k gap is for --method linkage, not kmeans; give that, or a number, or what kmeans"),
+        (["-k", "eigengap"], "-k eigengap is for --method spectral, not kmeans"),
         (
-            ["--method", "linkage"],
-            "n_clusters='modularity' is a rule of ax.KMeans('modularity') or ax.Spectral(",
+            ["-k", "calinski_harabasz", "--method", "spectral"],
+            "is for --method kmeans or linkage, not spectral",
         ),
+        (["-k", "many"], "-k many is neither a number, nor one for each step as in 3,3,4, nor a rule: silho"),
         (["--method", "linkage", "--proximity", "dot", "-k", "2"], "proximity='dot' gives a similarity"),
         (["--freq", "30D", "-k", "2"], "id 'o0' has 5 rows at time 2024-01-01; give --aggregate mean (or "),
         (["--alpha", "much", "-k", "2"], "alpha must be"),
@@ -199,6 +203,173 @@ def test_memory_that_is_not_enough(features, out, monkeypatch, capsys):
     monkeypatch.setattr(ax.Affect, "partial_fit", exhaust)
     assert call(features, "-k", 2, "--out", out) == 1
     assert capsys.readouterr().err.startswith("affect-xp: out of memory (Unable to allocate 8. TiB)")
+
+
+# What is decided where no option says so
+
+
+def write_table(path, heading, rows):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([heading, *rows])
+    return path
+
+
+@pytest.fixture
+def countries(tmp_path):
+    """Countries of two kinds, with incomes and populations that say nothing of that, and the kind of each."""
+    rng, rows = np.random.default_rng(0), []
+    income, people = rng.lognormal(9, 0.2, size=40), rng.lognormal(16, 0.2, size=40)
+    for year in range(1960, 2000, 5):
+        for i in range(40):
+            life = rng.normal(75 if i % 2 else 50, 3)
+            children = rng.normal(2 if i % 2 else 6, 0.5)
+            rows.append([year, f"country {i}", income[i], life, people[i], children])
+    heading = ["year", "country", "gdp", "life", "population", "children"]
+    path = write_table(tmp_path / "countries.csv", heading, rows)
+    return path, {f"country {i}": i % 2 for i in range(40)}
+
+
+def agreement(out, groups):
+    """Return the least adjusted Rand index of a step."""
+    rows = table(out / "labels.csv")
+    found = []
+    for time in sorted({row["time"] for row in rows}):
+        own = [row for row in rows if row["time"] == time]
+        truth = [groups[row["id"]] for row in own]
+        found.append(ax.adjusted_rand_index([int(row["cluster"]) for row in own], truth))
+    return min(found)
+
+
+COUNTRIES = ("--time", "year", "--id", "country", "-k", 2)
+
+
+@pytest.mark.parametrize("method", ["kmeans", "spectral", "linkage"])
+@pytest.mark.parametrize("hindsight", [[], ["--offline"]])
+def test_features_in_different_units(method, hindsight, countries, out, capsys):
+    path, groups = countries
+    assert call(path, *COUNTRIES, "--method", method, *hindsight, "--out", out) == 0
+    error = capsys.readouterr().err
+    assert error.count("scale standard: 4 columns of features, by those of step 1960, the same for all") == 1
+    assert "warning" not in error and "rescale" not in error
+    decided = json.loads((out / "summary.json").read_text(encoding="utf-8"))["decided"]
+    assert decided["at"] == "1960" and decided["scale"] == "standard" and decided["scaled_columns"] == 4
+    assert agreement(out, groups) > 0.8
+    assert call(path, *COUNTRIES, "--method", method, "--scale", "none", *hindsight, "--out", out) == 0
+    assert "scale" not in capsys.readouterr().err
+    assert agreement(out, groups) < 0.1  # clusters are bands of population
+
+
+@pytest.mark.filterwarnings("default::affect_xp.exceptions.ScaleWarning")
+def test_scales_can_be_chosen(countries, out, capsys):
+    for scale in ("none", "center", "standard", "robust", "auto"):
+        assert call(countries[0], *COUNTRIES, "--scale", scale, "--out", out) == 0
+        printed = capsys.readouterr().err
+        decided = json.loads((out / "summary.json").read_text(encoding="utf-8"))["decided"]
+        expected = "standard" if scale == "auto" else scale
+        assert decided["scale"] == expected and decided["scaled_columns"] == (0 if scale == "none" else 4)
+        assert (f"scale {expected}: 4 columns" in printed) == (scale != "none")
+        assert ("pass --scale standard to silence this, or --scale none" in printed) == (scale == "auto")
+
+
+def test_what_is_cut_and_angles_are_not_standardised(features, out, capsys):
+    cut = ["--method", "spectral", "--objective", "average_association"]
+    for options in (["--proximity", "cosine"], [*cut, "--proximity", "dot"]):
+        assert call(features, "-k", 2, *options, "--out", out, "--quiet") == 0
+        decided = json.loads((out / "summary.json").read_text(encoding="utf-8"))["decided"]
+        assert decided["scale"] == "none" and decided["scaled_columns"] == 0
+
+
+def test_series_have_no_columns_that_last(tmp_path, out, capsys):
+    rng = np.random.default_rng(0)
+    walk = np.cumsum(rng.normal(size=(40, 2)), axis=0)[:, [0, 0, 0, 1, 1, 1]] + 0.1 * rng.normal(size=(40, 6))
+    rows = [[t, *(100 * (i + 1) + w for i, w in enumerate(row))] for t, row in enumerate(walk)]
+    path = write_table(tmp_path / "series.csv", ["time", *"abcdef"], rows)
+    options = (path, "-k", 2, "--freq", "10 rows", "--changes", "absolute", "--standardize", "--out", out)
+    assert call(*options) == 0
+    assert "scale" not in capsys.readouterr().err
+    decided = json.loads((out / "summary.json").read_text(encoding="utf-8"))["decided"]
+    assert decided["scale"] == "none" and decided["scaled_columns"] == 0
+    assert agreement(out, dict(zip("abcdef", [0, 0, 0, 1, 1, 1], strict=True))) == 1
+    assert call(*options, "--scale", "standard") == 1
+    assert "--scale standard is for features, but" in (error := capsys.readouterr().err)
+    assert "holds series; use --standardize" in error
+
+
+@pytest.fixture
+def meetings(tmp_path):
+    """Contacts of two groups with heavy tails, and the group of each person."""
+    steps = list(
+        ax.datasets.contacts(6, n_groups=2, group_size=20, absence=0.2, mixing=0.1, lunch_mixing=0.1, rng=0)
+    )
+    rows = [
+        [t, step.ids[i], step.ids[j], step.W[i, j]]
+        for t, step in enumerate(steps)
+        for i, j in zip(*np.triu(step.W).nonzero(), strict=True)
+    ]
+    path = write_table(tmp_path / "meetings.csv", ["time", "source", "target", "weight"], rows)
+    groups = {str(name): label for step in steps for name, label in zip(step.ids, step.labels, strict=True)}
+    return path, groups
+
+
+@pytest.mark.parametrize("hindsight", [[], ["--offline"]])
+def test_counts_with_heavy_tails(meetings, hindsight, out, capsys):
+    path, groups = meetings
+    assert call(path, "-k", 2, *hindsight, "--out", out) == 0
+    error = capsys.readouterr().err
+    assert error.count("affect-xp: rescale log1p: weights are skewed at step 0 (--rescale none keeps") == 1
+    assert "warning" not in error
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    assert summary["decided"]["rescale"] == "log1p" and summary["decided"]["absent"] == "keep"
+    assert "absent='keep'" in summary["model"]
+    assert agreement(out, groups) > 0.8
+    options = ["--rescale", "none", "--absent", "forget"]
+    assert call(path, "-k", 2, *options, *hindsight, "--out", out) == 0
+    assert "rescale" not in capsys.readouterr().err
+    decided = json.loads((out / "summary.json").read_text(encoding="utf-8"))["decided"]
+    assert decided["rescale"] == "none" and decided["absent"] == "forget"
+
+
+def test_links_without_weights_are_not_rescaled(edges, out, capsys):
+    assert call(edges, "-k", 2, "--out", out) == 0
+    assert "rescale none: weights are not skewed at step 2024-01-01\n" in capsys.readouterr().err
+    assert call(edges, "-k", 2, "--out", out, "--scale", "robust") == 1
+    assert "--scale robust is for features, but" in capsys.readouterr().err
+
+
+def test_matrices_are_rescaled_and_the_absent_forgotten(tmp_path, out, capsys):
+    path = tmp_path / "w.npy"
+    steps = ax.datasets.contacts(3, n_groups=2, group_size=15, daily_contacts=2000, rng=0)
+    np.save(path, np.stack([step.W for step in steps]))
+    assert call(path, "-k", 2, "--out", out) == 0
+    assert "rescale log1p" in capsys.readouterr().err
+    decided = json.loads((out / "summary.json").read_text(encoding="utf-8"))["decided"]
+    assert decided["rescale"] == "log1p" and decided["absent"] == "forget"
+
+
+def test_decisions_are_kept_by_the_checkpoint(meetings, out, tmp_path, monkeypatch, capsys):
+    path, _ = meetings
+    assert call(path, "-k", 2, "--out", tmp_path / "whole", "--quiet") == 0
+    assert capsys.readouterr().err == ""
+    with monkeypatch.context() as patch:
+        stopping_at(patch, 2)
+        assert call(path, "-k", 2, "--out", out) == 130
+    capsys.readouterr()
+    assert call(path, "-k", 2, "--out", out, "--resume", "--rescale", "log1p") == 1
+    assert "was made with rescale='auto', but now rescale='log1p' is asked for" in capsys.readouterr().err
+    assert call(path, "-k", 2, "--out", out, "--resume") == 0
+    assert "rescale" not in capsys.readouterr().err  # said at the first step
+    assert files(out) == files(tmp_path / "whole")
+    wholes = [json.loads((folder / "summary.json").read_text()) for folder in (out, tmp_path / "whole")]
+    assert wholes[0]["decided"] == wholes[1]["decided"]
+
+
+def test_later_steps_that_do_not_fit_what_was_decided(tmp_path, out, capsys):
+    steps = [step.W for step in ax.datasets.contacts(2, n_groups=2, daily_contacts=5000, rng=0)]
+    steps[1][0, 1] = steps[1][1, 0] = -1
+    np.save(tmp_path / "w.npy", np.stack(steps))
+    assert call(tmp_path / "w.npy", "-k", 2, "--out", out) == 1
+    error = capsys.readouterr().err
+    assert "--rescale log1p is for similarities of 0 or more" in error and "use --rescale none" in error
 
 
 # Stopping and going on
@@ -339,6 +510,7 @@ def test_cupy_keeps_sparse_matrices(edges):
 def test_the_arguments_of_reading_are_options():
     assert run.as_options("freq='20 rows' or time=") == "--freq '20 rows' or --time"
     assert run.as_options("names=['time', 'source']") == "--names time,source"
+    assert run.as_options("scale='standard' or rescale=None") == "--scale standard or --rescale none"
     assert run.as_options("time_format='%d/%m/%Y', n_clusters=3") == "--time-format %d/%m/%Y, n_clusters=3"
 
 

@@ -472,7 +472,8 @@ def test_offline_on_the_command_line(file, tmp_path, capsys):
     assert call(file, "-k", 2, "--freq", "7D", "--offline", "--out", out) == 0
     printed = capsys.readouterr()
     assert "step 5" in printed.err and "checkpoint" not in printed.out
-    found = smooth(ax.io.read_steps(file, freq="7D"), ax.KMeans(2), proximity="dot", random_state=0)
+    as_there = {"proximity": "dot", "scale": "standard", "random_state": 0}
+    found = smooth(ax.io.read_steps(file, freq="7D"), ax.KMeans(2), **as_there)
     with (out / "labels.csv").open(newline="", encoding="utf-8") as handle:
         clusters = [int(row["cluster"]) for row in csv.DictReader(handle)]
     assert clusters == np.concatenate(found.labels).tolist()

@@ -15,6 +15,7 @@ from affect_xp.kernels import features_to_proximity
 from affect_xp.proximity.chunked import Chunked
 from affect_xp.proximity.sparse import Sparse
 from affect_xp.transforms import (
+    MISSED,
     SKEWED,
     TRANSFORMS,
     auto_rescale,
@@ -475,15 +476,16 @@ def test_skewness_makes_no_large_array():
 
 
 def skewness_twin(w):
-    """Return the skewness by its definition, over all pairs."""
+    """Return the skewness by its definition, over all pairs, larger where there are few of them."""
     values = [w[i, j] for i in range(len(w)) for j in range(len(w)) if i != j]
     positive = np.array([v for v in values if v > 0])
+    factor = 1 + 22 / len(positive)
 
     def of(x):
         return np.mean((x - x.mean()) ** 3) / np.mean((x - x.mean()) ** 2) ** 1.5
 
     logarithmic = of(np.log1p(positive))
-    return of(positive) if min(values) >= 0 and 2 * abs(logarithmic) < of(positive) else 0.0
+    return factor * of(positive) if min(values) >= 0 and 3 * abs(logarithmic) < 2 * of(positive) else 0.0
 
 
 @pytest.fixture
@@ -492,8 +494,22 @@ def of_few(monkeypatch):
     monkeypatch.setattr("affect_xp.transforms.FEWEST", 1)
 
 
-def test_nothing_is_said_of_few_entries():
-    assert float(skewness(ax.Dense(counts(10)))) == 0.0 < float(skewness(ax.Dense(counts(30))))
+@pytest.mark.parametrize("of", [ax.Dense, lambda w: Sparse(scipy.sparse.csr_array(w))])
+def test_nothing_is_said_of_few_entries(of):
+    w = np.zeros((20, 20))
+    for pairs in range(1, 15):
+        w[pairs - 1, pairs] = w[pairs, pairs - 1] = 2.0**pairs
+        assert (float(skewness(of(w))) > 0) == (pairs >= 10), pairs
+    assert float(skewness(of(np.zeros((5, 5))))) == 0.0
+
+
+@pytest.mark.parametrize("m", [10, 30, 100, 1000])
+def test_the_skewness_of_a_few_is_that_of_many(m):
+    """On average: that of an exponential distribution is 2."""
+    x = np.random.default_rng(0).exponential(size=(2000, m))
+    deviation = x - x.mean(axis=1, keepdims=True)
+    mean = (np.mean(deviation**3, axis=1) / np.mean(deviation**2, axis=1) ** 1.5).mean()
+    assert abs((1 + MISSED / (2 * m)) * mean - 2) < 0.1  # each pair is there twice
 
 
 @pytest.mark.usefixtures("of_few")
@@ -524,7 +540,33 @@ def test_skewness_of_large_and_small_numbers():
 
 def skewness_scaled(w):
     positive = w[~np.eye(len(w), dtype=bool) & (w > 0)]
-    return np.mean((positive - positive.mean()) ** 3) / positive.std() ** 3
+    return (1 + 22 / len(positive)) * np.mean((positive - positive.mean()) ** 3) / positive.std() ** 3
+
+
+@pytest.mark.usefixtures("of_few")
+def test_skewness_of_a_sample_of_stored_entries(xp, monkeypatch):
+    monkeypatch.setattr("affect_xp.transforms.SAMPLED_ENTRIES", 40)
+    w = counts(20)
+    matrix = scipy.sparse.csr_array(w)
+    apart = -(-matrix.nnz // 40)
+    some = np.zeros_like(w)
+    for place, (i, j) in enumerate(zip(*w.nonzero(), strict=True)):
+        if place % apart == 0:
+            some[i, j] = w[i, j]
+    assert apart > 1 and np.trace(some) > 0  # which does not count
+    value = skewness(ax.as_proximity(sparse(xp, w)))
+    assert xp.owns(value)
+    np.testing.assert_allclose(xp.numpy(value), skewness_twin(some), rtol=1e-10)
+
+
+def test_skewness_of_many_objects_with_few_links():
+    """The columns of a few objects would hold some thirty entries."""
+    n, rng = 40_000, np.random.default_rng(0)
+    i, j = rng.integers(n, size=(2, 2 * n))
+    weights = rng.lognormal(1, 1.5, size=2 * n)
+    w = scipy.sparse.coo_array((weights * (i != j), (i, j)), shape=(n, n)).tocsr()
+    for own, expected in ((w + w.T, "log1p"), ((w + w.T) > 0, None)):
+        assert auto_rescale(ax.as_proximity(own.astype(float))) == expected
 
 
 def similar(p, separation, rng):
@@ -569,6 +611,102 @@ def test_reality_mining_is_skewed():
         pytest.skip("AFFECT_XP_DATA names no folder with reality.npz")
     steps = ax.datasets.load_reality(os.path.join(folder, "reality.npz"))
     assert float(skewness(ax.Dense(steps[0].W.astype(float)))) > 2 * SKEWED
-    assert sum(float(skewness(ax.Dense(s.W.astype(float)))) > SKEWED for s in steps) > 40
+    assert sum(auto_rescale(ax.Dense(s.W.astype(float))) == "log1p" for s in steps) > 40
     for step in steps:
         assert float(skewness(transform(step.W, "log1p"))) <= SKEWED
+
+
+# What rescale="auto" decides
+
+
+def mirrored(upper):
+    upper = np.triu(upper, 1).astype(float)
+    return upper + upper.T
+
+
+def in_blocks(inside, outside, n=60, k=3):
+    """Return one number for two objects of a block, another for others, (n, n)."""
+    blocks = np.arange(n) % k
+    return np.where(blocks[:, None] == blocks, inside, outside)
+
+
+def first_contacts(rng, **options):
+    return next(ax.datasets.contacts(1, rng=rng, **{"daily_contacts": 50.0, **options})).W
+
+
+HEAVY = {"people_spread": 0.8, "pair_spread": 1.5, "bursts": 4.0}
+SPARSE = in_blocks(0.1, 0.03)
+COUNTS = {
+    "contacts": lambda rng: first_contacts(rng),
+    "contacts of an hour": lambda rng: first_contacts(rng, steps_per_day=8),
+    "contacts with absences": lambda rng: first_contacts(rng, absence=0.2),
+    "contacts with heavy tails": lambda rng: first_contacts(rng, **HEAVY),
+    "a school": lambda rng: first_contacts(rng, daily_contacts=500.0, n_groups=10, group_size=23),
+    "log-normal weights": lambda rng: mirrored(
+        (rng.random((60, 60)) < 0.3) * rng.lognormal(0, 1.5, (60, 60))
+    ),
+    "log-normal weights, sparse": lambda rng: mirrored(
+        (rng.random((60, 60)) < SPARSE) * rng.lognormal(1, 1.5, (60, 60))
+    ),
+    "log-normal weights of all": lambda rng: mirrored(rng.lognormal(3, 1.5, (60, 60))),
+    "log-normal weights of 15": lambda rng: mirrored(rng.lognormal(1, 1.8, (15, 15))),
+    "log-normal counts of 30": lambda rng: mirrored(rng.poisson(rng.lognormal(1, 1.5, (30, 30)))),
+}
+OTHERS = {
+    "dot products": lambda rng: next(ax.datasets.colliding_gaussians(rng=rng)).W,
+    "correlations": lambda rng: np.corrcoef(rng.normal(size=(60, 5))),
+    "a graph": lambda rng: mirrored(rng.random((60, 60)) < in_blocks(0.5, 0.2)),
+    "a sparse graph": lambda rng: mirrored(rng.random((60, 60)) < SPARSE),
+    "a graph of 15": lambda rng: mirrored(rng.random((15, 15)) < 0.3),
+    "games": lambda rng: mirrored((rng.random((120, 120)) < 0.08) * (1.0 + (rng.random((120, 120)) < 0.02))),
+    "uniform weights": lambda rng: mirrored((rng.random((60, 60)) < 0.3) * rng.random((60, 60))),
+    "exponential weights": lambda rng: mirrored(rng.exponential(5.0, (60, 60))),
+    "counts about 20": lambda rng: mirrored(rng.poisson(in_blocks(20, 10))),
+    "counts about 2": lambda rng: mirrored(rng.poisson(in_blocks(2, 1))),
+    "counts about 1": lambda rng: mirrored(rng.poisson(in_blocks(1, 0.3))),
+    "counts about 20 and 1": lambda rng: mirrored(rng.poisson(in_blocks(20, 1))),
+    "counts about 0.1": lambda rng: mirrored(rng.poisson(SPARSE)),
+    "counts of 15": lambda rng: mirrored(rng.poisson(in_blocks(2, 1, n=15))),
+    "counts of 30": lambda rng: mirrored(rng.poisson(in_blocks(2, 1, n=30))),
+    "a kernel": lambda rng: features_to_proximity(similar(3, 3, rng), "rbf").array,
+    "a narrow kernel": lambda rng: features_to_proximity(similar(3, 3, rng), "rbf", gamma=2.0).array,
+    "a wide kernel": lambda rng: features_to_proximity(similar(3, 3, rng), "rbf", gamma=0.01).array,
+    "a kernel of flocks": lambda rng: (
+        features_to_proximity(next(ax.datasets.boids(rng=rng)).X, "rbf", gamma=0.1).array
+    ),
+    "nothing": lambda rng: np.zeros((20, 20)),
+}
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", COUNTS)
+def test_auto_takes_logarithms_of_heavy_tails(kind, seed):
+    assert auto_rescale(ax.Dense(COUNTS[kind](np.random.default_rng(seed)))) == "log1p"
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", OTHERS)
+def test_auto_leaves_others_as_they_are(kind, seed):
+    assert auto_rescale(ax.Dense(OTHERS[kind](np.random.default_rng(seed)))) is None
+
+
+@pytest.mark.parametrize("make", [dense, sparse, chunked])
+@pytest.mark.parametrize(("kind", "how"), [("contacts", "log1p"), ("a sparse graph", None)])
+def test_auto_decides_the_same_for_each_representation(xp, make, kind, how):
+    w = (COUNTS | OTHERS)[kind](np.random.default_rng(0))
+    for dtype in (np.float32, np.float64):
+        assert auto_rescale(ax.as_proximity(make(xp, w.astype(dtype)))) == how
+
+
+def test_auto_is_right_about_data_that_was_measured():
+    folder = os.environ.get("AFFECT_XP_DATA")
+    if folder is None or not os.path.exists(os.path.join(folder, "football.npz")):
+        pytest.skip("AFFECT_XP_DATA names no folder with football.npz")
+    games = np.load(os.path.join(folder, "football.npz"), allow_pickle=False)
+    for t in range(len(games["member_ptr"]) - 1):
+        played = slice(*games["game_ptr"][t : t + 2])
+        w = np.zeros((len(games["teams"]),) * 2)
+        np.add.at(w, (games["team1"][played], games["team2"][played]), 1)
+        assert auto_rescale(ax.Dense(w + w.T)) is None
+    prices = ax.datasets.load_nasdaq(os.path.join(folder, "nasdaq2008.npz"))
+    assert auto_rescale(ax.Dense(np.asarray(prices[0].X @ prices[0].X.T, dtype=float))) is None

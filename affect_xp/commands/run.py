@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from affect_xp.absence import ABSENT
-from affect_xp.clusterers import KMeans, Linkage, Spectral
+from affect_xp.commands.decisions import (
+    METHODS,
+    absent_of,
+    check_rule,
+    decisions_of,
+    methods_by_rule,
+    scale_of,
+    told,
+)
 from affect_xp.commands.libraries import BACKENDS, Backend, open_backend
 from affect_xp.commands.results import FORMATS, SUMMARY, check_parquet
 from affect_xp.commands.summary import summary_of, tell, write_all
@@ -23,10 +31,10 @@ from affect_xp.exceptions import AffectError, InputError
 from affect_xp.io import Snapshot, Steps, read_steps
 from affect_xp.kernels import KERNELS
 from affect_xp.plots.times import time_format
+from affect_xp.preparation import SCALES
 from affect_xp.smoothing import smooth
 from affect_xp.transforms import TRANSFORMS
 
-METHODS: dict[str, Any] = {"kmeans": KMeans, "spectral": Spectral, "linkage": Linkage}
 USUAL_METHOD = {"features": "kmeans", "edges": "spectral", "proximities": "spectral"}
 USUAL_PROXIMITY = {"kmeans": "dot", "spectral": "rbf", "linkage": "euclidean"}
 
@@ -35,6 +43,9 @@ ARGUMENTS = (
     *("kind", "freq", "time", "id", "source", "target", "weight", "features", "names", "time_format"),
     *("origin", "missing", "aggregate", "changes", "standardize", "sort", "dtype"),
 )
+
+# Arguments of `Affect` that are options here, with the same names.
+OF_MODEL = ("scale", "rescale")
 
 # Options of one method alone: the name on the command line, and that of the clusterer.
 OF_METHOD = {
@@ -126,23 +137,30 @@ def _add_clustering(group: Any) -> None:
         "-k",
         type=_clusters,
         required=True,
-        help="clusters: a number, one for each step (3,3,4), or a rule: silhouette, modularity (kmeans, "
-        "spectral), eigengap (spectral), gap (linkage), calinski_harabasz (kmeans, linkage)",
+        help="clusters: a number, one for each step (3,3,4), or a rule: "
+        + ", ".join(f"{rule} ({', '.join(methods)})" for rule, methods in methods_by_rule().items()),
     )
     group.add_argument("--max-clusters", type=int, default=10, help="that a rule may choose (default: 10)")
     group.add_argument(
         "--proximity", choices=list(KERNELS), help="of features (default: dot, rbf or euclidean, by method)"
     )
     group.add_argument(
+        "--scale",
+        choices=SCALES,
+        help="columns of features, by the first step (default: standard; with cosines, and dot products that "
+        "are cut, auto)",
+    )
+    group.add_argument(
         "--rescale",
-        choices=TRANSFORMS,
-        help="proximities before they are tracked; log1p for counts of contacts",
+        default="auto",
+        choices=("auto", "none", *TRANSFORMS),
+        help="proximities before they are tracked (default: auto, log1p for skewed counts)",
     )
     group.add_argument(
         "--absent",
-        default="forget",
         choices=ABSENT,
-        help="objects that are away: forget (the default), or keep their past until they return",
+        help="objects that are away: forget, or keep their past until they return (default: of edges keep, "
+        "otherwise forget)",
     )
     group.add_argument(
         "--max-absence", type=int, default=10, metavar="STEPS", help="that --absent keep allows (default: 10)"
@@ -202,7 +220,7 @@ def _run(parsed: argparse.Namespace) -> int:
         _check_offline(parsed)
     with _options_named():
         steps = _read(parsed)
-    model = _model(parsed, steps.kind)
+    model = _model(parsed, steps)
     model.clusterer.check()
     backend = open_backend(parsed.backend, parsed.device)
     parsed.out.mkdir(parents=True, exist_ok=True)
@@ -216,7 +234,7 @@ def _run(parsed: argparse.Namespace) -> int:
     else:
         _check_overwriting(parsed)
     run = _Run(parsed, steps, model, backend, state)
-    with plain_warnings():
+    with plain_warnings(as_options):
         return run.go()
 
 
@@ -233,7 +251,8 @@ def _run_offline(parsed: argparse.Namespace, steps: Steps, model: Affect, backen
     """Smooth the whole record, write the results, and return the exit code."""
     _check_overwriting(parsed)
     started = time.monotonic()
-    with _options_named(), plain_warnings(), StepProgress(steps.n_steps, 0, quiet=parsed.quiet) as progress:
+    progress = StepProgress(steps.n_steps, 0, quiet=parsed.quiet)
+    with _options_named(), plain_warnings(as_options), progress:
         record = [dataclasses.replace(step, values=backend.put(step.values)) for step in steps]
         _check_any(parsed, len(record))
         found = smooth(
@@ -242,6 +261,7 @@ def _run_offline(parsed: argparse.Namespace, steps: Steps, model: Affect, backen
             **model.get_params(deep=False),
         )
     summary = summary_of(parsed, backend, found, finished=True, started=started)
+    _tell_decisions(parsed, found.causal)
     summary["mean_weights"] = dict(zip(("past", "future"), found.weights.mean(axis=0).tolist(), strict=True))
     tell(parsed, write_all(parsed, found, summary))
     return 0
@@ -258,9 +278,11 @@ def _read(parsed: argparse.Namespace) -> Steps:
     return read_steps(parsed.input, sparse=not parsed.dense and parsed.backend != "torch", **options)
 
 
-def _model(parsed: argparse.Namespace, kind: str) -> Affect:
+def _model(parsed: argparse.Namespace, steps: Steps) -> Affect:
     """Return the model asked for, with what suits the input where nothing was said."""
+    kind = steps.kind
     method = parsed.method or USUAL_METHOD[kind]
+    check_rule(parsed.k, method)
     options = {"max_clusters": parsed.max_clusters}
     for option, (name, methods) in OF_METHOD.items():
         value = getattr(parsed, option)
@@ -281,8 +303,9 @@ def _model(parsed: argparse.Namespace, kind: str) -> Affect:
     return Affect(
         METHODS[method](parsed.k, **options),
         proximity=proximity,
-        rescale=parsed.rescale,
-        absent=parsed.absent,
+        scale=scale_of(parsed, steps, method, proximity),
+        rescale=None if parsed.rescale == "none" else parsed.rescale,
+        absent=absent_of(parsed, steps),
         max_absence=parsed.max_absence,
         n_iter=parsed.n_iter,
         alpha=parsed.alpha,
@@ -324,6 +347,11 @@ def _note(parsed: argparse.Namespace, text: str) -> None:
         sys.stderr.write(f"affect-xp: {text}\n")
 
 
+def _tell_decisions(parsed: argparse.Namespace, model: Affect) -> None:
+    for text in told(decisions_of(model), model):
+        _note(parsed, text)
+
+
 @contextlib.contextmanager
 def _options_named() -> Iterator[None]:
     """Name arguments in errors as the command line does: missing='drop' is --missing drop there."""
@@ -334,7 +362,7 @@ def _options_named() -> Iterator[None]:
 
 
 def as_options(message: str) -> str:
-    """Return a message with the options of the command line for the arguments of `read_steps`.
+    """Return a message with the options of the command line for the arguments of `read_steps` and `Affect`.
 
     Examples
     --------
@@ -345,11 +373,11 @@ def as_options(message: str) -> str:
     def option(found: re.Match[str]) -> str:
         name, value = found[1].replace("_", "-"), found[2]
         values = re.findall(r"'([^']*)'", value)
-        text = ",".join(values) if values else value
+        text = ",".join(values) if values else value.replace("None", "none")
         return f"--{name} {shlex.quote(text)}" if text not in ("", "True") else f"--{name}"
 
-    names = "|".join(ARGUMENTS)
-    return re.sub(rf"\b({names})=(\[[^\]]*\]|'[^']*'|True|)", option, message)
+    names = "|".join((*ARGUMENTS, *OF_MODEL))
+    return re.sub(rf"\b({names})=(\[[^\]]*\]|'[^']*'|True|None|)", option, message)
 
 
 @dataclasses.dataclass(eq=False)
@@ -389,6 +417,8 @@ class _Run:
                 if stop.asked:
                     return False
                 self._take(step)
+                if self.model.n_steps_ == 1:
+                    _tell_decisions(self.parsed, self.model)
                 progress.show(self.model.history_[-1], time_format([step.time])(step.time))
                 if time.monotonic() - saved >= self.parsed.save_every:
                     self._save()

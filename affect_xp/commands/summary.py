@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from affect_xp.commands.decisions import decisions_of
 from affect_xp.commands.libraries import Backend
 from affect_xp.commands.results import write_results
 from affect_xp.estimators import Affect
@@ -26,6 +27,7 @@ def summary_of(
         "backend": backend.name,
         "device": None if backend.device is None else str(backend.device),
         "model": repr(source),
+        "decided": decisions_of(source if isinstance(source, Affect) else source.causal),
         "files": {"report": REPORT},
     }
 

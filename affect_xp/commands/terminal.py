@@ -5,10 +5,11 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from affect_xp.exceptions import SkewedWarning
 from affect_xp.history import Record
 
 
@@ -80,12 +81,13 @@ class StopBetweenSteps:
 
 
 @contextlib.contextmanager
-def plain_warnings() -> Iterator[None]:
-    """Show warnings in one line each, without the line of code they come from."""
+def plain_warnings(worded: Callable[[str], str] = str) -> Iterator[None]:
+    """Show warnings in one line each, worded for the terminal, without the line of code they come from."""
 
     def show(message: Warning | str, *where: object, **more: object) -> None:
-        sys.stderr.write(f"affect-xp: warning: {message}\n")
+        sys.stderr.write(f"affect-xp: warning: {worded(str(message))}\n")
 
     with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SkewedWarning)  # what is done about it is told with other decisions
         warnings.showwarning = show
         yield

@@ -53,6 +53,8 @@ class Steps:
         The columns of features, where they have names.
     n_steps : int or None
         How many there are, where that is known before they are read.
+    of_series : bool
+        Whether features are the values of a series in a window: other columns at each step.
     """
 
     def __init__(
@@ -63,10 +65,12 @@ class Steps:
         *,
         names: tuple[str, ...] = (),
         n_steps: int | None = None,
+        of_series: bool = False,
     ) -> None:
         self.kind = kind
         self.names = names
         self.n_steps = n_steps
+        self.of_series = of_series
         self._snapshots = snapshots
         self._title = title
 
@@ -199,7 +203,8 @@ def read_steps(
     plan.check(freq)
     features_named = columns.values if columns.kind == "features" else ()
     step_kind = "edges" if columns.kind == "edges" else "features"
-    return Steps(plan.snapshots, step_kind, read.title, names=features_named)
+    of_series = columns.kind == "series"
+    return Steps(plan.snapshots, step_kind, read.title, names=features_named, of_series=of_series)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
