@@ -342,6 +342,9 @@ class Evolving(SklearnEstimator, abc.ABC):
                 events=found.events,
                 scores=found.scores,
                 n_iter=found.n_iter,
+                noise=found.noise,
+                drift=found.drift,
+                noise_of_means=found.noise_of_means,
             )
         )
 
