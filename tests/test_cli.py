@@ -85,7 +85,15 @@ def test_reproduce_quickly(one_table, tmp_path):
 
 def test_reproduce_all_without_data(one_table, tmp_path, capsys):
     assert main(["reproduce", "all", "--out", str(tmp_path)]) == 0
-    assert list(one_table) == ["separated", "colliding", "boids", "boids-variable", "choices", "networks"]
+    assert list(one_table) == [
+        "separated",
+        "colliding",
+        "boids",
+        "boids-variable",
+        "choices",
+        "networks",
+        "changes",
+    ]
     printed = capsys.readouterr().out
     assert "skipped: reality, which needs reality.npz; name its folder by --data or AFFECT_XP_DATA" in printed
     index = (tmp_path / "README.md").read_text(encoding="utf-8")
