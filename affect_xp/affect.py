@@ -6,6 +6,7 @@ with αᵗ estimated from the data by the clusters, and the clusters found on Ψ
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -21,10 +22,11 @@ from affect_xp.events import DEFAULT_RULES, Clusters, Event, EventRules, follow,
 from affect_xp.exceptions import InputError
 from affect_xp.forgetting import in_range, noise_and_drift, share_of_noise
 from affect_xp.initial_labels import better_labels, judge
+from affect_xp.moments import mean_variances, moments_of
 from affect_xp.objects import UNCHANGED, Alignment, Ids, align, positions
 from affect_xp.partition import Partition, relabel
 from affect_xp.proximity import Blend, Product, Proximity, parts_of
-from affect_xp.proximity._scale import Pair, in_units_of_their_own
+from affect_xp.proximity._scale import Scaled, in_units_of_their_own
 
 Alpha = (
     str | float | Sequence[float] | np.ndarray | Callable[[Proximity, Proximity, Array, int], Array | float]
@@ -100,6 +102,11 @@ class Step:
         Ψ̂ᵗ times the membership of the partition, where it is known.
     totals : tuple of float
         The sum of noise and drift of which α is a share, by iteration, where α was estimated.
+    noise, drift : float or None
+        The last noise and drift as root mean squares over entries, in the units of W; None where α is not
+        estimated. Without a past there is noise alone.
+    noise_of_means : float or None
+        The noise that is left in the means of blocks, alike; known at steps without a past.
     """
 
     state: State
@@ -112,6 +119,9 @@ class Step:
     blend: Blend | None = None
     product: Product | None = None
     totals: tuple[float, ...] = ()
+    noise: float | None = None
+    drift: float | None = None
+    noise_of_means: float | None = None
 
     def settled(self, smoothed: Proximity | None) -> State:
         """Return the state after the step, given the smoothed proximities that are kept."""
@@ -158,7 +168,7 @@ def step(
     correction: str | None = None,
     rules: EventRules = DEFAULT_RULES,
     seed: int = 0,
-    compared: Pair | None = None,
+    compared: Scaled | None = None,
 ) -> Step:
     """Return what one AFFECT step finds, leaving its arguments as they are.
 
@@ -170,10 +180,10 @@ def step(
     """
     past = Past.of(state, ids, W)
     if past.start is None or past.smoothed is None:
-        return static_step(state, W, ids, clusterer, rules=rules, seed=seed)
+        return _first_step(state, W, ids, clusterer, rules, seed, measured=isinstance(alpha, str))
 
     in_same_units = compared is None
-    compared = compared or (W, past.smoothed)
+    *pair, unit = compared or (W, past.smoothed, 1.0)
     partition, n_runs, known, sums = past.start, 0, None, None
     blend = Blend(W, past.smoothed, 0.0, past.alignment)
     if past.product is not None:
@@ -185,13 +195,13 @@ def step(
         found = past.cluster(clusterer, blend, seed, rough=True)
         n_runs = found.n_iter
         if found.moved is not False:  # otherwise both labels are the same
-            other = blend if in_same_units else Blend(*compared, 0.0, past.alignment)
+            other = blend if in_same_units else Blend(pair[0], pair[1], 0.0, past.alignment)
             product = found.product if in_same_units else None
             partition, known, sums = _initial(init, past, other, found.partition, product)
     alphas: list[Array | float] = []
     totals: list[Array] = []
     for i in range(rounds):
-        found_alpha, total = _alpha(alpha, compared, past, partition, known, correction, sums)
+        found_alpha, total = _alpha(alpha, pair, past, partition, known, correction, sums)
         alphas.append(found_alpha)
         totals += [] if total is None else [total]
         blend = blend.at(alphas[-1])
@@ -208,14 +218,64 @@ def step(
         partition, past, sums = found.partition, past.with_memory(found.memory), None
         known = parts_of(found.product) if in_same_units else None
     result = finished(state, found, past.start, ids, alphas, n_runs, W, blend, rules, totals)
+    result = _with_noise_and_drift(result, past.alignment.n_common, unit)
     if not in_same_units or all(in_range(total) for total in result.totals):
         return result
     # Squares were lost, or there is neither noise nor drift: the size of the entries tells which.
-    scaled = in_units_of_their_own(*compared)
+    scaled = in_units_of_their_own(*pair)
     if scaled[0] is W:
         return result
     options = {"alpha": alpha, "n_iter": n_iter, "init": init, "correction": correction}
     return step(state, W, ids, clusterer, **options, rules=rules, seed=seed, compared=scaled)  # type: ignore[arg-type]
+
+
+def _first_step(
+    state: State | None,
+    W: Proximity,
+    ids: Ids,
+    clusterer: Clusterer,
+    rules: EventRules,
+    seed: int,
+    *,
+    measured: bool,
+) -> Step:
+    """Return a step of objects without a past, and if `measured` its noise, read together with the rest."""
+    past = Past.of(state, ids, W)
+    found = past.cluster(clusterer, W, seed)
+    sums = list(_noise(found, W)) if measured else []
+    result = finished(state, found, past.start, ids, [0.0], found.n_iter, W, None, rules, sums)
+    if not sums or not in_range(result.totals[0]):
+        return dataclasses.replace(result, totals=())
+    m = _n_members(result, W.n)
+    noise, of_means = (math.sqrt(max(total, 0.0)) / m for total in result.totals)
+    return dataclasses.replace(result, totals=(), noise=noise, noise_of_means=of_means)
+
+
+def _noise(found: Clustering, W: Proximity) -> tuple[Array, Array]:
+    """Return Σ var(nᵢⱼ), and Σ var μ̂ of the means of blocks over the same entries."""
+    partition, known = found.partition, W if found.product is None else found.product
+    with np.errstate(over="ignore", invalid="ignore"):  # the first tells, if it is not in range
+        moments = moments_of(known, partition)
+        return moments.total_variance(), moments.total(*mean_variances(known, partition, moments))
+
+
+def _with_noise_and_drift(found: Step, n_common: int, unit: float) -> Step:
+    """Return a step that knows noise and drift as root mean squares over the m² entries of common objects.
+
+        √(Σ var(nᵢⱼ)) / m,   √(Σ(ψᵢⱼ − E wᵢⱼ)²) / m
+
+    α was estimated in units of `unit`.
+    """
+    m = _n_members(found, n_common)
+    if not found.totals or m == 0 or not math.isfinite(found.totals[-1]):
+        return found
+    alpha, size = found.alphas[-1], unit * (math.sqrt(found.totals[-1]) / m)
+    return dataclasses.replace(found, noise=math.sqrt(alpha) * size, drift=math.sqrt(1 - alpha) * size)
+
+
+def _n_members(found: Step, n: int) -> float:
+    """Return how many of n objects are in clusters, if the share is that of all objects of the step."""
+    return n * float(found.state.clusters.sizes.sum()) / found.labels.shape[0]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -302,7 +362,7 @@ def _without_gone(state: State, alignment: Alignment) -> Product | None:
 
 def _alpha(
     alpha: Alpha,
-    compared: Pair,
+    compared: Sequence[Proximity],
     past: Past,
     partition: Partition,
     known: tuple[Product, Product] | None,

@@ -312,6 +312,9 @@ class Evolving(Observing, SklearnEstimator):
                 events=found.events,
                 scores=found.scores,
                 n_iter=found.n_iter,
+                noise=found.noise,
+                drift=found.drift,
+                noise_of_means=found.noise_of_means,
             )
         )
 

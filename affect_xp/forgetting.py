@@ -76,7 +76,7 @@ def forgetting_factor(
     with np.errstate(over="ignore", invalid="ignore"):  # seen to below
         noise, drift = noise_and_drift(W, past, partition, partition, correction)
     if not in_range(float(to_host(noise + drift, reason="is α within the range of numbers?")[0])):
-        W, past = in_units_of_their_own(W, past)
+        W, past, _ = in_units_of_their_own(W, past)
         noise, drift = noise_and_drift(W, past, partition, partition, correction)
     return share_of_noise(noise, drift)
 

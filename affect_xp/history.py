@@ -37,6 +37,13 @@ class Record:
         The score of each number of clusters that was tried, where it was chosen.
     n_iter : int
         Iterations of the clusterer, all told.
+    noise, drift : float or None
+        What α = noise² / (noise² + drift²) was estimated from: the standard deviation of an observed entry,
+        and how far the past is from what is expected now, as root mean squares over the entries of objects
+        that were there before, in the units of the proximities. None where α was not estimated. The first
+        step has noise alone.
+    noise_of_means : float or None
+        The noise that is left in the means of blocks, alike. Known at the first step, if α is estimated.
     """
 
     time: Hashable
@@ -49,6 +56,9 @@ class Record:
     events: tuple[Event, ...] = ()
     scores: dict[int, float] | None = None
     n_iter: int = 0
+    noise: float | None = None
+    drift: float | None = None
+    noise_of_means: float | None = None
 
 
 class History:

@@ -1,13 +1,11 @@
 """Pictures: what they are drawn from, against slow twins, and that it is drawn."""
 
 import datetime
-import statistics
 
 import numpy as np
 import pytest
 
 import affect_xp as ax
-from affect_xp.changes import change_points
 from affect_xp.events import Event
 from affect_xp.exceptions import AffectError
 from affect_xp.history import History, Record
@@ -37,86 +35,6 @@ def random_history(rng, n_steps=7):
         ids = rng.permutation([name for name in "abcdefghijklmnopqrst" if rng.random() < 0.7]).tolist()
         records.append(record(rng.integers(-1, 5, len(ids)), ids, time=t))
     return History(tuple(records))
-
-
-# ---- change points ----------------------------------------------------------------------------------------
-
-
-def change_points_slowly(alpha, threshold, min_drop, warm_up):
-    found = []
-    for t in range(2, len(alpha)):
-        past = [alpha[i - 1] - alpha[i] for i in range(2, t)]
-        drop = alpha[t - 1] - alpha[t]
-        if len(past) < warm_up or drop < min_drop:
-            continue
-        m = statistics.median(past)
-        s = 1.4826 * statistics.median([abs(d - m) for d in past])
-        if drop - m > threshold * s:
-            found.append(t)
-    return found
-
-
-@pytest.mark.parametrize("threshold, min_drop, warm_up", [(3.5, 0.1, 6), (1.0, 0.0, 2), (2.0, 0.05, 4)])
-def test_change_points_are_those_of_the_formula(threshold, min_drop, warm_up):
-    rng = np.random.default_rng(3)
-    n_found = 0
-    for _ in range(20):
-        alpha = rng.uniform(0, 1, 30)
-        alpha[rng.integers(3, 30, 3)] -= 2  # deep enough for any threshold here
-        expected = change_points_slowly(alpha.tolist(), threshold, min_drop, warm_up)
-        found = change_points(alpha, threshold=threshold, min_drop=min_drop, warm_up=warm_up)
-        assert found == expected
-        n_found += len(found)
-    assert n_found > 20
-
-
-def test_change_points_know_the_past_alone():
-    alpha = np.random.default_rng(1).normal(0.8, 0.015, 40)
-    alpha[[15, 30]] = 0.2
-    found = change_points(alpha)
-    assert found == [15, 30]
-    for end in range(41):
-        assert change_points(alpha[:end]) == [t for t in found if t < end]
-
-
-def test_wavering_alpha_is_seldom_called_a_change():
-    rng = np.random.default_rng(0)
-    alphas = np.clip(rng.normal(0.7, 0.06, (200, 40)), 0, 1)
-    assert sum(len(change_points(alpha)) for alpha in alphas) < alphas.size / 100
-
-
-def test_the_first_step_has_no_alpha_to_fall_from():
-    steady = [0.5] * 10
-    assert change_points([1.0, *steady]) == change_points([0.0, *steady]) == []
-    assert change_points([0.0, *steady, 0.1]) == [11]  # a deviation of 0 leaves min_drop to decide
-    assert change_points([]) == []
-
-
-@pytest.mark.parametrize(
-    "alpha, options",
-    [
-        ([0.5, np.nan], {}),
-        ([[0.5, 0.5]], {}),
-        ([0.5], {"threshold": 0}),
-        ([0.5], {"min_drop": 2}),
-        ([0.5], {"warm_up": 0}),
-    ],
-)
-def test_change_points_rejects(alpha, options):
-    with pytest.raises(AffectError, match=next(iter(options), "alpha")):
-        change_points(alpha, **options)
-
-
-def test_change_points_finds_the_change_of_a_run():
-    """Of three blobs one splits at step 12."""
-    rng = np.random.default_rng(0)
-    centres = np.array([[-6.0, 0], [6, 0], [0, 8], [0, -12]])
-    model = ax.Affect(ax.KMeans(3), proximity="dot", random_state=0)
-    for t in range(20):
-        blob = np.arange(60) // 20
-        blob = np.where((t >= 12) & (np.arange(60) < 10), 3, blob)
-        model.partial_fit(centres[blob] + rng.normal(0, 1.5, (60, 2)))
-    assert change_points(model.history_.alpha) == [12]
 
 
 # ---- flow and memberships ---------------------------------------------------------------------------------
@@ -219,13 +137,33 @@ def drawn(axes):
     return axes
 
 
+def measured_history(n_steps, change=None, model=None):
+    """A run of three clusters, of which one jumps at a step."""
+    rng, centres = np.random.default_rng(0), np.array([[5.0, 0.0], [-3.0, 4.0], [-3.0, -4.0]])
+    model = model or ax.Affect(ax.KMeans(3, init="k-means++", n_init=10), proximity="dot", random_state=0)
+    for t in range(n_steps):
+        centres[0] += 4.0 * (t == change)
+        model.partial_fit(centres[np.arange(60) % 3] + rng.normal(size=(60, 2)))
+    return model.history_
+
+
 def test_alpha_marks_change_points():
-    alphas = [0, *[0.8, 0.82] * 5, 0.1, 0.5]
-    history = History(tuple(record([0], "a", time=t, alpha=alpha) for t, alpha in enumerate(alphas)))
-    axes = drawn(ax.plots.plot_alpha(history, changes=change_points(history.alpha)))
+    history = measured_history(9, change=6)
+    axes = drawn(ax.plots.plot_alpha(history, changes=True))
     marks = next(line for line in axes.lines if line.get_label() == "change point")
-    assert marks.get_xdata().tolist() == [11] and marks.get_ydata().tolist() == [0.1]
+    assert marks.get_xdata().tolist() == [6] and marks.get_ydata().tolist() == [history.alpha[6]]
+    assert not axes.texts
+    given = ax.plots.plot_alpha(history, changes=[2, 3])
+    assert given.lines[-1].get_xdata().tolist() == [2, 3]
     assert len(ax.plots.plot_alpha(history).lines) == 1
+
+
+def test_alpha_says_when_change_points_cannot_be_told():
+    axes = drawn(ax.plots.plot_alpha(measured_history(3), changes=True))
+    assert "3 steps is too short" in axes.texts[0].get_text() and "from step 3 on" in axes.texts[0].get_text()
+    assert not ax.plots.plot_alpha(measured_history(3)).texts
+    fixed = measured_history(9, model=ax.Affect(ax.KMeans(3), proximity="dot", alpha=0.5, random_state=0))
+    assert "estimated" in ax.plots.plot_alpha(fixed, changes=True).texts[0].get_text()
 
 
 def test_flow_draws_bars_ribbons_and_events(history):

@@ -85,6 +85,20 @@ def test_data_of_a_small_run(history):
     assert data["nObjects"] == 5 and data["notes"] == []
 
 
+def test_the_page_says_when_change_points_cannot_be_told(history, tmp_path):
+    assert "estimated" in report_data(history)["changesNote"]  # these records know no noise and drift
+    rng = np.random.default_rng(0)
+    model = ax.Affect(ax.KMeans(2), proximity="dot", random_state=0)
+    for t in range(8):
+        centres = np.array([[4.0, 0.0], [-4.0, 0.0]]) + (t >= 5) * np.array([[0.0, 6.0], [0.0, 0.0]])
+        model.partial_fit(centres[np.arange(40) % 2] + rng.normal(size=(40, 2)))
+        data = report_data(model.history_)
+        assert ("too short" in data["changesNote"]) is (t < 3)
+    assert data["changes"] == [5] and data["changesNote"] == ""
+    page = write_report(model, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert 'id="changes-note"' in page
+
+
 def test_the_page_holds_the_data_and_loads_nothing(history, tmp_path):
     page, data = parsed(write_report(history, tmp_path / "report.html", title="a < b"))
     assert data == json.loads(json.dumps(report_data(history)))

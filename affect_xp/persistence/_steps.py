@@ -145,6 +145,9 @@ def _pack_record(record: Record, names: Names) -> Json:
         "events": [[getattr(event, name) for name in _EVENT] for event in record.events],
         "scores": None if scores is None else [[k, encode(score, "score")] for k, score in scores.items()],
         "n_iter": record.n_iter,
+        "noise": encode(record.noise, "noise"),
+        "drift": encode(record.drift, "drift"),
+        "noise_of_means": encode(record.noise_of_means, "noise_of_means"),
     }
 
 
@@ -175,6 +178,9 @@ def _unpack_record(stored: Json, labels: np.ndarray, names: KnownNames, file: Re
         events=tuple(_unpack_event(event) for event in stored["events"]),
         scores=None if scores is None else {k: decode(score) for k, score in scores},
         n_iter=stored["n_iter"],
+        noise=decode(stored.get("noise")),  # files of earlier versions have none of these
+        drift=decode(stored.get("drift")),
+        noise_of_means=decode(stored.get("noise_of_means")),
     )
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from affect_xp.changes import told_changes
 from affect_xp.history import History
 from affect_xp.plots._style import axes_or_new, label_steps, plain
 from affect_xp.plots.flows import CLUSTER_COLOURS, Flow, flow
@@ -19,11 +20,12 @@ MARKS = {"split": "<", "merge": ">", "birth": "*", "return": "P", "death": "X"}
 
 
 def plot_alpha(
-    history: History, *, ax: Any = None, label: str | None = None, changes: Sequence[int] = ()
+    history: History, *, ax: Any = None, label: str | None = None, changes: Sequence[int] | bool = False
 ) -> Any:
     """Draw the forgetting factor over time; the first step has none.
 
-    `changes` are steps to be marked, such as those of `affect_xp.changes.change_points`.
+    With `changes=True` its change points are marked (see `affect_xp.change_points`), and it is written below
+    if the run is too short to tell them. Otherwise `changes` are steps to be marked.
 
     Examples
     --------
@@ -31,17 +33,27 @@ def plot_alpha(
     >>> import affect_xp as ax
     >>> steps = ax.datasets.colliding_gaussians(rng=0)
     >>> model = ax.Affect(ax.KMeans(2), random_state=0).fit(step.W for step in steps)
-    >>> from affect_xp.changes import change_points
-    >>> axes = ax.plots.plot_alpha(model.history_, changes=change_points(model.history_.alpha))
+    >>> axes = ax.plots.plot_alpha(model.history_, changes=True)
     >>> axes.get_ylabel()
     'forgetting factor α'
     """
     ax = axes_or_new(ax)
     ax.plot(history.times[1:], history.alpha[1:], marker=".", label=label)
     ax.set(xlabel="time step", ylabel="forgetting factor α", ylim=(0, 1))
+    note = ""
+    if isinstance(changes, bool):
+        changes, note = told_changes(history) if changes else ([], "")
+    _mark_changes(ax, history, changes)
+    if note:
+        ax.text(0.5, 0.02, note, transform=ax.transAxes, ha="center", fontsize="small", wrap=True)
+    return plain(ax)
+
+
+def _mark_changes(ax: Any, history: History, changes: Sequence[int]) -> None:
+    """Draw a line at each change point, and a triangle at its α."""
     for t in changes:
         ax.axvline(history.times[t], color="#D55E00", linestyle="--", linewidth=1, alpha=0.6)
-    if changes:
+    if len(changes):
         ax.plot(
             [history.times[t] for t in changes],
             history.alpha[list(changes)],
@@ -51,7 +63,6 @@ def plot_alpha(
             label="change point",
         )
         ax.legend(frameon=False)
-    return plain(ax)
 
 
 def plot_scores(

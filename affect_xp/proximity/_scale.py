@@ -13,7 +13,7 @@ from affect_xp.proximity.dense import Dense, assemble
 from affect_xp.proximity.factored import Factored
 from affect_xp.proximity.sparse import Sparse, with_values
 
-Pair = tuple[Proximity, Proximity]
+Scaled = tuple[Proximity, Proximity, float]  # two proximities in units of the third
 
 # Entries between 2⁻²⁰⁰ and 2²⁰⁰ have squares whose sums, and the squares of these, are numbers.
 USUAL = 200
@@ -21,16 +21,16 @@ USUAL = 200
 MOST = 1000
 
 
-def in_units_of_their_own(W: Proximity, past: Proximity) -> Pair:
-    """Return 2⁻ᵉW and 2⁻ᵉΨ of which the largest entry is about 1, or the pair itself if that is not needed.
+def in_units_of_their_own(W: Proximity, past: Proximity) -> Scaled:
+    """Return 2⁻ᵉW and 2⁻ᵉΨ, of which the largest entry is about 1, and 2ᵉ; e is 0 if that is not needed.
 
     One pass over the proximities, and one wait of the host for each, to learn how large they are.
     """
     known = [e for e in (_exponent(W), _exponent(past)) if e is not None]
     exponent = max(-MOST, min(MOST, max(known, default=0)))
     if abs(exponent) <= USUAL:
-        return W, past
-    return scaled(W, -exponent), scaled(past, -exponent)
+        return W, past, 1.0
+    return scaled(W, -exponent), scaled(past, -exponent), 2.0**exponent
 
 
 def _exponent(W: Proximity) -> int | None:

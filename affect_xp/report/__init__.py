@@ -22,7 +22,8 @@ def write_report(
     """Write a page with α and its change points, the flow of clusters, their sizes, members and events.
 
     The page is one file that any browser opens, on a phone too, and that loads nothing from elsewhere.
-    Of long or large runs it holds a part of the members and of the thinnest ribbons, and says so.
+    Of long or large runs it holds a part of the members and of the thinnest ribbons, and says so. It says,
+    too, if the run is too short to tell change points.
 
     Parameters
     ----------

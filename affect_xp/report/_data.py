@@ -4,7 +4,7 @@ import heapq
 from typing import Any
 
 from affect_xp._validation import check_int
-from affect_xp.changes import change_points
+from affect_xp.changes import told_changes
 from affect_xp.history import History
 from affect_xp.plots.flows import CLUSTER_COLOURS, Flow, flow
 from affect_xp.plots.memberships import Memberships, memberships
@@ -38,12 +38,14 @@ def report_data(history: History, *, max_objects: int = 2000) -> dict[str, Any]:
     sizes, n_bars_left_out = _largest(found)
     links, n_links_left_out = _links(found, sizes)
     events, n_events_left_out = _events(history)
+    changes, changes_note = told_changes(history)
     return {
         "times": [_short(shown(time)) for time in history.times],
         "n": [record.n for record in history],
         "k": [len(sizes) for sizes in found.sizes],
         "alpha": [None if t == 0 else round(record.alpha, 5) for t, record in enumerate(history)],
-        "changes": change_points(history.alpha) if len(history) else [],
+        "changes": changes,
+        "changesNote": changes_note,
         "palette": CLUSTER_COLOURS,
         "order": found.order,
         "colours": {str(name): colour for name, colour in found.colours.items()},

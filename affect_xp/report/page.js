@@ -367,11 +367,12 @@
     const mean = alphas.length ? (alphas.reduce((sum, alpha) => sum + alpha, 0) / alphas.length).toFixed(3) : "–";
     const facts = [
       ["steps", T], ["objects", data.nObjects.toLocaleString("en")], ["clusters at the end", data.k[T - 1]],
-      ["mean α", mean], ["change points", data.changes.length],
+      ["mean α", mean], ["change points", data.changes.length || (data.changesNote ? "–" : 0)],
     ];
     byId("summary").replaceChildren(...facts.map(([name, value]) => (
       html("li", {}, html("b", {}, String(value)), html("span", {}, name))
     )));
+    byId("changes-note").textContent = data.changesNote;
     byId("notes").replaceChildren(...data.notes.map((note) => html("p", { class: "note" }, note)));
   }
   function drawCharts() {

@@ -1,7 +1,4 @@
-"""What defaults must do on data whose truth is plain: the right clusters, or a warning; never silently wrong.
-
-`AWAITS` names the cases that fail for now, and what they wait for.
-"""
+"""What defaults must do on data whose truth is plain: the right clusters, or a warning; never silently wrong."""
 
 import warnings
 
@@ -9,14 +6,8 @@ import numpy as np
 import pytest
 
 import affect_xp as ax
-from affect_xp.exceptions import AffectError
 
 SEEDS = range(5)
-
-AWAITS = {
-    "a sudden change is told": "a better detector of changes",
-    "a history in place of its alphas": "a better detector of changes",
-}
 
 
 def eight_groups(seed, n_steps=10, n=160):
@@ -102,17 +93,14 @@ def found_in_counts(clusterer):
 
 def told_change(seed):
     (moved, _), (same, _) = two_groups(seed, change=14), two_groups(seed)
-    found = ax.change_points(of_features(2, seed).fit(moved).history_.alpha)
-    none = ax.change_points(of_features(2, seed).fit(same).history_.alpha)
+    found = ax.change_points(of_features(2, seed).fit(moved))
+    none = ax.change_points(of_features(2, seed).fit(same))
     return any(14 <= t <= 15 for t in found) and len(found) <= 2 and not none
 
 
-def history_for_alphas(seed):
-    history = of_features(2, seed).fit(two_groups(seed)[0]).history_
-    try:
-        return ax.change_points(history) == ax.change_points(history.alpha)
-    except AffectError:
-        return True
+def history_for_model(seed):
+    model = of_features(2, seed).fit(two_groups(seed, change=14)[0])
+    return ax.change_points(model.history_) == ax.change_points(model)
 
 
 def ids_last(seed):
@@ -140,20 +128,11 @@ CASES = {
     "heavy-tailed counts, k-means": found_in_counts(ax.KMeans(3)),
     "heavy-tailed counts, spectral": found_in_counts(ax.Spectral(3)),
     "a sudden change is told": told_change,
-    "a history in place of its alphas": history_for_alphas,
+    "a history in place of its model": history_for_model,
     "ids last while objects come and go": ids_last,
 }
 
 
-def marked(name):
-    awaited = AWAITS.get(name)
-    return pytest.param(
-        CASES[name],
-        id=name,
-        marks=[pytest.mark.xfail(strict=True, reason=f"awaits {awaited}")] if awaited else [],
-    )
-
-
-@pytest.mark.parametrize("right", [marked(name) for name in CASES])
+@pytest.mark.parametrize("right", CASES.values(), ids=CASES)
 def test_default(right):
     assert [seed for seed in SEEDS if not right(seed)] == []
