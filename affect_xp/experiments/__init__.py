@@ -48,7 +48,7 @@ EXPERIMENTS = {
     "nasdaq": Experiment("nasdaq", "NASDAQ stock prices of 2008", 5, 1, ("nasdaq2008.npz",)),
     "choices": Experiment("choices", "What the paper leaves to choose: init and correction", 40, 2),
     "networks": Experiment("networks", "Networks of contacts, measured and simulated", 5, 1),
-    "changes": Experiment("changes", "Change points: how many are found", 8, 1),
+    "changes": Experiment("changes", "Change points: how many are found", 6, 1),
 }
 
 
