@@ -19,7 +19,9 @@ CLAIMS = {
     "plot_4_choosing_k": lambda found: min(found["shares"].values()) > 0.9,
     "plot_5_streaming": lambda found: found["same"] and found["score"] == 1,
     "plot_6_many_objects": lambda found: found["score"] > 0.95 and found["difference"] < 1e-12,
-    "plot_7_change_points": lambda found: found["found"] == [14, 26],
+    "plot_7_change_points": lambda found: (
+        found["found"] == [14, 26] and found["ax"].change_points(found["short"]) == [5]
+    ),
     "plot_8_events": lambda found: (
         found["score"] > 0.95 and {"split", "merge", "birth"} <= _kinds(found["model"].history_)
     ),

@@ -497,7 +497,7 @@ FIELDS = {
     Partition: "labels k n_outside",
     Clusters: "names sizes fresh t dormant",
     Dormant: "name last_seen members",
-    Record: "time n k alpha alphas labels ids events scores n_iter",
+    Record: "time n k alpha alphas labels ids events scores n_iter noise drift noise_of_means",
     ax.Event: "kind before after n_common size_before size_after",
     ax.Dense: "array square_sum",
     ax.Sparse: "matrix prune",

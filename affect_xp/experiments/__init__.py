@@ -49,7 +49,7 @@ EXPERIMENTS = {
     "choices": Experiment("choices", "What the paper leaves to choose: init and correction", 40, 2),
     "networks": Experiment("networks", "Networks of contacts, measured and simulated", 5, 1),
     "counts": Experiment("counts", 'What rescale="auto" decides on weights of many kinds', 5, 1),
-    "changes": Experiment("changes", "Change points: how many are found", 8, 1),
+    "changes": Experiment("changes", "Change points: how many are found", 6, 1),
 }
 
 

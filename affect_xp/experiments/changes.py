@@ -17,7 +17,7 @@ from affect_xp.estimators import Affect
 from affect_xp.experiments._report import Claim, Entry, Measured, Options, Report, Table
 from affect_xp.experiments._runs import over_runs
 
-RUNS = 8
+RUNS = 6
 LENGTHS = {8: 3, 20: 1, 100: 1}  # steps of a run, and how many such runs have the same seed
 CHANGES = {"1/10 move": 0.1, "1/4 move": 0.25, "1/2 move": 0.5, "1/4 split off": 0.25}
 NONE, SPLIT = "no change", "1/4 split off"

@@ -1,4 +1,4 @@
-"""What defaults must do on data whose truth is plain: the right clusters, or a warning; never silently wrong."""
+"""What defaults must do on data whose truth is plain: right clusters, or a warning; never silently wrong."""
 
 import warnings
 
