@@ -8,39 +8,50 @@ import importlib
 import typing
 
 from affect_xp import exceptions, io
-from affect_xp._version import __version__ as __version__
-from affect_xp.changes import change_points
-from affect_xp.clusterers import KMeans, Linkage, Spectral
-from affect_xp.dissimilarity import to_dissimilarity, to_similarity
-from affect_xp.estimators import Affect, Static
-from affect_xp.events import Event, EventRules
-from affect_xp.external import as_external
-from affect_xp.forgetting import forgetting_factor, gaussian_mixture_proximity, oracle_forgetting_factor
-from affect_xp.kmeans import KMeansResult, kmeans
-from affect_xp.linkage import Dendrogram, linkage
-from affect_xp.matching import match_labels
-from affect_xp.metrics import adjusted_rand_index, rand_index, tracking_error
-from affect_xp.moments import BlockMoments, block_moments
-from affect_xp.over_steps import OverSteps
+from affect_xp.affect.forgetting import (
+    forgetting_factor,
+    gaussian_mixture_proximity,
+    oracle_forgetting_factor,
+)
+from affect_xp.affect.moments import BlockMoments, block_moments
+from affect_xp.clustering.base import KMeans, Linkage, Spectral
+from affect_xp.clustering.external import as_external
+from affect_xp.clustering.kmeans import KMeansResult, kmeans
+from affect_xp.clustering.linkage import Dendrogram, linkage
+from affect_xp.clustering.metrics import adjusted_rand_index, rand_index, tracking_error
+from affect_xp.clustering.n_clusters import calinski_harabasz, modularity, silhouette
+from affect_xp.clustering.spectral import SpectralResult, spectral
+from affect_xp.models.affect import Affect, Static
+from affect_xp.models.over_steps import OverSteps
 from affect_xp.proximity import Chunked, Dense, Factored, Proximity, Sparse, as_proximity
-from affect_xp.selection import calinski_harabasz, modularity, silhouette
-from affect_xp.spectral import SpectralResult, spectral
+from affect_xp.proximity.dissimilarity import to_dissimilarity, to_similarity
+from affect_xp.tracking.change_points import change_points
+from affect_xp.tracking.events import Event, EventRules
+from affect_xp.tracking.matching import match_labels
 
 if typing.TYPE_CHECKING:
     from affect_xp import datasets, plots
-    from affect_xp.baselines import PCM, PCQ, RG, cross_validate_alpha, tune_alpha
+    from affect_xp.models.pcm import PCM
+    from affect_xp.models.pcq import PCQ
+    from affect_xp.models.rg import RG
+    from affect_xp.models.smooth import Smoothed, smooth
+    from affect_xp.models.tuning import cross_validate_alpha, tune_alpha
     from affect_xp.persistence import load
     from affect_xp.report import write_report
-    from affect_xp.smoothing import Smoothed, smooth
+
+__version__ = "0.1.0"
 
 # Where to find what is imported when it is first used: not every program waits for it.
 _LATER = {
-    **dict.fromkeys(("PCM", "PCQ", "RG", "cross_validate_alpha", "tune_alpha"), "baselines"),
+    "PCM": "models.pcm",
+    "PCQ": "models.pcq",
+    "RG": "models.rg",
+    **dict.fromkeys(("cross_validate_alpha", "tune_alpha"), "models.tuning"),
     "datasets": "datasets",
-    "Smoothed": "smoothing",
+    "Smoothed": "models.smooth",
     "load": "persistence",
     "plots": "plots",
-    "smooth": "smoothing",
+    "smooth": "models.smooth",
     "write_report": "report",
 }
 

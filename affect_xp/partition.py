@@ -5,10 +5,20 @@ import functools
 
 import numpy as np
 
-from affect_xp import _array
-from affect_xp._array import array_namespace
-from affect_xp._typing import Array
-from affect_xp._validation import check_int
+from affect_xp.array.namespace import (
+    array_namespace,
+    device_of,
+    from_host,
+    gather,
+    is_array,
+    is_lazy,
+    one_hot,
+    pick,
+    to_host,
+    wide_dtype,
+)
+from affect_xp.array.typing import Array
+from affect_xp.checks import check_int
 from affect_xp.exceptions import InputError, InputTypeError
 
 
@@ -37,7 +47,7 @@ class Partition:
     @functools.cached_property
     def membership(self) -> Array:
         """The one-hot membership Z, (n, k), in wide floats."""
-        return _array.one_hot(self.labels, self.k, _array.wide_dtype(self.labels))
+        return one_hot(self.labels, self.k, wide_dtype(self.labels))
 
     @functools.cached_property
     def sizes(self) -> Array:
@@ -46,7 +56,7 @@ class Partition:
             return np.bincount(self.labels + 1, minlength=self.k + 1)[1:].astype(np.float64)
         z = self.membership
         # As a product: faster than a sum along an axis.
-        return array_namespace(z).ones((self.n,), dtype=z.dtype, device=_array.device_of(z)) @ z
+        return array_namespace(z).ones((self.n,), dtype=z.dtype, device=device_of(z)) @ z
 
     def table(self, other: "Partition") -> Array:
         """Return how many objects each cluster shares with each one of another partition, (k, k')."""
@@ -60,14 +70,14 @@ class Partition:
     @functools.cached_property
     def is_member(self) -> Array:
         """1 for objects in a cluster, 0 for others, (n,), in wide floats."""
-        return array_namespace(self.labels).astype(self.labels >= 0, _array.wide_dtype(self.labels))
+        return array_namespace(self.labels).astype(self.labels >= 0, wide_dtype(self.labels))
 
     @functools.cached_property
     def pair_counts(self) -> Array:
         """The number N of pairs i ≠ j in each block: m_c m_d, and m(m − 1) within a cluster, (k, k)."""
         m = self.sizes
         xp = array_namespace(m)
-        eye = xp.eye(self.k, dtype=m.dtype, device=_array.device_of(m))
+        eye = xp.eye(self.k, dtype=m.dtype, device=device_of(m))
         return m[:, None] * (m[None, :] - eye)
 
     @functools.cached_property
@@ -83,7 +93,7 @@ class Partition:
         """
         if index is None:
             return self
-        return Partition(_array.gather(self.labels, index, fill=-1), self.k, self._outside(n_unknown))
+        return Partition(gather(self.labels, index, fill=-1), self.k, self._outside(n_unknown))
 
     def only(self, known: Array | None, n_unknown: int | None = None) -> "Partition":
         """Return the same partition with the objects at which `known` is negative left unlabelled."""
@@ -99,7 +109,7 @@ class Partition:
 
     def at(self, which: slice | Array) -> "Partition":
         """Return the partition of some objects, by slice or by index."""
-        return Partition(_array.pick(self.labels, which), self.k)
+        return Partition(pick(self.labels, which), self.k)
 
     def by_object(self, values: Array) -> Array:
         """Return for each object the entry of its cluster in `values` (k, ...); any entry if unlabelled."""
@@ -123,14 +133,14 @@ def as_partition(
 
 
 def _partition_of(labels: Array, like: Array, n_clusters: int | None, name: str) -> Partition:
-    if not _array.is_array(labels):
+    if not is_array(labels):
         labels = np.asarray(labels)
-    if _array.is_lazy(labels) and not _array.is_lazy(like):
-        labels = _array.to_host(labels, reason=f"{name} of a lazy library")[0]
+    if is_lazy(labels) and not is_lazy(like):
+        labels = to_host(labels, reason=f"{name} of a lazy library")[0]
     if isinstance(labels, np.ndarray) and not isinstance(like, np.ndarray):
         if labels.dtype.kind in "iu":
             labels = labels.astype(np.int64)
-        labels = _array.from_host(labels, like)
+        labels = from_host(labels, like)
     xp = array_namespace(labels, like)
     if labels.ndim != 1:
         raise InputError(f"{name} must be one-dimensional, got shape {tuple(labels.shape)}")
@@ -139,7 +149,7 @@ def _partition_of(labels: Array, like: Array, n_clusters: int | None, name: str)
     labels = xp.astype(labels, xp.int64)
     if labels.shape[0] == 0:
         raise InputError(f"{name} is empty; there must be at least one object")
-    low, high = _array.to_host(xp.stack([xp.min(labels), xp.max(labels)]), reason=f"range of {name}")[0]
+    low, high = to_host(xp.stack([xp.min(labels), xp.max(labels)]), reason=f"range of {name}")[0]
     if low < -1:
         raise InputError(f"{name} must be 0 or more, or -1 for objects without a cluster, got {low}")
     k = max(1, int(high) + 1) if n_clusters is None else check_int("n_clusters", n_clusters, 1)
@@ -152,5 +162,5 @@ def relabel(partition: Partition, names: np.ndarray) -> Array:
     """Return the labels with cluster c renamed names[c]; -1 stays."""
     labels = partition.labels
     xp = array_namespace(labels)
-    renamed = partition.by_object(_array.from_host(names, labels, dtype=xp.int64))
+    renamed = partition.by_object(from_host(names, labels, dtype=xp.int64))
     return xp.where(labels >= 0, renamed, labels)

@@ -8,6 +8,7 @@ hold, and the memory that they take at the true size, on tensors that have a sha
 import contextlib
 import dataclasses
 import math
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,7 +17,7 @@ from unittest import mock
 import numpy as np
 
 import affect_xp as ax
-from affect_xp import _array
+from affect_xp.array import namespace
 from affect_xp.exceptions import InputWarning
 
 from . import _scenario
@@ -58,17 +59,29 @@ class Asked:
 
 def n_blocks(n: int, block_bytes: int | None = None) -> int:
     """Return into how many blocks of rows an n×n array is cut on a device."""
-    width = (_array.DEVICE_BLOCK_BYTES if block_bytes is None else block_bytes) // (8 * n)
+    width = (namespace.DEVICE_BLOCK_BYTES if block_bytes is None else block_bytes) // (8 * n)
     return math.ceil(n / max(1, width))
+
+
+@contextlib.contextmanager
+def replaced(name: str, function: Callable[..., Any]) -> Iterator[None]:
+    """Replace a function of the package in each module that has imported it."""
+    modules = [
+        m for key, m in sys.modules.items() if key.partition(".")[0] == "affect_xp" and hasattr(m, name)
+    ]
+    with contextlib.ExitStack() as stack:
+        for module in modules:
+            stack.enter_context(mock.patch.object(module, name, function))
+        yield
 
 
 @contextlib.contextmanager
 def as_on_device(block_bytes: int | None = None) -> Iterator[None]:
     """Let arrays on the host be treated like those of a device."""
-    size = _array.DEVICE_BLOCK_BYTES if block_bytes is None else block_bytes
+    size = namespace.DEVICE_BLOCK_BYTES if block_bytes is None else block_bytes
     with (
-        mock.patch.object(_array, "on_host", lambda x: False),
-        mock.patch.object(_array, "DEVICE_BLOCK_BYTES", size),
+        replaced("on_host", lambda x: False),
+        mock.patch.object(namespace, "DEVICE_BLOCK_BYTES", size),
     ):
         yield
 
@@ -90,7 +103,7 @@ def count_traffic(n: int, init: str) -> Traffic:
 
     features = [torch.asarray(x) for x in _scenario.features(n)]
     # Blocks as large a share of the matrix as at n = 20,000.
-    with as_on_device(_array.DEVICE_BLOCK_BYTES * n**2 // 20_000**2):
+    with as_on_device(namespace.DEVICE_BLOCK_BYTES * n**2 // 20_000**2):
         seen, fitted = watched_step([x @ x.T for x in features], init, lambda: _watch(n))
     return Traffic(n, seen.entries / n**2, seen.n_bytes, fitted.history_[-1].n_iter)
 
@@ -103,10 +116,11 @@ def peak_bytes(n: int, init: str) -> int:
     import torch
 
     arrays = [torch.empty((n, n), dtype=torch.float32, device="meta") for _ in range(3)]
-    made_up = mock.patch.object(
-        _array, "to_host", lambda *arrays, reason: tuple(np.ones(tuple(a.shape)) for a in arrays)
-    )
-    with as_on_device(), made_up, warnings.catch_warnings():
+
+    def made_up(*arrays: Any, reason: str) -> tuple[np.ndarray, ...]:
+        return tuple(np.ones(tuple(a.shape)) for a in arrays)
+
+    with as_on_device(), replaced("to_host", made_up), warnings.catch_warnings():
         warnings.simplefilter("ignore", InputWarning)  # made up, W looks like nothing
         return watched_step(arrays, init, lambda: _watch(n))[0].highest
 
@@ -164,7 +178,7 @@ def count_asked(n: int, blocks: int, init: str) -> Asked:
 
     features = [cupy.asarray(x) for x in _scenario.features(n)]
     block_bytes = 8 * n * math.ceil(n / blocks)
-    with mock.patch.object(_array, "DEVICE_BLOCK_BYTES", block_bytes):
+    with mock.patch.object(namespace, "DEVICE_BLOCK_BYTES", block_bytes):
         arrays = [x @ x.T for x in features]
         watched_step(arrays, init, contextlib.nullcontext)  # compiles the kernels
         seen, _ = watched_step(arrays, init, cupy_cpu.count)

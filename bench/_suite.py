@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 import affect_xp
-from affect_xp._progress import progress
+from affect_xp.experiments._progress import progress
 
 from ._device import Cuda, Host
 from ._measure import Action, Effort, take_turns

@@ -31,8 +31,8 @@ import distributed
 import numpy as np
 
 import affect_xp as ax
-from affect_xp.kernels import features_to_proximity
 from affect_xp.proximity.chunked import PASS, Chunked
+from affect_xp.proximity.kernels import features_to_proximity
 
 # dask makes workers return freed memory to the system at once; the blocks of a few megabytes in which a chunk
 # is worked on are then fetched back page by page, which took longer than the sums themselves.

@@ -35,7 +35,7 @@ import numpy as np
 import scipy.sparse
 
 import affect_xp as ax
-from affect_xp.events import DEFAULT_RULES
+from affect_xp.tracking.events import DEFAULT_RULES
 
 from ._measure import resident
 

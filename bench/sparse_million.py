@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse
 
 import affect_xp as ax
-from affect_xp.forgetting import estimate
+from affect_xp.affect.forgetting import estimate
 from affect_xp.partition import Partition
 from affect_xp.proximity.sparse import Sparse
 

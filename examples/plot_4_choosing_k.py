@@ -9,7 +9,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import affect_xp as ax
-from affect_xp.kernels import features_to_proximity
+from affect_xp.proximity.kernels import features_to_proximity
 
 # %%
 # Eighty objects stand in groups on a circle: three at first, five from step 6 on, and four from

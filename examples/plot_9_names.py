@@ -10,8 +10,8 @@ several rules make of them.
 import matplotlib.pyplot as plt
 import numpy as np
 
-from affect_xp.events import Clusters, EventRules, follow
-from affect_xp.matching import CONTINUITY, MIN_SHARE, match_clusters, matching_weights, totals
+from affect_xp.tracking.events import Clusters, EventRules, follow
+from affect_xp.tracking.matching import CONTINUITY, MIN_SHARE, match_clusters, matching_weights, totals
 
 rng = np.random.default_rng(0)
 K, N_TRIALS = 6, 100

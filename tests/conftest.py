@@ -127,10 +127,10 @@ def eager_xp(request):
 def small_blocks(request, monkeypatch):
     """Both with matrices in one block, and cut into blocks of a few rows."""
     if request.param:
-        monkeypatch.setattr("affect_xp._array.HOST_BLOCK_BYTES", 600)
-        monkeypatch.setattr("affect_xp._array.HOST_BLOCK_ROWS", 1)
-        monkeypatch.setattr("affect_xp._array.DEVICE_BLOCK_BYTES", 600)
-        monkeypatch.setattr("affect_xp._basis.BLOCK_ROWS", 7)
+        monkeypatch.setattr("affect_xp.array.namespace.HOST_BLOCK_BYTES", 600)
+        monkeypatch.setattr("affect_xp.array.namespace.HOST_BLOCK_ROWS", 1)
+        monkeypatch.setattr("affect_xp.array.namespace.DEVICE_BLOCK_BYTES", 600)
+        monkeypatch.setattr("affect_xp.clustering._krylov.BLOCK_ROWS", 7)
         monkeypatch.setattr("affect_xp.proximity.sparse.BLOCK_ENTRIES", 8)
-        monkeypatch.setattr("affect_xp.proximity._check.HOST_TILE", 4)
-        monkeypatch.setattr("affect_xp.proximity._check.DEVICE_TILE", 4)
+        monkeypatch.setattr("affect_xp.proximity.checks.HOST_TILE", 4)
+        monkeypatch.setattr("affect_xp.proximity.checks.DEVICE_TILE", 4)

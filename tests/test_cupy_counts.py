@@ -7,8 +7,8 @@ cupy_cpu = pytest.importorskip("cupy_cpu", reason="counts need CuPy running on t
 cupy = pytest.importorskip("cupy")
 
 import affect_xp as ax  # noqa: E402
-from affect_xp.forgetting import estimate  # noqa: E402
-from affect_xp.objects import align  # noqa: E402
+from affect_xp.affect.forgetting import estimate  # noqa: E402
+from affect_xp.alignment import align  # noqa: E402
 from affect_xp.partition import Partition  # noqa: E402
 
 N, K = 300, 4
@@ -29,8 +29,8 @@ def counted(action):
 
 @pytest.fixture(autouse=True)
 def many_blocks(monkeypatch):
-    monkeypatch.setattr("affect_xp._array.DEVICE_BLOCK_BYTES", 40 * N * 8)
-    monkeypatch.setattr("affect_xp.proximity._check.DEVICE_TILE", 64)
+    monkeypatch.setattr("affect_xp.array.namespace.DEVICE_BLOCK_BYTES", 40 * N * 8)
+    monkeypatch.setattr("affect_xp.proximity.checks.DEVICE_TILE", 64)
 
 
 def test_alpha_and_blend_neither_wait_nor_copy():

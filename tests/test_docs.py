@@ -10,8 +10,8 @@ import pytest
 import reference
 
 import affect_xp as ax
+from affect_xp.alignment import align
 from affect_xp.datasets import boids, colliding_gaussians
-from affect_xp.objects import align
 from affect_xp.partition import Partition
 
 ROOT = Path(__file__).parents[1]
@@ -37,7 +37,7 @@ def resolved(target):
     """Return the object that a dotted name stands for; fail where there is none."""
     package, *parts = target.split(".")
     found = importlib.import_module(package)
-    for name in parts:  # affect_xp.kmeans is a function, though there is a module of that name
+    for name in parts:  # affect_xp.clustering.kmeans is a function, though there is a module of that name
         if not hasattr(found, name):
             importlib.import_module(f"{found.__name__}.{name}")
         found = getattr(found, name)

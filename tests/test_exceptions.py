@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import affect_xp as ax
-from affect_xp import _array, exceptions
+from affect_xp import exceptions
+from affect_xp.array import namespace
+from affect_xp.array.namespace import wide_dtype
 
 PACKAGE = Path(ax.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
@@ -186,12 +188,12 @@ class Float32Alone:
 
 
 def test_a_device_without_float64_is_told_of_once(monkeypatch):
-    monkeypatch.setattr(_array, "_WIDE_DTYPES", {})
-    monkeypatch.setattr(_array, "array_namespace", lambda *arrays: Float32Alone)
-    monkeypatch.setattr(_array, "device_of", lambda x: "a small device")
+    monkeypatch.setattr(namespace, "_WIDE_DTYPES", {})
+    monkeypatch.setattr(namespace, "array_namespace", lambda *arrays: Float32Alone)
+    monkeypatch.setattr(namespace, "device_of", lambda x: "a small device")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        assert [_array.wide_dtype(object()) for _ in range(3)] == ["float32"] * 3
+        assert [wide_dtype(object()) for _ in range(3)] == ["float32"] * 3
     assert [warning.category for warning in caught] == [exceptions.PrecisionWarning]
     assert "a small device has no float64" in str(caught[0].message)
 

@@ -4,64 +4,21 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from large_arrays import Large, N, labels, matrix  # noqa: E402
+from patches import replace_everywhere  # noqa: E402
 
 import affect_xp as ax  # noqa: E402
-from affect_xp.affect import State, step  # noqa: E402
-from affect_xp.events import Clusters  # noqa: E402
-from affect_xp.forgetting import estimate  # noqa: E402
-from affect_xp.objects import align  # noqa: E402
-from affect_xp.partition import Partition  # noqa: E402
+from affect_xp.affect.forgetting import estimate  # noqa: E402
+from affect_xp.affect.step import State, step  # noqa: E402
+from affect_xp.alignment import align  # noqa: E402
 from affect_xp.proximity import Blend  # noqa: E402
-
-N = 100_000
-VIEWS = (
-    "slice",
-    "t",
-    "transpose",
-    "diagonal",
-    "detach",
-    "alias",
-    "permute",
-    "select",
-    "view",
-    "_unsafe_view",
-)
-
-
-class Large(TorchDispatchMode):
-    """Lists the operations whose results have more than n²/20 entries; views are not results."""
-
-    def __init__(self):
-        super().__init__()
-        self.found = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        name = func.overloadpacket.__name__
-        for x in out if isinstance(out, tuple | list) else (out,):
-            if (
-                isinstance(x, torch.Tensor)
-                and x.numel() > N * N / 20
-                and name not in VIEWS
-                and name[-1] != "_"
-            ):
-                self.found.append((name, tuple(x.shape)))
-        return out
+from affect_xp.tracking.events import Clusters  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
 def larger_blocks(monkeypatch):
     # 2,000 rows at a time: still a fiftieth of the matrix, and fewer operations to trace.
-    monkeypatch.setattr("affect_xp._array.DEVICE_BLOCK_BYTES", 2_000 * N * 8)
-
-
-def matrix(dtype):
-    return ax.Dense(torch.empty((N, N), dtype=dtype, device="meta"))
-
-
-def labels(k=12):
-    return Partition(torch.empty((N,), dtype=torch.int64, device="meta"), k)
+    monkeypatch.setattr("affect_xp.array.namespace.DEVICE_BLOCK_BYTES", 2_000 * N * 8)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -108,7 +65,7 @@ def test_a_whole_step(monkeypatch, overwrite, churn):
     def ones(*arrays, reason):
         return tuple(np.ones(a.shape, dtype=str(a.dtype).removeprefix("torch.")) for a in arrays)
 
-    monkeypatch.setattr("affect_xp._array.to_host", ones)
+    replace_everywhere(monkeypatch, "to_host", ones)
     w, past = matrix(torch.float32), matrix(torch.float32)
     clusters = Clusters(np.arange(12), np.full(12, N // 12), fresh=12, t=0)
     state = State(past, labels(), clusters, range(N))

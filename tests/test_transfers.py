@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import affect_xp as ax
-from affect_xp.forgetting import estimate
-from affect_xp.objects import align
+from affect_xp.affect.forgetting import estimate
+from affect_xp.alignment import align
 from affect_xp.partition import Partition
 
 strict = pytest.importorskip("array_api_strict")

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import numpy as np
 import scipy  # which imports its parts when they are first used
 
-from affect_xp._random import as_generator
-from affect_xp._typing import Seed
-from affect_xp._validation import check_choice, check_int
+from affect_xp.array.random import as_generator
+from affect_xp.array.typing import Seed
+from affect_xp.checks import check_choice, check_int
 from affect_xp.exceptions import InputError
 
 MOVES = 5  # moves between two time steps

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from affect_xp._npz import existing_file, read_npz
-from affect_xp._validation import check_int
+from affect_xp.checks import check_int
+from affect_xp.datasets._npz import existing_file, read_npz
 from affect_xp.exceptions import InputError
 
 ARRAYS = ("opens", "dates", "tickers", "sector")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp._npz import existing_file, read_npz
+from affect_xp.datasets._npz import existing_file, read_npz
 from affect_xp.exceptions import InputError
 
 ARRAYS = ("ids", "affiliation", "member_ptr", "member", "edge_ptr", "row", "col", "weight")

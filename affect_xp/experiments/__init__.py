@@ -6,7 +6,7 @@ Xu, Kliger & Hero, "Adaptive Evolutionary Clustering", Data Min. Knowl. Disc. 28
 import dataclasses
 import importlib
 
-from affect_xp._validation import check_choice
+from affect_xp.checks import check_choice
 from affect_xp.experiments._report import Claim, Entry, Figure, Measured, Options, Report, Table, index_page
 
 __all__ = [

@@ -1,13 +1,13 @@
-"""RG with other coefficients than those of `affect_xp.baselines.RG`, to see how much depends on them."""
+"""RG with other coefficients than those of `affect_xp.models.RG`, to see how much depends on them."""
 
 from collections.abc import Iterable
 
 import numpy as np
 
-from affect_xp.baselines.rg import Frame, separation
+from affect_xp.clustering.metrics import rand_index
 from affect_xp.datasets import GaussianStep
 from affect_xp.experiments._models import paper_kmeans, static
-from affect_xp.metrics import rand_index
+from affect_xp.models.rg import Frame, separation
 
 
 def filtered_rand(

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp.baselines import RG
+from affect_xp.affect.forgetting import gaussian_mixture_proximity, oracle_forgetting_factor
+from affect_xp.clustering.metrics import rand_index, tracking_error
 from affect_xp.datasets import GaussianStep
-from affect_xp.estimators import Affect, Evolving
 from affect_xp.experiments._models import affect, paper_kmeans
 from affect_xp.experiments._report import Measured
-from affect_xp.forgetting import gaussian_mixture_proximity, oracle_forgetting_factor
-from affect_xp.metrics import rand_index, tracking_error
+from affect_xp.models.affect import Affect, Evolving
+from affect_xp.models.rg import RG
 from affect_xp.plots import plot_scores
 from affect_xp.proximity import Dense
 

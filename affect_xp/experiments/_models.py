@@ -2,9 +2,9 @@
 
 import functools
 
-from affect_xp.baselines import RG
-from affect_xp.clusterers import KMeans
-from affect_xp.estimators import Affect, Static
+from affect_xp.clustering.base import KMeans
+from affect_xp.models.affect import Affect, Static
+from affect_xp.models.rg import RG
 
 # Features and similarities as they are.
 affect = functools.partial(Affect, scale="none", rescale=None)

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp.baselines import PCM, PCQ
-from affect_xp.clusterers import Spectral
-from affect_xp.estimators import Evolving
+from affect_xp.clustering.base import Spectral
 from affect_xp.experiments._models import affect, static
-from affect_xp.smoothing import smooth
+from affect_xp.models.affect import Evolving
+from affect_xp.models.pcm import PCM
+from affect_xp.models.pcq import PCQ
+from affect_xp.models.smooth import smooth
 
 WINDOW = 5  # steps of the shorter running mean
 TRIES = 6  # of resolutions, until Leiden finds about k groups

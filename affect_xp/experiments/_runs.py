@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from affect_xp._progress import progress as reported
 from affect_xp.exceptions import SkewedWarning
+from affect_xp.experiments._progress import progress as reported
 
 Result = TypeVar("Result")
 

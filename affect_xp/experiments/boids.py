@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from affect_xp.clusterers import Linkage
+from affect_xp.clustering.base import Linkage
+from affect_xp.clustering.metrics import rand_index
 from affect_xp.datasets import BoidsStep
 from affect_xp.datasets import boids as simulate
 from affect_xp.datasets.boids import CUBE, SPACING
-from affect_xp.estimators import Evolving
 from affect_xp.experiments._models import affect, rg, static
 from affect_xp.experiments._report import Claim, Entry, Figure, Measured, Options, Report, Table
 from affect_xp.experiments._runs import over_runs
-from affect_xp.kernels import Block
-from affect_xp.metrics import rand_index
+from affect_xp.models.affect import Evolving
 from affect_xp.plots import legend_beside, plot_scores
+from affect_xp.proximity.kernels import Block
 
 RUNS = 100
 SENSITIVITY_RUNS = 10

@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 from scipy.spatial.distance import pdist
 
-from affect_xp.baselines import PCM, PCQ, tune_alpha
-from affect_xp.clusterers import Spectral
+from affect_xp.clustering.base import Spectral
 from affect_xp.datasets import BoidsStep
 from affect_xp.datasets import boids as simulate
 from affect_xp.datasets.boids import CUBE, REGROUP_AT, SCATTER_AT, SPACING
-from affect_xp.estimators import Evolving
 from affect_xp.experiments._models import affect, static
 from affect_xp.experiments._report import Claim, Figure, Options, Report, Table
 from affect_xp.experiments._runs import over_runs
@@ -39,8 +37,12 @@ from affect_xp.experiments.boids import (
     rand_table,
     sensitivity_table,
 )
-from affect_xp.kernels import features_to_proximity
+from affect_xp.models.affect import Evolving
+from affect_xp.models.pcm import PCM
+from affect_xp.models.pcq import PCQ
+from affect_xp.models.tuning import tune_alpha
 from affect_xp.proximity import Proximity
+from affect_xp.proximity.kernels import features_to_proximity
 
 RUNS = 100
 SENSITIVITY_RUNS = 5

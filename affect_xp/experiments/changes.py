@@ -1,6 +1,6 @@
 """How many changes `change_points` finds, and how often it errs, by size of the change and length of the run.
 
-Not an experiment of the paper. The constants of `affect_xp.changes` were chosen on other settings and seeds.
+Not an experiment of the paper. The constants of `change_points` were chosen on other settings and seeds.
 """
 
 import dataclasses
@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp.changes import LEVEL, RELIABLE, change_points
-from affect_xp.clusterers import KMeans, Spectral
-from affect_xp.estimators import Affect
+from affect_xp.clustering.base import KMeans, Spectral
 from affect_xp.experiments._report import Claim, Entry, Measured, Options, Report, Table
 from affect_xp.experiments._runs import over_runs
+from affect_xp.models.affect import Affect
+from affect_xp.tracking.change_points import LEVEL, RELIABLE, change_points
 
 RUNS = 6
 LENGTHS = {8: 3, 20: 1, 100: 1}  # steps of a run, and how many such runs have the same seed

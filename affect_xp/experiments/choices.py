@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp.clusterers import Linkage, Spectral
+from affect_xp.clustering.base import Linkage, Spectral
+from affect_xp.clustering.metrics import rand_index
 from affect_xp.datasets import boids, colliding_gaussians, load_nasdaq, load_reality, separated_gaussians
-from affect_xp.estimators import Affect
 from affect_xp.experiments import boids_variable
 from affect_xp.experiments._gaussians import Maker, Trace, follow_all
 from affect_xp.experiments._models import affect, paper_kmeans
 from affect_xp.experiments._report import Claim, Entry, Measured, Options, Report, Table
 from affect_xp.experiments._runs import over_runs
 from affect_xp.experiments.nasdaq import CLUSTERS
-from affect_xp.metrics import rand_index
+from affect_xp.models.affect import Affect
 from affect_xp.proximity import Dense
 
 RUNS = 40

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp.clusterers import KMeans
+from affect_xp.clustering.base import KMeans
 from affect_xp.datasets import colliding_gaussians
-from affect_xp.estimators import Affect
 from affect_xp.experiments._filters import filtered_rand
 from affect_xp.experiments._gaussians import (
     ORACLE,
@@ -32,6 +31,7 @@ from affect_xp.experiments._gaussians import (
 from affect_xp.experiments._models import affect, paper_kmeans, rg, static
 from affect_xp.experiments._report import Claim, Entry, Figure, Measured, Options, Report, Table
 from affect_xp.experiments._runs import over_runs
+from affect_xp.models.affect import Affect
 from affect_xp.plots import legend_beside
 
 RUNS = 100

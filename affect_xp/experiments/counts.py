@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp.clusterers import Spectral
+from affect_xp.clustering.base import Spectral
+from affect_xp.clustering.metrics import adjusted_rand_index
 from affect_xp.datasets import colliding_gaussians, contacts, load_reality
-from affect_xp.estimators import Affect
 from affect_xp.exceptions import SkewedWarning
 from affect_xp.experiments._report import Claim, Entry, Measured, Options, Report, Table
 from affect_xp.experiments._runs import over_runs
 from affect_xp.experiments.networks import DAILY_CONTACTS, SIMULATIONS
-from affect_xp.metrics import adjusted_rand_index
+from affect_xp.models.affect import Affect
 
 RUNS = 5
 STEPS = 15

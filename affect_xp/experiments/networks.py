@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from affect_xp.clustering.metrics import adjusted_rand_index, rand_index
 from affect_xp.datasets import contacts, load_reality
 from affect_xp.exceptions import AffectWarning
 from affect_xp.experiments._network_methods import (
@@ -31,7 +32,6 @@ from affect_xp.experiments._network_methods import (
 )
 from affect_xp.experiments._report import Claim, Entry, Figure, Measured, Options, Report, Table
 from affect_xp.experiments._runs import over_runs
-from affect_xp.metrics import adjusted_rand_index, rand_index
 from affect_xp.plots import legend_beside
 
 RUNS = 5

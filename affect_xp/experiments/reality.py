@@ -12,16 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp.baselines import PCM, PCQ, Tuning, cross_validate_alpha, tune_alpha
-from affect_xp.clusterers import Spectral
+from affect_xp.clustering.base import Spectral
+from affect_xp.clustering.metrics import rand_index
 from affect_xp.datasets import RealityStep, load_reality
 from affect_xp.datasets.reality import FIRST_DAY
-from affect_xp.estimators import Evolving
 from affect_xp.exceptions import InputError
 from affect_xp.experiments._models import affect, static
 from affect_xp.experiments._report import Claim, Entry, Figure, Measured, Options, Report, Table
 from affect_xp.experiments._runs import over_runs
-from affect_xp.metrics import rand_index
+from affect_xp.models.affect import Evolving
+from affect_xp.models.pcm import PCM
+from affect_xp.models.pcq import PCQ
+from affect_xp.models.tuning import Tuning, cross_validate_alpha, tune_alpha
 
 RUNS = 5  # of the k-means that turns eigenvectors into clusters; nothing else is random
 WEEKS = 46

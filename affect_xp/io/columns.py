@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
-from affect_xp._validation import check_choice
+from affect_xp.checks import check_choice
 from affect_xp.exceptions import InputError
 from affect_xp.io.tables import Table
 

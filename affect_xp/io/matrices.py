@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from affect_xp._array import is_array
-from affect_xp._npz import read_npz
-from affect_xp._typing import Array
+from affect_xp.array.namespace import is_array
+from affect_xp.array.typing import Array
+from affect_xp.datasets._npz import read_npz
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.io.columns import IDS
 from affect_xp.io.observed import Snapshot

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Hashable
 
-from affect_xp._typing import Array
+from affect_xp.array.typing import Array
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

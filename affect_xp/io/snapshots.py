@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from affect_xp._typing import Array
+from affect_xp.array.typing import Array
 from affect_xp.exceptions import InputError
 from affect_xp.io.columns import Columns
 from affect_xp.io.observed import Snapshot

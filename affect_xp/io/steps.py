@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp._array import is_array
-from affect_xp._npz import existing_file
-from affect_xp._validation import check_choice
+from affect_xp.array.namespace import is_array
+from affect_xp.checks import check_choice
+from affect_xp.datasets._npz import existing_file
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.io import matrices
 from affect_xp.io.columns import KINDS, Columns, Names, find_columns

@@ -12,18 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp import _array
-from affect_xp._array import array_namespace
-from affect_xp._typing import Array, Namespace
-from affect_xp._version import __version__
-from affect_xp.absence import Away, Meetings
-from affect_xp.affect import State
-from affect_xp.baselines import PCM, PCQ, RG
-from affect_xp.clusterers import KMeans, Linkage, Spectral
-from affect_xp.estimators import Affect, Evolving, Static
-from affect_xp.events import EventRules
+from affect_xp import __version__
+from affect_xp.affect.absence import Away, Meetings
+from affect_xp.affect.step import State
+from affect_xp.array.namespace import array_namespace, is_array, to_host
+from affect_xp.array.typing import Array, Namespace
+from affect_xp.clustering.base import KMeans, Linkage, Spectral
 from affect_xp.exceptions import AffectError, FileFormatError, InputError, InputTypeError
-from affect_xp.history import History
+from affect_xp.models.affect import Affect, Evolving, Static
+from affect_xp.models.pcm import PCM
+from affect_xp.models.pcq import PCQ
+from affect_xp.models.rg import RG
 from affect_xp.partition import Partition
 from affect_xp.persistence._archive import Reader, write
 from affect_xp.persistence._preparation import pack_preparation, unpack_preparation
@@ -44,6 +43,8 @@ from affect_xp.persistence._steps import (
 )
 from affect_xp.persistence._values import Json, decode, encode
 from affect_xp.proximity.chunked import is_dask_array
+from affect_xp.tracking.events import EventRules
+from affect_xp.tracking.history import History
 
 __all__ = ["load", "save"]
 
@@ -269,7 +270,7 @@ def _check_state(state: State) -> None:
     sizes |= {len(away.meetings.groups) for away in (state.away,) if away is not None}
     if sizes != {n} or len(state.clusters.names) != k:
         raise ValueError(f"{n} objects in {k} clusters do not fit the arrays")
-    labels = _array.to_host(state.partition.labels, reason="are labels in range?")[0]
+    labels = to_host(state.partition.labels, reason="are labels in range?")[0]
     if labels.dtype.kind != "i" or labels.ndim != 1 or labels.min() < -1 or labels.max() >= k:
         raise ValueError(f"labels of {k} clusters are integers from -1 to {k - 1}")
 
@@ -301,7 +302,7 @@ def _pack_parameter(value: Any, name: str, arrays: Arrays) -> Json:
         fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
         packed = {key: _pack_parameter(x, f"{name}.{key}", arrays) for key, x in fields.items()}
         return {"settings": [type(value).__name__, packed]}
-    if _array.is_array(value) and not isinstance(value, np.generic):
+    if is_array(value) and not isinstance(value, np.generic):
         return {"array": arrays.put(f"parameter.{name}", value)}
     return encode(value, name)
 

@@ -19,10 +19,19 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 from numpy.lib import format as npy
 
-from affect_xp import _array
-from affect_xp._typing import Array
+from affect_xp.array.namespace import (
+    array_namespace,
+    device_of,
+    from_host,
+    is_lazy,
+    on_host,
+    row_blocks,
+    to_host,
+    wide_dtype,
+)
+from affect_xp.array.typing import Array
 from affect_xp.exceptions import AffectError, FileFormatError, InputError
-from affect_xp.persistence._replacement import replacing
+from affect_xp.io.replacement import replacing
 from affect_xp.persistence._values import Json
 
 HEADER = "header.json"
@@ -56,8 +65,8 @@ def write(path: str | os.PathLike[str], header: Json, arrays: Mapping[str, Array
 
 def _write_array(archive: zipfile.ZipFile, name: str, x: Array) -> None:
     """Write an array a block of rows at a time; one stored by columns keeps its order, and BLAS its sums."""
-    if _array.on_host(x) and not _array.is_lazy(x):
-        x = _array.to_host(x, reason="saving")[0]
+    if on_host(x) and not is_lazy(x):
+        x = to_host(x, reason="saving")[0]
     by_columns = (
         isinstance(x, np.ndarray) and x.ndim == 2 and not x.flags.c_contiguous and x.flags.f_contiguous
     )
@@ -69,8 +78,8 @@ def _write_array(archive: zipfile.ZipFile, name: str, x: Array) -> None:
     large = x.shape[0] * n_columns * dtype.itemsize >= ZIP64_FROM
     with archive.open(_member(f"{name}.npy"), "w", force_zip64=large) as file:
         npy.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": by_columns, "shape": shape})
-        for rows in _array.row_blocks(x, n_columns=n_columns):
-            file.write(_array.to_host(x[rows, ...], reason="saving")[0].astype(dtype, copy=False).tobytes())
+        for rows in row_blocks(x, n_columns=n_columns):
+            file.write(to_host(x[rows, ...], reason="saving")[0].astype(dtype, copy=False).tobytes())
 
 
 def _member(name: str) -> zipfile.ZipInfo:
@@ -212,19 +221,19 @@ def _npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
 
 def _filled(file: Any, shape: tuple[int, ...], dtype: np.dtype, like: Array) -> Array:
     """Return an array like another one, filled from a file a block of rows at a time."""
-    xp, n_columns = _array.array_namespace(like), math.prod(shape[1:])
+    xp, n_columns = array_namespace(like), math.prod(shape[1:])
     # A device without float64 gets what it has.
-    kind = _array.wide_dtype(like) if dtype.name == "float64" else getattr(xp, dtype.name)
+    kind = wide_dtype(like) if dtype.name == "float64" else getattr(xp, dtype.name)
 
     def rows_of(rows: slice) -> Array:
         n_rows = rows.stop - rows.start
         data = np.frombuffer(file.read(n_rows * n_columns * dtype.itemsize), dtype)
         block = data.reshape(n_rows, *shape[1:]).astype(dtype.newbyteorder("="), copy=False)
-        return _array.from_host(block, like, kind)
+        return from_host(block, like, kind)
 
-    if _array.is_lazy(like):
+    if is_lazy(like):
         return rows_of(slice(0, shape[0]))
-    x = xp.empty(shape, dtype=kind, device=_array.device_of(like))
-    for rows in _array.row_blocks(x, n_columns=n_columns):
+    x = xp.empty(shape, dtype=kind, device=device_of(like))
+    for rows in row_blocks(x, n_columns=n_columns):
         x[rows, ...] = rows_of(rows)
     return x

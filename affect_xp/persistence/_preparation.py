@@ -10,8 +10,8 @@ from affect_xp.exceptions import InputError
 from affect_xp.persistence._archive import Reader
 from affect_xp.persistence._proximities import Arrays
 from affect_xp.persistence._values import Json, decode, encode
-from affect_xp.preparation import Preparation
-from affect_xp.transforms import check_transform
+from affect_xp.proximity.preparation import Preparation
+from affect_xp.proximity.transforms import check_transform
 
 
 def pack_preparation(preparation: Preparation | None, arrays: Arrays) -> Json:

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from affect_xp import _array
-from affect_xp._typing import Array
+from affect_xp.array.namespace import array_namespace, device_of, is_array
+from affect_xp.array.typing import Array
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.persistence._archive import Reader
 from affect_xp.persistence._values import Json, decode, encode
 from affect_xp.proximity import Chunked, Dense, Factored, Product, Proximity, Sparse
 from affect_xp.proximity._columns import Factor, Scatter
-from affect_xp.proximity._plan import compute, mirrored, task, upper_nodes
+from affect_xp.proximity.chunked._plan import compute, mirrored, task, upper_nodes
 from affect_xp.proximity.projected import Projected
 from affect_xp.proximity.sparse import _csr_type
 
@@ -134,7 +134,7 @@ def _pack_factored(factored: Factored, arrays: Arrays) -> Json:
         "max_rank": encode(factored.max_rank, "max_rank"),
         "tolerance": encode(factored.tolerance, "tolerance"),
         "error": {"array": arrays.put("smoothed.error", error)}
-        if _array.is_array(error)
+        if is_array(error)
         else encode(error, "error"),
         "scatter": scatter
         and {
@@ -197,10 +197,10 @@ def _unpack_chunked(stored: Json, file: Reader, store: str | os.PathLike[str] | 
             "the smoothed proximities are chunks that were kept in a store; pass store=, a scratch folder "
             "with room for as much as the file holds"
         )
-    sizes, xp = tuple(stored["sizes"]), _array.array_namespace(file.like)
+    sizes, xp = tuple(stored["sizes"]), array_namespace(file.like)
     if min(sizes) < 1 or not all(file.holds(_chunk_name(i, j)) for i, j in _upper(sizes)):
         raise ValueError(f"chunks of the sizes {sizes}")
-    like = xp.empty((0, 0), dtype=getattr(xp, stored["dtype"]), device=_array.device_of(file.like))
+    like = xp.empty((0, 0), dtype=getattr(xp, stored["dtype"]), device=device_of(file.like))
     nodes = {
         (i, j): task(_read_chunk, file.path, _chunk_name(i, j), (sizes[i], sizes[j]), like)
         for i, j in _upper(sizes)

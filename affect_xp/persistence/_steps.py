@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp import _array
-from affect_xp.events import Clusters, Dormant, Event
+from affect_xp.alignment import Ids
+from affect_xp.array.namespace import array_namespace, from_host, to_host
 from affect_xp.exceptions import InputError
-from affect_xp.history import History, Record
-from affect_xp.objects import Ids
 from affect_xp.persistence._archive import Reader
 from affect_xp.persistence._proximities import Arrays
 from affect_xp.persistence._values import Json, decode, encode
+from affect_xp.tracking.events import Clusters, Dormant, Event
+from affect_xp.tracking.history import History, Record
 
 
 class Names:
@@ -128,8 +128,8 @@ def unpack_clusters(stored: Json, names: KnownNames) -> Clusters:
 def pack_history(history: History, names: Names, arrays: Arrays) -> Json:
     """Return all steps; their labels go to one array."""
     if labels := history.labels:
-        joined = _array.array_namespace(*labels).concat(labels)  # one transfer for all of them
-        arrays.put("labels", _narrow(_array.to_host(joined, reason="saving labels")[0]))
+        joined = array_namespace(*labels).concat(labels)  # one transfer for all of them
+        arrays.put("labels", _narrow(to_host(joined, reason="saving labels")[0]))
     return [_pack_record(record, names) for record in history]
 
 
@@ -173,7 +173,7 @@ def _unpack_record(stored: Json, labels: np.ndarray, names: KnownNames, file: Re
         k=stored["k"],
         alpha=decode(stored["alpha"]),
         alphas=tuple(decode(stored["alphas"])),
-        labels=_array.from_host(labels, file.like, _array.array_namespace(file.like).int64),
+        labels=from_host(labels, file.like, array_namespace(file.like).int64),
         ids=ids,
         events=tuple(_unpack_event(event) for event in stored["events"]),
         scores=None if scores is None else {k: decode(score) for k, score in scores},

@@ -9,9 +9,9 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from affect_xp import _array
-from affect_xp.history import History, Record
-from affect_xp.objects import align
+from affect_xp.alignment import align
+from affect_xp.array.namespace import to_host
+from affect_xp.tracking.history import History, Record
 
 # Ten colours that colour-blind readers can tell apart on white and on black: those of Okabe & Ito without
 # black, and three of Tol's. More clusters than that at once share colours, so pictures also name them.
@@ -56,7 +56,7 @@ class Flow:
 
 def host_labels(record: Record) -> np.ndarray:
     """Return the labels of a step as a NumPy array, (n,)."""
-    return _array.to_host(record.labels, reason="labels for a picture")[0]
+    return to_host(record.labels, reason="labels for a picture")[0]
 
 
 def flow(history: History) -> Flow:

@@ -6,10 +6,10 @@ from collections.abc import Hashable
 
 import numpy as np
 
-from affect_xp._validation import check_int
-from affect_xp.history import History
-from affect_xp.objects import Ids
+from affect_xp.alignment import Ids
+from affect_xp.checks import check_int
 from affect_xp.plots.flows import Flow, host_labels
+from affect_xp.tracking.history import History
 
 ABSENT = -2  # the object is not there at the step; -1 is one that is there, in no cluster
 

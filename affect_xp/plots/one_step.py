@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp import _array
-from affect_xp._typing import Array
+from affect_xp.array.namespace import array_namespace, as_array, device_of, from_host, to_host, wide_dtype
+from affect_xp.array.typing import Array
+from affect_xp.clustering.linkage import Dendrogram
 from affect_xp.exceptions import InputError
-from affect_xp.linkage import Dendrogram
 from affect_xp.plots._style import axes_or_new, plain
 from affect_xp.plots.flows import CLUSTER_COLOURS
 from affect_xp.proximity import Proximity, as_proximity
@@ -30,7 +30,7 @@ def plot_proximity(W: Array | Proximity, labels: Array, *, ax: Any = None, title
     'at first'
     """
     proximity = as_proximity(W)
-    assigned = _array.to_host(_array.as_array(labels), reason="labels for a picture")[0]
+    assigned = to_host(as_array(labels), reason="labels for a picture")[0]
     if assigned.shape != (proximity.n,):
         raise InputError(
             f"labels has shape {assigned.shape}, but W has {proximity.n} objects; give one for each"
@@ -75,11 +75,11 @@ def plot_smoothing(W: Array | Proximity, smoothed: Array | Proximity, labels: Ar
 
 def _entries(proximity: Proximity, order: np.ndarray) -> np.ndarray:
     """Return the proximities of few objects, in this order, as a NumPy array."""
-    index = _array.from_host(order, proximity.like)
+    index = from_host(order, proximity.like)
     few = proximity.take(index)
-    xp = _array.array_namespace(few.like)
-    unit = xp.eye(few.n, dtype=_array.wide_dtype(few.like), device=_array.device_of(few.like))
-    return _array.to_host(few.matmul(unit), reason="proximities for a picture")[0]
+    xp = array_namespace(few.like)
+    unit = xp.eye(few.n, dtype=wide_dtype(few.like), device=device_of(few.like))
+    return to_host(few.matmul(unit), reason="proximities for a picture")[0]
 
 
 def plot_dendrogram(
@@ -132,7 +132,7 @@ def plot_eigenvalues(values: Array, *, n_clusters: int | None = None, ax: Any = 
     >>> ax.plots.plot_eigenvalues(found.values, n_clusters=2).get_ylabel()
     'eigenvalue'
     """
-    drawn = _array.to_host(_array.as_array(values), reason="eigenvalues for a picture")[0]
+    drawn = to_host(as_array(values), reason="eigenvalues for a picture")[0]
     ax = axes_or_new(ax)
     ax.plot(range(1, len(drawn) + 1), drawn, "o-", color=CLUSTER_COLOURS[0])
     if n_clusters is not None:

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp.changes import told_changes
-from affect_xp.history import History
 from affect_xp.plots._style import axes_or_new, label_steps, plain
 from affect_xp.plots.flows import CLUSTER_COLOURS, Flow, flow
 from affect_xp.plots.memberships import ABSENT, memberships
 from affect_xp.plots.times import time_format
+from affect_xp.tracking.change_points import told_changes
+from affect_xp.tracking.history import History
 
 BAR = 0.09  # half the width of a cluster in the flow, in steps
 GAP = 0.03  # between clusters, as a share of the largest step

@@ -15,13 +15,13 @@ N       number of pairs in a block, (k, k)
 ======  ==========================================================================
 """
 
-from affect_xp import _array
-from affect_xp._typing import Array
+from affect_xp.array.namespace import as_array, is_array
+from affect_xp.array.typing import Array
 from affect_xp.exceptions import InputTypeError
 from affect_xp.proximity._base import Proximity
-from affect_xp.proximity._check import checked_array
-from affect_xp.proximity._check_sparse import checked_sparse
 from affect_xp.proximity.blend import Blend, parts_of
+from affect_xp.proximity.checks import checked_array
+from affect_xp.proximity.checks_sparse import checked_sparse
 from affect_xp.proximity.chunked import Chunked, is_dask_array
 from affect_xp.proximity.dense import Dense
 from affect_xp.proximity.factored import Factored
@@ -74,8 +74,8 @@ def as_proximity(w: Array | Proximity, name: str = "W") -> Proximity:
     if is_sparse(w):
         return Sparse(checked_sparse(w, name))
     if isinstance(w, list | tuple):
-        w = _array.as_array(w)
-    if not _array.is_array(w):
+        w = as_array(w)
+    if not is_array(w):
         raise InputTypeError(
             f"{name} must be a two-dimensional array, a sparse matrix or a Proximity, got "
             f"{type(w).__name__}; "

@@ -8,11 +8,19 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from affect_xp import _html
-from affect_xp._array import array_namespace, device_of, is_array, is_lazy, on_host, to_host, wide_dtype
-from affect_xp._typing import Array, Namespace
+from affect_xp import display
+from affect_xp.alignment import Alignment
+from affect_xp.array.namespace import (
+    array_namespace,
+    device_of,
+    is_array,
+    is_lazy,
+    on_host,
+    to_host,
+    wide_dtype,
+)
+from affect_xp.array.typing import Array, Namespace
 from affect_xp.exceptions import InputError, InputTypeError
-from affect_xp.objects import Alignment
 from affect_xp.partition import Partition
 from affect_xp.proximity.product import Product, Stored
 
@@ -196,11 +204,11 @@ class Proximity(abc.ABC):
             "dtype": str(self.like.dtype),
             "library": self._library,
             "device": str(device_of(self.like)),
-            "storage": _html.in_bytes(sum(_n_bytes(array) for array in _arrays_of(self).values())),
+            "storage": display.in_bytes(sum(_n_bytes(array) for array in _arrays_of(self).values())),
         }
-        about = f"proximities of {_html.counted(self.n, 'object')}"
-        rows = [_html.row(name, value) for name, value in facts.items()]
-        return _html.box(type(self).__name__, about, _html.table(rows))
+        about = f"proximities of {display.counted(self.n, 'object')}"
+        rows = [display.row(name, value) for name, value in facts.items()]
+        return display.box(type(self).__name__, about, display.table(rows))
 
 
 def _check_at_hand(proximity: Proximity, array: Array) -> None:
@@ -225,7 +233,7 @@ def _written_out(stored: Any) -> np.ndarray:
         raise InputTypeError(f"{name} cannot be written out as an array: it has no to_dense()")
     if n_bytes > LARGEST_ARRAY:
         raise InputError(
-            f"{name} of {n} objects takes {_html.in_bytes(n_bytes)} as an array; call its to_dense() if "
+            f"{name} of {n} objects takes {display.in_bytes(n_bytes)} as an array; call its to_dense() if "
             "there is memory for that"
         )
     return to_host(stored.to_dense().array, reason="asked for as a NumPy array")[0]

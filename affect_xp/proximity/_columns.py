@@ -10,10 +10,20 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from affect_xp import _array
-from affect_xp._array import array_namespace, device_of, each, pick, row_blocks, thin_product, wide_dtype
-from affect_xp._thin import across
-from affect_xp._typing import Array
+from affect_xp.array.blas import across
+from affect_xp.array.namespace import (
+    array_namespace,
+    device_of,
+    each,
+    is_lazy,
+    on_host,
+    pick,
+    row_blocks,
+    thin_product,
+    to_host,
+    wide_dtype,
+)
+from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
 from affect_xp.proximity.product import column_sums
 
@@ -159,7 +169,7 @@ def sum_of_terms(terms: Iterator[Array]) -> Array:
 def filled(factors: Factors, n_columns: int, dtype: object, rows_of: Callable[[slice], Array]) -> Array:
     """Return an array with a row for each object, filled by blocks of rows."""
     x = factors[0].x
-    if _array.is_lazy(x):
+    if is_lazy(x):
         return rows_of(slice(0, x.shape[0]))
     out = array_namespace(x).empty((x.shape[0], n_columns), dtype=dtype, device=device_of(x))
 
@@ -185,15 +195,15 @@ def _widest(factors: Factors, n_columns: int) -> int:
 
 def scatters(factors: Factors, partition: Partition, centroids: Array) -> Array:
     """Return the scatter Σ(uᵢ − ū_c)(uᵢ − ū_c)ᵀ of each cluster, (k, q, q)."""
-    on_host = _array.on_host(partition.labels) and not _array.is_lazy(partition.labels)
-    return (_scatters_by_order if on_host else _scatters_by_membership)(factors, partition, centroids)
+    at_hand = on_host(partition.labels) and not is_lazy(partition.labels)
+    return (_scatters_by_order if at_hand else _scatters_by_membership)(factors, partition, centroids)
 
 
 def _scatters_by_order(factors: Factors, partition: Partition, centroids: Array) -> Array:
     """Sort the objects by cluster: nq² operations in all, where sizes can be read without waiting."""
     xp, (k, q), labels = array_namespace(centroids), centroids.shape, partition.labels
     small = xp.int16 if k < 2**15 else xp.int64  # NumPy sorts small integers in one sweep
-    ends = np.cumsum(_array.to_host(partition.sizes, reason="sizes of clusters")[0].astype(int))
+    ends = np.cumsum(to_host(partition.sizes, reason="sizes of clusters")[0].astype(int))
     # Objects without a cluster come first: they are left out.
     order = xp.argsort(xp.astype(labels, small), stable=True)[partition.n - int(ends[-1]) :]
     pieces: dict[tuple[int, int], Array] = {}

@@ -4,9 +4,8 @@ import dataclasses
 import math
 from collections.abc import Iterable
 
-from affect_xp import _array
-from affect_xp._array import array_namespace, row_blocks
-from affect_xp._typing import Array
+from affect_xp.array.namespace import array_namespace, row_blocks, to_host
+from affect_xp.array.typing import Array
 from affect_xp.proximity._base import Proximity
 from affect_xp.proximity.chunked import Chunked
 from affect_xp.proximity.dense import Dense, assemble
@@ -55,7 +54,7 @@ def _largest(parts: Iterable[Array]) -> float:
     if not sizes:
         return 0.0
     xp = array_namespace(sizes[0])
-    return float(_array.to_host(xp.max(xp.stack(sizes)), reason="how large are proximities?")[0])
+    return float(to_host(xp.max(xp.stack(sizes)), reason="how large are proximities?")[0])
 
 
 def scaled(W: Proximity, exponent: int) -> Proximity:

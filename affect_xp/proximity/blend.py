@@ -3,9 +3,9 @@
 import dataclasses
 from typing import Any, final
 
-from affect_xp._array import array_namespace, gather, wide_dtype
-from affect_xp._typing import Array
-from affect_xp.objects import Alignment
+from affect_xp.alignment import Alignment
+from affect_xp.array.namespace import array_namespace, gather, wide_dtype
+from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
 from affect_xp.proximity._base import Proximity
 from affect_xp.proximity.product import Product

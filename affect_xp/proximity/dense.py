@@ -7,12 +7,21 @@ from typing import final
 
 import numpy as np
 
-from affect_xp import _array
-from affect_xp._array import array_namespace, device_of, each, gather, row_blocks, thin_product, wide_dtype
-from affect_xp._typing import Array
-from affect_xp.objects import Alignment
+from affect_xp.alignment import Alignment
+from affect_xp.array.namespace import (
+    array_namespace,
+    device_of,
+    each,
+    gather,
+    is_array,
+    is_lazy,
+    row_blocks,
+    thin_product,
+    wide_dtype,
+)
+from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
-from affect_xp.proximity._chunk import chunk_plus_between, chunk_scaled
+from affect_xp.proximity.chunked._chunk import chunk_plus_between, chunk_scaled
 from affect_xp.proximity.summed import Summable, Summed, identity
 
 
@@ -64,7 +73,7 @@ class Dense(Summable):
         """Return W·V, (n, r); with `rows`, W[:, rows]·v."""
         if rows is not None:
             return self._matmul_rows(v, rows)
-        if self.array.dtype == v.dtype or _array.is_lazy(self.array):
+        if self.array.dtype == v.dtype or is_lazy(self.array):
             return _times(self.array, v)
         return self._matmul_widened(v)
 
@@ -250,7 +259,7 @@ class Dense(Summable):
         w = self.array
         xp = array_namespace(w, past.array)
         # In the storage's own precision, so that nothing is widened.
-        a = xp.astype(alpha, w.dtype) if _array.is_array(alpha) else alpha
+        a = xp.astype(alpha, w.dtype) if is_array(alpha) else alpha
         if not alignment.unchanged:
             return Dense(
                 assemble(w, row_blocks(w), lambda rows: self._blend_changed(past, a, alignment, rows))
@@ -356,7 +365,7 @@ def assemble(
     w: Array, blocks: Iterable[slice], rows_of: Callable[[slice], Array], out: Array | None = None
 ) -> Array:
     """Fill an array like w (or `out`) block of rows by block of rows; no other n×n array is made."""
-    if _array.is_lazy(w):
+    if is_lazy(w):
         return array_namespace(w).concat([rows_of(rows) for rows in blocks])
     out = array_namespace(w).empty_like(w) if out is None else out
 

@@ -8,15 +8,27 @@ from typing import final
 
 import numpy as np
 
-from affect_xp import _array
-from affect_xp._array import array_namespace, device_of, gather, row_blocks, thin_product, wide_dtype
-from affect_xp._typing import Array
-from affect_xp._validation import check_fraction, check_int
+from affect_xp.alignment import Alignment
+from affect_xp.array import namespace
+from affect_xp.array.namespace import (
+    array_namespace,
+    as_array,
+    device_of,
+    from_host,
+    gather,
+    is_array,
+    is_lazy,
+    on_host,
+    row_blocks,
+    thin_product,
+    to_host,
+    wide_dtype,
+)
+from affect_xp.array.typing import Array
+from affect_xp.checks import check_fraction, check_int
 from affect_xp.exceptions import InputError, InputTypeError
-from affect_xp.objects import Alignment
 from affect_xp.partition import Partition
 from affect_xp.proximity._base import Proximity
-from affect_xp.proximity._check import checked_dtype
 from affect_xp.proximity._columns import (
     Factor,
     Factors,
@@ -35,6 +47,7 @@ from affect_xp.proximity._columns import (
     with_features,
 )
 from affect_xp.proximity.blend import BlendProduct
+from affect_xp.proximity.checks import checked_dtype
 from affect_xp.proximity.dense import Dense
 from affect_xp.proximity.product import Product, column_sums
 from affect_xp.proximity.projected import Projected
@@ -108,7 +121,7 @@ class Factored(Proximity):
             The columns of a step are dropped when the forgetting factors since then, those known as
             Python floats, multiply to less.
         """
-        X = _checked_features(_array.as_array(X))
+        X = _checked_features(as_array(X))
         p, xp, wide = X.shape[1], array_namespace(X), wide_dtype(X)
         if max_rank is not None and check_int("max_rank", max_rank, 1) < p:
             raise InputError(
@@ -173,8 +186,8 @@ class Factored(Proximity):
     @functools.cached_property
     def joined(self) -> Factors:
         """The same columns in one factor where U is small: one product is faster than many."""
-        budget = HOST_JOINED_BYTES if _array.on_host(self.like) else _array.DEVICE_BLOCK_BYTES
-        if len(self.factors) == 1 or 8 * self.n * self.rank > budget or _array.is_lazy(self.like):
+        budget = HOST_JOINED_BYTES if on_host(self.like) else namespace.DEVICE_BLOCK_BYTES
+        if len(self.factors) == 1 or 8 * self.n * self.rank > budget or is_lazy(self.like):
             return self.factors
         return (Factor(rows_of(self.factors, slice(0, self.n))),)
 
@@ -263,7 +276,7 @@ class Factored(Proximity):
         xp = array_namespace(self.weights)
         outside, n_outside = xp.astype(partition.labels < 0, xp.int64), partition.n_outside
         if n_outside is None:
-            n_outside = int(_array.to_host(xp.sum(outside), reason="how many objects are unlabelled?")[0])
+            n_outside = int(to_host(xp.sum(outside), reason="how many objects are unlabelled?")[0])
         if n_outside == 0:
             return self._scatter.sums
         order = xp.argsort(outside, descending=True, stable=True)
@@ -311,7 +324,7 @@ class Factored(Proximity):
         if not isinstance(past, Factored):
             raise InputTypeError(f"cannot blend Factored with {type(past).__name__}; call .to_dense() first")
         xp, s = array_namespace(self.weights, past.weights), self.weights
-        is_known = not _array.is_array(alpha)
+        is_known = not is_array(alpha)
         a = float(alpha) if is_known else xp.astype(alpha, s.dtype)
         before, leading = past._embedded(alignment)
         before = tuple(f.decayed(a if is_known else 1.0) for f in before)
@@ -378,11 +391,11 @@ class Factored(Proximity):
                 error, diagonal = error + xp.abs(s) @ xp.sum(squares, axis=0), diagonal - squares @ s
         kept = np.repeat(stays, [factor.width for factor in self.factors]).nonzero()[0]
         if leading is not None:
-            leading = leading.columns(_array.from_host(kept[kept < leading.q], self.weights))
+            leading = leading.columns(from_host(kept[kept < leading.q], self.weights))
         return dataclasses.replace(
             self,
             factors=tuple(factor for stay, factor in zip(stays, self.factors, strict=True) if stay),
-            weights=xp.take(self.weights, _array.from_host(kept, self.weights)),
+            weights=xp.take(self.weights, from_host(kept, self.weights)),
             error=error,
             leading=leading,
             known_diagonal=diagonal,
@@ -393,10 +406,10 @@ class Factored(Proximity):
 
         The host waits once, to learn how many it takes.
         """
-        if self.rank == 0 or _array.is_lazy(self.like):
+        if self.rank == 0 or is_lazy(self.like):
             return self
         values, basis = eigenpairs(self.factors, self.weights)
-        sizes = np.abs(_array.to_host(values, reason="how many columns are more than rounding?")[0])
+        sizes = np.abs(to_host(values, reason="how many columns are more than rounding?")[0])
         share = max(ROUNDING, float(array_namespace(self.like).finfo(self.like.dtype).eps))
         rank = max(1, int(np.count_nonzero(sizes > share * sizes[0])))
         return self._led_by(rank if max_rank is None else min(rank, max_rank), values, basis)
@@ -480,7 +493,7 @@ class Factored(Proximity):
         xp = array_namespace(self.weights, other.weights)
         factors, weights = self.factors, [self.weights]
         for value, vector in zip(values[some].tolist(), vectors.T[some], strict=True):
-            mask = xp.take(_array.from_host(vector, self.weights, self.weights.dtype), groups)
+            mask = xp.take(from_host(vector, self.weights, self.weights.dtype), groups)
             factors += tuple(factor.times(mask) for factor in other.factors)
             weights.append(value * other.weights)
         return dataclasses.replace(
@@ -504,9 +517,9 @@ def _checked_features(X: Array) -> Array:
     if X.shape[1] == 0:
         return X
     with np.errstate(invalid="ignore"):
-        largest = float(_array.to_host(xp.max(xp.abs(X)), reason="are the features finite?")[0])
+        largest = float(to_host(xp.max(xp.abs(X)), reason="are the features finite?")[0])
     if not math.isfinite(largest):
-        host = _array.to_host(X, reason="finding the bad entry")[0]
+        host = to_host(X, reason="finding the bad entry")[0]
         i, j = np.argwhere(~np.isfinite(host))[0]
         raise InputError(
             f"X must be finite, but X[{i}, {j}] = {host[i, j]}; leave out objects without data or fill it in"

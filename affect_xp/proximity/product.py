@@ -4,8 +4,8 @@ import abc
 import dataclasses
 from typing import TYPE_CHECKING, Self
 
-from affect_xp._array import array_namespace, device_of, one_hot, pick, row_blocks
-from affect_xp._typing import Array
+from affect_xp.array.namespace import array_namespace, device_of, one_hot, pick, row_blocks
+from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
 
 if TYPE_CHECKING:

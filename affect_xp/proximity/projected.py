@@ -4,8 +4,8 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, final
 
-from affect_xp._array import array_namespace
-from affect_xp._typing import Array
+from affect_xp.array.namespace import array_namespace
+from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
 from affect_xp.proximity._columns import combined, project
 from affect_xp.proximity.product import Product

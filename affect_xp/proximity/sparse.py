@@ -11,13 +11,22 @@ from typing import Any, ClassVar, final
 import numpy as np
 import scipy.sparse
 
-from affect_xp import _array
-from affect_xp._array import array_namespace, device_of, wide_dtype
-from affect_xp._threads import share
-from affect_xp._typing import Array
-from affect_xp._validation import check_fraction
+from affect_xp.alignment import Alignment
+from affect_xp.array import namespace
+from affect_xp.array.namespace import (
+    array_namespace,
+    device_of,
+    each,
+    from_host,
+    gather,
+    is_array,
+    on_host,
+    wide_dtype,
+)
+from affect_xp.array.threads import share
+from affect_xp.array.typing import Array
+from affect_xp.checks import check_fraction
 from affect_xp.exceptions import InputTypeError
-from affect_xp.objects import Alignment
 from affect_xp.partition import Partition
 from affect_xp.proximity.dense import Dense
 from affect_xp.proximity.product import Product
@@ -152,7 +161,7 @@ class Sparse(Summable):
         return array_namespace(self.like).float32
 
     def _matmul_rows(self, v: Array, rows: Array) -> Array:
-        if _array.on_host(v):
+        if on_host(v):
             # W[:, rows]·v = W[rows, :]ᵀ·v by symmetry, and whole rows are quick to fetch.
             return _with_dtype(self.matrix[rows, :], v.dtype).T @ v
         # Fetching rows would make the host wait for their number of entries. `rows` may repeat: add.
@@ -311,7 +320,7 @@ class Sparse(Summable):
         w, psi = self.matrix, past.matrix
         xp = array_namespace(w.data, psi.data)
         # In the storage's own precision, so that nothing is widened.
-        a = xp.astype(alpha, w.data.dtype) if _array.is_array(alpha) else alpha
+        a = xp.astype(alpha, w.data.dtype) if is_array(alpha) else alpha
         n_both = w.nnz + psi.nnz
         smallest = self.prune * (a * past._weight() + (1 - a) * self._weight()) / max(1, n_both)
         parts = _Aligned.of(w, psi, alignment)
@@ -361,7 +370,7 @@ class Sparse(Summable):
         """
         w, more, n_groups = self.matrix, other.matrix, len(table)
         xp = array_namespace(w.data, more.data)
-        marks = xp.reshape(_array.from_host(table, w.data, w.data.dtype), (-1,))
+        marks = xp.reshape(from_host(table, w.data, w.data.dtype), (-1,))
 
         def summed(rows: slice) -> Matrix:
             now, others = _rows(w, rows), _rows(more, rows)
@@ -415,7 +424,7 @@ def _square_residuals(means: Array) -> Callable[[Array, Array], tuple[Array]]:
 
 def _entry_blocks(data: Array) -> Iterator[slice]:
     """Yield slices of stored entries of which a few arrays stay in cache (a device: in its memory)."""
-    budget = _array.HOST_BLOCK_BYTES if _array.on_host(data) else _array.DEVICE_BLOCK_BYTES
+    budget = namespace.HOST_BLOCK_BYTES if on_host(data) else namespace.DEVICE_BLOCK_BYTES
     width = max(1, budget // 64)
     for start in range(0, max(1, data.shape[0]), width):
         yield slice(start, min(start + width, data.shape[0]))
@@ -424,7 +433,7 @@ def _entry_blocks(data: Array) -> Iterator[slice]:
 def row_numbers(indptr: Array, entries: slice) -> Array:
     """Return the row of each of some stored entries."""
     xp = array_namespace(indptr)
-    if not _array.on_host(indptr):
+    if not on_host(indptr):
         places = xp.arange(entries.start, entries.stop, dtype=indptr.dtype, device=device_of(indptr))
         return xp.searchsorted(indptr[1:], places, side="right")
     ends = np.array(
@@ -437,7 +446,7 @@ def row_numbers(indptr: Array, entries: slice) -> Array:
 
 def _sums_by_number(number: Array, values: Array, n_numbers: int) -> Array:
     """Return the sum of the values with each number, (n_numbers,), without making the host wait."""
-    if _array.on_host(values):
+    if on_host(values):
         return np.bincount(number, values, n_numbers)
     xp = array_namespace(values)
     lanes = max(1, min(LANES, values.shape[0] // n_numbers))
@@ -453,10 +462,10 @@ def _row_blocks(counts: Array, budget: int | None = None) -> list[slice]:
     There the host would have to wait for the places to cut at.
     """
     n = counts.shape[0]
-    if n == 0 or not _array.on_host(counts):
+    if n == 0 or not on_host(counts):
         return [slice(0, n)] if n else []
     ends = np.cumsum(counts, dtype=np.int64)
-    budget = max(1, _array.HOST_BLOCK_BYTES // 8) if budget is None else budget
+    budget = max(1, namespace.HOST_BLOCK_BYTES // 8) if budget is None else budget
     cuts = np.unique(np.searchsorted(ends, np.arange(budget, ends[-1], budget)) + 1)
     bounds = [0, *cuts[cuts < n].tolist(), n]
     return [slice(start, stop) for start, stop in itertools.pairwise(bounds)]
@@ -514,7 +523,7 @@ class _Aligned:
         """Return the number of entries stored in each row of both, (n,)."""
         now, before = _row_counts(self.w), _row_counts(self.psi)
         source = self.alignment.source
-        return now + (before if source is None else _array.gather(before, source, 0))
+        return now + (before if source is None else gather(before, source, 0))
 
     def blend(self, rows: slice, a: Array | float) -> Matrix:
         """Return some rows of W − α·P W P + α·E Ψ Eᵀ, with E and P as in `Blend`."""
@@ -591,7 +600,7 @@ def _made(make: Callable[[slice], Matrix], blocks: list[slice], like: Matrix) ->
         def work(rows: slice, made: dict[int, Matrix] = made) -> None:
             made[rows.start] = make(rows)
 
-        _array.each(work, some, like.data)
+        each(work, some, like.data)
         for rows in some:
             yield made.pop(rows.start)
 
@@ -602,7 +611,7 @@ def _stacked(blocks: Iterator[Matrix], like: Matrix, capacity: int) -> Matrix:
     The blocks go one by one into arrays of the full capacity, of which the host gives memory only to
     what is written: the result is never there twice.
     """
-    if not _array.on_host(like.data):
+    if not on_host(like.data):
         return next(blocks)
     index_dtype = np.int32 if max(capacity, like.shape[1]) < 2**31 else np.int64
     data, indices = np.empty(capacity, dtype=like.data.dtype), np.empty(capacity, dtype=index_dtype)

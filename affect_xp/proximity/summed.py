@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp import _array
-from affect_xp._array import array_namespace, device_of
-from affect_xp._typing import Array
+from affect_xp.array.namespace import array_namespace, device_of, is_lazy, on_host
+from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
 from affect_xp.proximity._base import Proximity
 from affect_xp.proximity.product import Stored
@@ -49,7 +48,7 @@ class Summable(Proximity):
     @property
     def is_at_hand(self) -> bool:
         """Whether values can be looked at without waiting for them."""
-        return _array.on_host(self.like) and not _array.is_lazy(self.like)
+        return on_host(self.like) and not is_lazy(self.like)
 
     def plain_moments(self, partition: Partition, sums: Array, squares: Array) -> tuple[Array, Array] | None:
         """Return μ = Σw/N and Σ(w − μ)² = Σw² − Nμ², or None where digits were lost."""

@@ -9,9 +9,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from affect_xp.history import History
-from affect_xp.persistence._replacement import replacing
+from affect_xp.io.replacement import replacing
 from affect_xp.report._data import report_data
+from affect_xp.tracking.history import History
 
 __all__ = ["write_report"]
 

@@ -3,12 +3,12 @@
 import heapq
 from typing import Any
 
-from affect_xp._validation import check_int
-from affect_xp.changes import told_changes
-from affect_xp.history import History
+from affect_xp.checks import check_int
 from affect_xp.plots.flows import CLUSTER_COLOURS, Flow, flow
 from affect_xp.plots.memberships import Memberships, memberships
 from affect_xp.plots.times import time_format
+from affect_xp.tracking.change_points import told_changes
+from affect_xp.tracking.history import History
 
 # What keeps the page at a few megabytes.
 MAX_ENTRIES = 1_000_000  # of the matrix of members, objects × steps
@@ -25,7 +25,7 @@ def report_data(history: History, *, max_objects: int = 2000) -> dict[str, Any]:
 
     Examples
     --------
-    >>> from affect_xp.history import History
+    >>> from affect_xp.tracking.history import History
     >>> from affect_xp.report._data import report_data
     >>> report_data(History())["times"]
     []

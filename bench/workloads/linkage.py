@@ -9,8 +9,8 @@ from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
 import affect_xp as ax
-from affect_xp.kernels import features_to_proximity
-from affect_xp.linkage import METHODS
+from affect_xp.clustering.linkage import METHODS
+from affect_xp.proximity.kernels import features_to_proximity
 
 from .._data import drifting
 from .._measure import Action, once

@@ -8,7 +8,7 @@ import scipy.sparse
 from scipy.sparse.linalg import eigsh
 
 import affect_xp as ax
-from affect_xp.kernels import features_to_proximity
+from affect_xp.proximity.kernels import features_to_proximity
 
 from .._data import communities, drifting
 from .._measure import over

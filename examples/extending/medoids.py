@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from affect_xp.clusterers import FIRST, Clustering
+from affect_xp.clustering.base import FIRST, Clustering
 from affect_xp.exceptions import InputError
 from affect_xp.partition import Partition
 from affect_xp.proximity import Dense

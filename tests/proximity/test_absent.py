@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+from affect_xp.alignment import align
 from affect_xp.exceptions import InputError
-from affect_xp.objects import align
 from affect_xp.partition import Partition
 from affect_xp.proximity import Blend, Chunked, Dense, Sparse
 from affect_xp.proximity.factored import Factored

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse
-from test_contract import MAKERS
+from representations import MAKERS
 
 import affect_xp as ax
 from affect_xp.exceptions import InputError, InputTypeError

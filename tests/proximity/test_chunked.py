@@ -22,13 +22,12 @@ from chunked_cases import (
 )
 
 import affect_xp as ax
+from affect_xp.alignment import align
 from affect_xp.exceptions import InputError, InputTypeError
-from affect_xp.kernels import features_to_proximity
-from affect_xp.objects import align
 from affect_xp.partition import Partition
-from affect_xp.proximity import _chunk
-from affect_xp.proximity._check import checked_array
-from affect_xp.proximity.chunked import Chunked
+from affect_xp.proximity.checks import checked_array
+from affect_xp.proximity.chunked import Chunked, _chunk
+from affect_xp.proximity.kernels import features_to_proximity
 
 pytest_plugins = ("chunked_fixtures",)
 
@@ -253,7 +252,7 @@ def test_chunks_of_unknown_size_are_refused(da):
 
 def test_dask_is_not_imported_before_it_is_needed():
     code = (
-        "import sys, affect_xp.kernels, affect_xp.proximity.chunked;"
+        "import sys, affect_xp.proximity.kernels, affect_xp.proximity.chunked;"
         "print([m for m in sys.modules if m in ('dask', 'zarr')])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

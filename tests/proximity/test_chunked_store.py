@@ -23,9 +23,9 @@ from chunked_cases import (
 )
 
 import affect_xp as ax
-from affect_xp.objects import align
+from affect_xp.alignment import align
 from affect_xp.partition import Partition
-from affect_xp.proximity.chunked import PASS, Chunked
+from affect_xp.proximity.chunked.chunked import PASS, Chunked
 
 pytest_plugins = ("chunked_fixtures",)
 

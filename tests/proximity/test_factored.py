@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import affect_xp as ax
+from affect_xp.affect.forgetting import estimate
+from affect_xp.alignment import align
 from affect_xp.exceptions import InputError, InputTypeError
-from affect_xp.forgetting import estimate
-from affect_xp.objects import align
 from affect_xp.partition import Partition
 from affect_xp.proximity._columns import rows_of
 from affect_xp.proximity.factored import Factored

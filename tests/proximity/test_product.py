@@ -5,7 +5,7 @@ import pytest
 import reference
 
 import affect_xp as ax
-from affect_xp.objects import align
+from affect_xp.alignment import align
 from affect_xp.partition import Partition
 from affect_xp.proximity import Blend, Dense, Factored, parts_of
 

@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import affect_xp as ax
+from affect_xp.affect.forgetting import estimate
+from affect_xp.alignment import align
 from affect_xp.exceptions import InputError, InputTypeError
-from affect_xp.forgetting import estimate
-from affect_xp.objects import align
 from affect_xp.partition import Partition
-from affect_xp.proximity._check_sparse import checked_sparse
+from affect_xp.proximity.checks_sparse import checked_sparse
 from affect_xp.proximity.sparse import Sparse, is_sparse
 
 N = 23

@@ -1,0 +1,177 @@
+"""Objects that are away for a while: what is kept of them, and for how long.
+
+The risk of a step is a sum over the pairs that are observed,
+
+    Σᵢⱼ E(ψ̂ᵢⱼ − ψᵢⱼ)²,   ψ̂ᵢⱼ = α ψ̂ᵢⱼ⁻ + (1 − α) wᵢⱼ
+
+A pair of which one object is away has no wᵢⱼ, and no term: nothing is known of it now that was not known
+before, and its estimate stays as it is. It does not decay: a smaller number would not be a more cautious
+estimate, but another one. What grows is its error, by the drift of each step that goes unseen. When both
+objects are there again, the pair is in the sum like all others, its error in Σ(ψ̂⁻ − E w)², and the one α
+that minimises the risk of all pairs together is the smaller, the more has changed meanwhile.
+
+Two objects that were never there together have no estimate. Their entry is 0 until they meet, and then that
+of W. Who has met whom is known by groups of objects that were there at the same steps: most of the time there
+is one group, and all have met.
+"""
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from affect_xp.alignment import Alignment, positions
+from affect_xp.array.namespace import array_namespace, device_of, from_host
+from affect_xp.array.typing import Array
+from affect_xp.partition import Partition
+from affect_xp.proximity import Proximity
+
+if TYPE_CHECKING:
+    from affect_xp.affect.step import State, Step
+
+ABSENT = ("forget", "keep")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Meetings:
+    """Which objects were ever observed together, by groups of them.
+
+    Attributes
+    ----------
+    groups : (n,) int array
+        The group of each object.
+    met : (G, G) bool array
+        Whether the objects of two groups have met; those of one group always have.
+
+    Examples
+    --------
+    >>> from affect_xp.affect.absence import Meetings
+    >>> first = Meetings.of_all(3)  # a, b, c; next b and a new object d are there, a and c are away
+    >>> second = first.after(here=np.array([1, -1]), away=np.array([0, 2]))
+    >>> second.groups, second.met.tolist()
+    (array([2, 1, 0, 0]), [[True, False, True], [False, True, True], [True, True, True]])
+    """
+
+    groups: np.ndarray
+    met: np.ndarray
+
+    @staticmethod
+    def of_all(n: int) -> "Meetings":
+        """Return what is known after a step at which n objects are there."""
+        return Meetings(np.zeros(n, dtype=np.int64), np.ones((1, 1), dtype=bool))
+
+    def among(self, places: np.ndarray) -> "Meetings":
+        """Return the same for some of the objects."""
+        return Meetings(self.groups[places], self.met)._merged()
+
+    def after(self, here: np.ndarray, away: np.ndarray) -> "Meetings":
+        """Return what is known after a step: of those who are there, then of those who are away.
+
+        Both are places among the objects known before, -1 for one that was not.
+        """
+        known, n_groups = here >= 0, len(self.met)
+        # A group of strangers, then the groups before, once for those who are there and once for the others.
+        met = np.zeros((n_groups + 1, n_groups + 1), dtype=bool)
+        met[1:, 1:] = self.met
+        both = np.tile(met, (2, 2))
+        both[: n_groups + 1, : n_groups + 1] = True  # they are there together
+        there = np.where(known, self.groups[here] + 1, 0)
+        groups = np.concatenate([there, self.groups[away] + n_groups + 2])
+        return Meetings(groups, both)._merged()
+
+    @property
+    def all_met(self) -> bool:
+        """Whether everyone has met everyone."""
+        return bool(self.met.all())
+
+    def _merged(self) -> "Meetings":
+        """Return the same with as few groups as tell it: those that have met the same ones are one."""
+        used, groups = np.unique(self.groups, return_inverse=True)
+        met = self.met[np.ix_(used, used)]
+        rows, first, number = np.unique(met, axis=0, return_index=True, return_inverse=True)
+        return Meetings(np.reshape(number, -1)[groups], rows[:, first])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Away:
+    """What a state knows of the objects behind those that are there.
+
+    Attributes
+    ----------
+    last_seen : (m,) int array
+        The step at which each of the m objects that are away was last there.
+    meetings : Meetings
+        Of all objects, those who are there and those who are away.
+    """
+
+    last_seen: np.ndarray
+    meetings: Meetings
+
+    @property
+    def n(self) -> int:
+        """The number of objects that are away."""
+        return len(self.last_seen)
+
+
+def introduced(
+    smoothed: Proximity, away: Away, W: Proximity, source: np.ndarray, alignment: Alignment
+) -> tuple[Proximity, Alignment]:
+    """Return the past of the objects of W, with the entries of W for those that have not met before.
+
+    Given are where they stand in the past, (n,), and the alignment that says so on the device; returned is
+    the alignment with the past that is returned, which is the one given if all have met.
+    """
+    here = np.flatnonzero(source >= 0)
+    meetings = away.meetings.among(source[here])
+    if meetings.all_met:
+        return smoothed, alignment
+    index, places, groups = (from_host(x, W.like) for x in (here, source[here], meetings.groups))
+    strangers = np.where(meetings.met, 0.0, 1.0)
+    past = smoothed.take(places).plus_between(W.take(index), groups, strangers)
+    if len(here) == W.n:
+        return past, Alignment(None, None, n_common=W.n, n_new=0)
+    found = np.where(source >= 0, np.cumsum(source >= 0) - 1, -1)
+    return past, dataclasses.replace(alignment, source=from_host(found, W.like), target=index)
+
+
+def keep_absent(before: "State | None", found: "Step", max_absence: int, *, overwrite: bool) -> "State":
+    """Return the state after a step, with the objects behind that are away for at most so many steps."""
+    if before is None or before.smoothed is None:
+        return found.settled(found.smoothed(overwrite=overwrite))
+    source = positions(found.state.ids, before.ids)
+    gone = np.setdiff1d(np.arange(len(before.ids)), source)
+    seen = _last_seen(before)
+    kept = gone[found.state.t - seen[gone] <= max_absence]
+    if len(kept) == 0:
+        return found.settled(found.smoothed(overwrite=overwrite))
+    like = found.labels
+    smoothed = found.smoothed().beside(before.smoothed, from_host(source, like), from_host(kept, like))
+    meetings = Meetings.of_all(len(before.ids)) if before.away is None else before.away.meetings
+    state = found.state
+    return dataclasses.replace(
+        state,
+        smoothed=smoothed,
+        partition=_with_unlabelled(state.partition, len(kept)),
+        ids=(*state.ids, *(before.ids[i] for i in kept.tolist())),
+        memory=None if state.memory is None else _with_rows(state.memory, len(kept), 0),
+        product=None,
+        away=Away(seen[kept], meetings.after(source, kept)),
+    )
+
+
+def _last_seen(state: "State") -> np.ndarray:
+    """Return the step at which each object of a state was last there."""
+    away = np.empty(0, dtype=np.int64) if state.away is None else state.away.last_seen
+    return np.concatenate([np.full(len(state.ids) - len(away), state.t), away])
+
+
+def _with_unlabelled(partition: Partition, n_more: int) -> Partition:
+    """Return a partition with objects behind that are in no cluster."""
+    outside = None if partition.n_outside is None else partition.n_outside + n_more
+    return Partition(_with_rows(partition.labels, n_more, -1), partition.k, outside)
+
+
+def _with_rows(x: Array, n_more: int, fill: int) -> Array:
+    """Return an array with more rows, filled with a number."""
+    xp = array_namespace(x)
+    return xp.concat([x, xp.full((n_more, *x.shape[1:]), fill, dtype=x.dtype, device=device_of(x))])

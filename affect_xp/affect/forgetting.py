@@ -1,0 +1,245 @@
+"""The forgetting factor α: estimated from the data, or given by an oracle that knows the truth."""
+
+import numpy as np
+
+from affect_xp.affect.moments import BlockMoments, mean_variances, moments_of
+from affect_xp.array.namespace import array_namespace, device_of, row_blocks, to_host, wide_dtype
+from affect_xp.array.threads import ours
+from affect_xp.array.typing import Array
+from affect_xp.exceptions import InputError
+from affect_xp.partition import Partition, as_partition
+from affect_xp.proximity import Product, Proximity, as_proximity
+from affect_xp.proximity._scale import in_units_of_their_own
+
+# Sums of squares below this, or above its inverse, are not trusted; squares of those between are numbers.
+LEAST = 1e-140
+
+
+@ours()
+def forgetting_factor(
+    W: Array | Proximity,
+    past: Array | Proximity,
+    labels: Array | Partition,
+    n_clusters: int | None = None,
+    *,
+    correction: str | None = None,
+) -> Array:
+    """Return the estimated forgetting factor: the weight of the past in the best blend.
+
+        α = Σᵢⱼ var(nᵢⱼ) / Σᵢⱼ { (ψᵢⱼ − E wᵢⱼ)² + var(nᵢⱼ) }
+
+    minimises the expected squared error of α·past + (1 − α)·W. The expectation E wᵢⱼ and the noise
+    var(nᵢⱼ) are not known; the sample mean and variance of the block in which (i, j) falls stand in
+    for them. Where there is neither noise nor drift, any blend is the same and α is 0.
+
+    Parameters
+    ----------
+    W, past : (n, n) arrays or Proximities
+        Proximities observed now, and the smoothed ones of the step before, of the same objects.
+    labels : (n,) int array or Partition
+        The clusters that make the blocks; objects with -1 take no part.
+    n_clusters : int, optional
+        k, where it is more than the largest label says.
+    correction : None or "objects"
+        With "objects", α is corrected for the entries of a block that share an object. They make its mean
+        less certain than their number suggests, and that uncertainty looks like drift: without
+        correction α is too low for small clusters. The clusters must be right, though: objects in a
+        wrong cluster look like noise, and the correction adds to it.
+
+    Returns
+    -------
+    0-d array, between 0 and 1, in the library and on the device of W
+
+    References
+    ----------
+    Xu, Kliger & Hero, "Adaptive Evolutionary Clustering", Data Min. Knowl. Disc. 28 (2014), section 3.
+
+    Examples
+    --------
+    >>> import numpy as np, affect_xp as ax
+    >>> rng = np.random.default_rng(0)
+    >>> truth = np.kron(np.eye(2), np.ones((20, 20)))
+    >>> noise = rng.normal(size=(2, 40, 40))
+    >>> past, W = truth + 0.1 * (noise + noise.swapaxes(1, 2))
+    >>> alpha = ax.forgetting_factor(W, past, [0] * 20 + [1] * 20)
+    >>> round(float(alpha), 2)  # each is as good as the other: about one half
+    0.52
+    """
+    W, past = as_proximity(W), as_proximity(past, "past")
+    if W.n != past.n:
+        raise InputError(
+            f"past has {past.n} objects, but W has {W.n}; pass the same objects in the same order"
+        )
+    array_namespace(W.like, past.like)
+    partition = as_partition(labels, W.n, W.like, n_clusters)
+    check_correction(correction)
+    with np.errstate(over="ignore", invalid="ignore"):  # seen to below
+        noise, drift = noise_and_drift(W, past, partition, partition, correction)
+    if not in_range(float(to_host(noise + drift, reason="is α within the range of numbers?")[0])):
+        W, past, _ = in_units_of_their_own(W, past)
+        noise, drift = noise_and_drift(W, past, partition, partition, correction)
+    return share_of_noise(noise, drift)
+
+
+def check_correction(correction: object) -> str | None:
+    """Return `correction` if it is "objects" or None."""
+    if correction is not None and (not isinstance(correction, str) or correction != "objects"):
+        raise InputError(f"correction must be 'objects' or None, got {correction!r}")
+    return correction
+
+
+def estimate(
+    W: Proximity | Product,
+    past: Proximity | Product,
+    partition: Partition,
+    past_partition: Partition,
+    correction: str | None = None,
+) -> Array:
+    """Return the estimated α; the partition is given in the order of W's objects and of the past's."""
+    return share_of_noise(*noise_and_drift(W, past, partition, past_partition, correction))
+
+
+def noise_and_drift(
+    W: Proximity | Product,
+    past: Proximity | Product,
+    partition: Partition,
+    past_partition: Partition,
+    correction: str | None = None,
+) -> tuple[Array, Array]:
+    """Return the sums of which α is the share of the first: noise / (noise + drift).
+
+    Both are squares of proximities: where they are not `in_range`, W and the past are to be scaled.
+
+    Products with the memberships of these may stand for W and the past.
+
+    The correction: the sample mean μ̂ of a block strays from the expectation μ independently of the past, so
+    that over the N entries of the block
+
+        E Σ(ψ − μ̂)² = Σ(ψ − μ)² + N var μ̂,   E Σ(w − μ̂)² = N var w − N var μ̂
+
+    What is to be added to the noise is to be taken off the drift: U = ΣN var μ̂, estimated with objects as
+    what is sampled (see `affect_xp.affect.moments`). With T = Σ(w − μ̂)² and D = Σ(ψ − μ̂)² over all blocks,
+
+        α = (T + U) / (T + D),   and 1 where U > D
+    """
+    moments = moments_of(W, partition)
+    drift = drift_from(past, past_partition, moments)
+    if correction is None:
+        return moments.total_variance(), drift
+    uncertainty = moments.total(*mean_variances(W, partition, moments))  # U
+    return _positive(moments.total_squares() + uncertainty), _positive(drift - uncertainty)
+
+
+def in_range(total: float) -> bool:
+    """Tell whether a sum of squares of proximities, and its square, is far from the ends of the range.
+
+    Squares of entries that are tiny, or all of them, may be lost below; above there is infinity.
+    """
+    return LEAST < total < 1 / LEAST
+
+
+def drift_from(past: Proximity | Product, past_partition: Partition, moments: BlockMoments) -> Array:
+    """Return Σ(ψ − μ)²: off the diagonal, and on it."""
+    deviation = past.diagonal() - past_partition.by_object(moments.diagonal_means)
+    deviation = deviation * past_partition.is_member
+    return past.square_distance(past_partition, moments.means) + deviation @ deviation
+
+
+def _positive(x: Array) -> Array:
+    """Return x, and 0 where it is negative."""
+    xp = array_namespace(x)
+    return xp.maximum(x, xp.zeros_like(x))
+
+
+def share_of_noise(noise: Array, drift: Array) -> Array:
+    """Return noise / (noise + drift), and 0 where both are 0, or one is no number."""
+    xp = array_namespace(noise)
+    both = noise + drift
+    told = (both > 0) & (both < xp.inf)
+    return xp.where(told, noise / xp.where(told, both, xp.ones_like(both)), xp.zeros_like(both))
+
+
+def oracle_forgetting_factor(psi: Array, noise_variance: Array, past: Array) -> Array:
+    """Return the forgetting factor of an oracle that knows the true proximities and the noise.
+
+        α* = Σᵢⱼ var(nᵢⱼ) / Σᵢⱼ { (ψ̂ᵢⱼ − ψᵢⱼ)² + var(nᵢⱼ) }
+
+    Parameters
+    ----------
+    psi : (n, n) array
+        The true proximities Ψᵗ.
+    noise_variance : (n, n) array
+        The variance of each entry of the noise.
+    past : (n, n) array or Dense
+        The smoothed proximities Ψ̂ᵗ⁻¹.
+
+    Examples
+    --------
+    >>> import numpy as np, affect_xp as ax
+    >>> float(ax.oracle_forgetting_factor(np.zeros((2, 2)), np.full((2, 2), 3.0), np.ones((2, 2))))
+    0.75
+    """
+    past = getattr(past, "array", past)
+    if not psi.shape == noise_variance.shape == past.shape:
+        raise InputError(
+            f"psi, noise_variance and past must be of one shape, got {tuple(psi.shape)}, "
+            f"{tuple(noise_variance.shape)} and {tuple(past.shape)}"
+        )
+    xp = array_namespace(psi, noise_variance, past)
+    wide = wide_dtype(psi)
+    noise = drift = xp.zeros((), dtype=wide, device=device_of(psi))
+    for rows in row_blocks(psi):
+        noise = noise + xp.sum(noise_variance[rows, :], dtype=wide)
+        drift = drift + xp.sum(xp.astype(past[rows, :] - psi[rows, :], wide) ** 2)
+    return share_of_noise(noise, drift)
+
+
+def gaussian_mixture_proximity(means: Array, covariances: Array, labels: Array) -> tuple[Array, Array]:
+    """Return the expectation and the variance of the dot products of samples of a Gaussian mixture.
+
+    For xᵢ ~ N(μ_c, Σ_c) and xⱼ ~ N(μ_d, Σ_d), i ≠ j:
+
+        E xᵢ·xⱼ = μ_c·μ_d,            var xᵢ·xⱼ = tr(Σ_c Σ_d) + μ_dᵀ Σ_c μ_d + μ_cᵀ Σ_d μ_c
+        E xᵢ·xᵢ = tr Σ_c + ‖μ_c‖²,    var xᵢ·xᵢ = 2 tr(Σ_c²) + 4 μ_cᵀ Σ_c μ_c
+
+    Parameters
+    ----------
+    means : (k, p) array
+    covariances : (k, p, p) array
+    labels : (n,) int array
+        The component of each sample.
+
+    Returns
+    -------
+    psi, noise_variance : (n, n) arrays
+        As `oracle_forgetting_factor` takes them.
+
+    Examples
+    --------
+    >>> import numpy as np, affect_xp as ax
+    >>> one = np.ones((1, 1, 1))
+    >>> psi, variance = ax.gaussian_mixture_proximity(2 * one[0], one, np.array([0, 0]))
+    >>> psi
+    array([[5., 4.],
+           [4., 5.]])
+    >>> variance
+    array([[18.,  9.],
+           [ 9., 18.]])
+    """
+    xp = array_namespace(means, covariances, labels)
+    k, n = means.shape[0], labels.shape[0]
+    flat = xp.reshape(covariances, (k, -1))
+    spread = xp.sum(means[None, :, None, :] * covariances[:, None, :, :], axis=-1)  # Σ_c μ_d, (k, k, p)
+    spread = xp.sum(spread * means[None, :, :], axis=-1)  # μ_dᵀ Σ_c μ_d
+    trace = flat @ flat.T  # tr(Σ_c Σ_d)
+    expectation, variance = means @ means.T, trace + spread + spread.T
+    own_spread, own_trace = xp.linalg.diagonal(spread), xp.linalg.diagonal(trace)
+    own_expectation = xp.linalg.trace(covariances) + xp.linalg.diagonal(expectation)
+    own_variance = 2 * own_trace + 4 * own_spread
+    same = xp.eye(n, dtype=xp.bool, device=device_of(means))
+
+    def spread_out(between: Array, on_diagonal: Array) -> Array:
+        entries = xp.take(xp.take(between, labels, axis=0), labels, axis=1)
+        return xp.where(same, xp.take(on_diagonal, labels)[:, None], entries)
+
+    return spread_out(expectation, own_expectation), spread_out(variance, own_variance)

@@ -1,0 +1,247 @@
+"""The two-sided estimate: a step of a finished record, from the steps before and after it.
+
+At step t there are three sources for Ψᵗ: the past F = Ψ̂ᵗ⁻¹ of AFFECT run forward, the future B = Ψ̂ᵗ⁺¹ of
+AFFECT run backward, and the observation W = Ψᵗ + N. None of the noise of W is in F or B. The combination
+
+    Ψ̂ = a F + b B + (1 − a − b) W
+
+has therefore, over all entries, the expected squared error
+
+    R(a, b) = a² D_F + b² D_B + 2ab C + (1 − a − b)² V
+
+    V = Σ var(n),   D_F = Σ(f − E w)²,   D_B = Σ(b − E w)²,   C = Σ(f − E w)(b − E w)
+
+to be minimised over a, b ≥ 0 and a + b ≤ 1. Let α = a + b be the weight of both neighbours and r = b / α the
+share of the future in P = (1 − r) F + r B. Then
+
+    R = α² D + (1 − α)² V,   D = Σ(p − E w)² = (1 − r) D_F + r D_B − r (1 − r) G,   G = Σ(f − b)²
+
+Whatever D is, the best α is that of AFFECT, α = V / (V + D), which is in [0, 1]; it leaves R = V D / (V + D),
+which grows with D. So r is what makes D smallest, and both have a closed form:
+
+    r = ½ + (D_F − D_B) / 2G, and 0 or 1 if it is beyond;   α = V / (V + D);   a = (1 − r) α,   b = r α
+
+E w and var(n) are estimated by the clusters, as for AFFECT (see `forgetting_factor`): clusters and weights in
+turn. G does not depend on clusters; it follows from the mean of both neighbours, H = ½F + ½B, by
+
+    Σ(h − μ)² = ½ Σ(f − μ)² + ½ Σ(b − μ)² − ¼ G,   for any μ
+
+The correction of α for entries that share an object, U (see `noise_and_drift`), is added to V and taken off
+D_F, D_B and C alike: off D, and r stays as it is.
+
+Without a future this is AFFECT itself, and without a past it is AFFECT run backward: at the last step the
+clusters are the causal ones. The same holds for pairs. The weights are for pairs that both neighbours have; a
+pair that one of them has gets the estimate at t of the pass that comes from there; a pair that neither has is
+as it is observed.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from affect_xp.affect.forgetting import drift_from, in_range, share_of_noise
+from affect_xp.affect.moments import mean_variances, moments_of
+from affect_xp.affect.step import Past, State
+from affect_xp.alignment import Alignment, Ids
+from affect_xp.array.namespace import array_namespace, from_host, to_host
+from affect_xp.array.typing import Array
+from affect_xp.clustering.base import Clusterer, Clustering, Moment
+from affect_xp.partition import Partition
+from affect_xp.proximity import Blend, Proximity
+from affect_xp.tracking.history import Record
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class View:
+    """What one pass knows at a step: the state it came from, the state it left, and its record."""
+
+    neighbour: State | None
+    here: State
+    record: Record
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Found:
+    """The clusters of a step in hindsight, the weights (a, b) by iteration, and Ψ̂."""
+
+    clustering: Clustering
+    weights: Sequence[tuple[float, float]]
+    smoothed: Callable[[], Proximity]
+
+
+def two_sided(
+    W: Proximity,
+    ids: Ids,
+    t: int,
+    views: tuple[View, View],
+    clusterer: Clusterer,
+    *,
+    n_iter: int,
+    correction: str | None,
+    seed: int,
+) -> Found:
+    """Return what is found at step t, given what the forward and the backward pass know there."""
+    past, future = (Past.of(view.neighbour, ids, W) for view in views)
+    here = [Past.of(view.here, ids, W) for view in views]
+    causal = _alone(here[0], views[0].record, [(alpha, 0.0) for alpha in views[0].record.alphas])
+    if future.start is None:
+        return causal
+    if past.start is None:
+        return _alone(here[1], views[1].record, [(0.0, alpha) for alpha in views[1].record.alphas])
+    moments = [Moment(t, side.start, side.memory, [seed, t]) for side in here]
+    sources = _Sources.of(W, past, future, here, correction)
+    if isinstance(sources, Proximity):  # no pair has both neighbours
+        return Found(clusterer.cluster(sources, moments[0]), [(0.0, 0.0)], lambda: sources)
+    return _in_turn(sources, moments, clusterer, n_iter) or causal
+
+
+def _alone(here: Past, record: Record, weights: Sequence[tuple[float, float]]) -> Found:
+    """Return what one pass found, where the other knows none of the objects."""
+    assert here.start is not None
+    clustering = Clustering(here.start, n_iter=record.n_iter, scores=record.scores)
+    return Found(clustering, weights, lambda: _of_step(here))
+
+
+def _of_step(here: Past) -> Proximity:
+    """Return Ψ̂ of the objects of a step, without those that are away."""
+    assert here.smoothed is not None
+    source = here.alignment.source
+    return here.smoothed if source is None else here.smoothed.take(source)
+
+
+def _in_turn(
+    sources: "_Sources", moments: Sequence[Moment], clusterer: Clusterer, n_iter: int
+) -> Found | None:
+    """Go from clusters to weights to clusters a few times.
+
+    The first weights are by the clusters of both passes. The clusterer starts from those of the pass whose
+    neighbour weighs more. None where there is neither noise nor drift, or their squares are out of range.
+    """
+    both = [moment.start for moment in moments if moment.start is not None]
+    G = sources.difference(both[0])
+    alpha, r, total = sources.weights(both, G)
+    share, size = to_host(r, total, reason="does the future weigh more than the past?")
+    if not in_range(float(size)):
+        return None
+    on_device, moment, before, n_runs = [(alpha, r)], moments[int(share > 0.5)], None, 0
+    for i in range(n_iter):
+        blend = sources.blend(*on_device[-1])
+        found = clusterer.cluster(blend, moment)
+        n_runs += found.n_iter
+        if i + 1 == n_iter or (before is not None and _same(found.partition, before)):
+            break  # the next weights would be the same
+        moment, before = dataclasses.replace(moment, memory=found.memory), found.partition
+        on_device.append(sources.weights([before], G)[:2])
+    read = to_host(*(x for pair in on_device for x in pair), reason="weights of past and future")
+    pairs = zip(map(float, read[::2]), map(float, read[1::2]), strict=True)
+    weights = [((1 - r) * alpha, r * alpha) for alpha, r in pairs]
+    return Found(dataclasses.replace(found, n_iter=n_runs), weights, lambda: blend)
+
+
+def _same(partition: Partition, other: Partition) -> bool:
+    xp = array_namespace(partition.labels)
+    same = xp.all(partition.labels == other.labels)
+    return partition.k == other.k and bool(to_host(same, reason="have labels changed?")[0])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Sources:
+    """W, F and B of the objects that are in all of them.
+
+    Where objects come and go, `places` says which of the step these are, and `rest` are the estimates of all
+    pairs, of which those of two such objects are still to be replaced.
+    """
+
+    W: Proximity
+    past: Proximity
+    future: Proximity
+    correction: str | None
+    places: np.ndarray | None = None
+    rest: Proximity | None = None
+
+    @staticmethod
+    def of(
+        W: Proximity, past: Past, future: Past, here: Sequence[Past], correction: str | None
+    ) -> "_Sources | Proximity":
+        """Find the objects that are in all sources; where there are none, return the rest."""
+        assert past.smoothed is not None and future.smoothed is not None
+        if past.alignment.unchanged and future.alignment.unchanged:
+            return _Sources(W, past.smoothed, future.smoothed, correction)
+        before, after = _source(past, W.n), _source(future, W.n)
+        places, known_after = np.flatnonzero((before >= 0) & (after >= 0)), np.flatnonzero(after >= 0)
+        index, index_before, index_after, index_known = (
+            from_host(x, W.like) for x in (places, before[places], after[places], known_after)
+        )
+        of_future = _of_step(here[1]).take(index_known)
+        rest = _of_step(here[0]).blend(of_future, 1.0, _within(known_after, W.n, W.like))
+        if len(places) == 0:
+            return rest
+        sources = (W.take(index), past.smoothed.take(index_before), future.smoothed.take(index_after))
+        return _Sources(*sources, correction, places, rest)
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def difference(self, partition: Partition) -> Array:
+        """Return G = Σ(f − b)² = 2 Σ(f − μ)² + 2 Σ(b − μ)² − 4 Σ(h − μ)², with H = ½F + ½B."""
+        own = self._own(partition)
+        moments = moments_of(self.W, own)
+        half = self._between(0.5)
+        f, b, h = (drift_from(proximity, own, moments) for proximity in (self.past, self.future, half))
+        return 2 * (f + b) - 4 * h
+
+    @np.errstate(over="ignore", invalid="ignore")  # the sum tells
+    def weights(self, partitions: Sequence[Partition], G: Array) -> tuple[Array, Array, Array]:
+        """Return α and r by the clusters of some partitions, whose sums are averaged, and V + D."""
+        sums = [self._sums(self._own(partition)) for partition in partitions]
+        V, D_F, D_B, U = (sum(terms) / len(sums) for terms in zip(*sums, strict=True))
+        xp = array_namespace(G)
+        zero, one = xp.zeros_like(G), xp.ones_like(G)
+        differ = G > 0  # otherwise they are the same
+        r = 0.5 + xp.where(differ, (D_F - D_B) / (2 * xp.where(differ, G, one)), zero)
+        r = xp.minimum(xp.maximum(r, zero), one)
+        V, D = (xp.maximum(x, zero) for x in (V, (1 - r) * D_F + r * D_B - r * (1 - r) * G - U))
+        return share_of_noise(V, D), r, V + D
+
+    def _sums(self, own: Partition) -> tuple[Array, Array, Array, Array]:
+        """Return V, with the correction, D_F and D_B without it, and the correction U."""
+        moments = moments_of(self.W, own)
+        drifts = drift_from(self.past, own, moments), drift_from(self.future, own, moments)
+        V = moments.total_variance()
+        if self.correction is None:
+            return V, *drifts, array_namespace(V).zeros_like(V)
+        U = moments.total(*mean_variances(self.W, own, moments))
+        return moments.total_squares() + U, *drifts, U
+
+    def blend(self, alpha: Array, r: Array) -> Proximity:
+        """Return α P + (1 − α) W, P = (1 − r) F + r B, and the rest where it is none of these pairs."""
+        blend = Blend(self.W, self._between(r), alpha, self._together)
+        if self.rest is None or self.places is None:
+            return blend
+        return self.rest.blend(blend.formed(), 1.0, _within(self.places, self.rest.n, self.rest.like))
+
+    def _between(self, r: Array | float) -> Proximity:
+        """Return (1 − r) F + r B."""
+        return self.past.blend(self.future, r, self._together)
+
+    @property
+    def _together(self) -> Alignment:
+        return Alignment(None, None, n_common=self.W.n, n_new=0)
+
+    def _own(self, partition: Partition) -> Partition:
+        """Return the partition of the objects that are in all sources."""
+        if self.places is None:
+            return partition
+        return partition.take(from_host(self.places, self.W.like), 0)
+
+
+def _source(past: Past, n: int) -> np.ndarray:
+    """Return where each object of the step stands in a neighbour, -1 for one that is not there."""
+    source = past.alignment.source
+    return np.arange(n) if source is None else to_host(source, reason="objects of all sources")[0]
+
+
+def _within(places: np.ndarray, n: int, like: Array) -> Alignment:
+    """Return where n objects stand among those of them at `places`."""
+    source = np.full(n, -1)
+    source[places] = np.arange(len(places))
+    return Alignment(from_host(source, like), from_host(places, like), len(places), n - len(places))

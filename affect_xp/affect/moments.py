@@ -1,0 +1,183 @@
+"""Block moments: mean and variance of the proximities between each pair of clusters.
+
+How uncertain is the mean μ̂ of a block? Its N entries are not independent: those of a row share an object.
+Let the objects of a cluster be drawn independently and alike. Then each entry is a sum of uncorrelated terms
+of its two objects and of the pair (Hoeffding's decomposition), and the objects are what is sampled:
+
+    clusters c ≠ d:     wᵢⱼ = μ + aᵢ + bⱼ + eᵢⱼ     var μ̂ = var(a)/m_c + var(b)/m_d + var(e)/(m_c m_d)
+    within c, i ≠ j:    wᵢⱼ = μ + aᵢ + aⱼ + eᵢⱼ     var μ̂ = 4 var(a)/m + 2 var(e)/(m(m − 1))
+
+Least squares takes for aᵢ the mean of row i within the block less μ̂, times (m − 1)/(m − 2) within a cluster,
+where the rest of the row holds the other aⱼ. Let V_cd be the sample variance of these âᵢ over i in c, and
+T = Σ(w − μ̂)² over the block. Their expectations
+
+    c ≠ d:    E V_cd = var(a) + var(e)/m_d
+              E {T − m_d (m_c − 1) V_cd − m_c (m_d − 1) V_dc} = (m_c − 1)(m_d − 1) var(e)
+    within:   E V_cc = var(a) + var(e)/(m − 2)
+              E {T − 2 (m − 2)(m − 1) V_cc} = m(m − 3) var(e)
+
+give, solved for var(a), var(b) and var(e), estimates without bias for all sizes at which they can be solved:
+
+    c ≠ d:    var μ̂ = V_cd/m_c + V_dc/m_d − var(e)/(m_c m_d)
+    within:   var μ̂ = 4 V_cc/m − 2 var(e)/((m − 1)(m − 2))
+
+The last terms are the share of e, which rows and columns both count. Where var(e) cannot be told (beside a
+singleton; within three objects or fewer), and on the diagonal, entries are taken to be independent: var μ̂ is
+σ² over the number of distinct entries. In all cases E T = N (var w − var μ̂): the variance of an entry is
+T/N + var μ̂. For independent entries this is the T/(N − 1) known as the sample variance.
+"""
+
+import dataclasses
+
+from affect_xp.array.namespace import array_namespace, device_of
+from affect_xp.array.threads import ours
+from affect_xp.array.typing import Array
+from affect_xp.partition import Partition, as_partition
+from affect_xp.proximity import Product, Proximity, as_proximity
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BlockMoments:
+    """Sample moments of the blocks of W: one block for each pair of clusters, and the diagonals apart.
+
+    Attributes
+    ----------
+    means, variances : (k, k) arrays
+        Of the entries wᵢⱼ, i in c, j in d, i ≠ j.
+    diagonal_means, diagonal_variances : (k,) arrays
+        Of the entries wᵢᵢ, i in c.
+    pair_counts : (k, k) array
+        The number of entries in each block.
+    sizes : (k,) array
+        The number of objects in each cluster.
+    """
+
+    means: Array
+    variances: Array
+    diagonal_means: Array
+    diagonal_variances: Array
+    pair_counts: Array
+    sizes: Array
+
+    def total_variance(self) -> Array:
+        """Return Σᵢⱼ var(nᵢⱼ): the variances summed over all entries of W."""
+        return self.total(self.variances, self.diagonal_variances)
+
+    def total(self, values: Array, diagonal_values: Array) -> Array:
+        """Return the sum over all entries of W of a value for each block, (k, k), and diagonal, (k,)."""
+        xp = array_namespace(self.means)
+        return xp.sum(self.pair_counts * values) + xp.sum(self.sizes * diagonal_values)
+
+    def squares(self) -> Array:
+        """Return Σ(w − μ)² over each block, (k, k)."""
+        return (self.pair_counts - _copies(self.sizes)) * self.variances
+
+    def total_squares(self) -> Array:
+        """Return Σ(w − μ)² over all entries of W."""
+        xp = array_namespace(self.means)
+        return xp.sum(self.squares()) + xp.sum((self.sizes - 1) * self.diagonal_variances)
+
+
+@ours()
+def block_moments(
+    W: Array | Proximity, labels: Array | Partition, n_clusters: int | None = None
+) -> BlockMoments:
+    """Return the mean and the unbiased variance of each block of W.
+
+        within cluster c:    μ = Σ_{i≠j} wᵢⱼ / m(m − 1),     σ² = Σ(w − μ)² / (m(m − 1) − 2)
+        diagonal of c:       μ = Σᵢ wᵢᵢ / m,                 σ² = Σ(w − μ)² / (m − 1)
+        clusters c ≠ d:      μ = Σ wᵢⱼ / m_c m_d,            σ² = Σ(w − μ)² / (m_c m_d − 1)
+
+    Within a cluster each value stands twice, hence the 2. A block without degrees of freedom (a
+    singleton, the off-diagonal of a pair) has variance 0; an empty block has mean 0 too.
+
+    Parameters
+    ----------
+    W : (n, n) array or Proximity
+    labels : (n,) int array or Partition
+        Clusters 0 ... k-1; objects with -1 take no part.
+    n_clusters : int, optional
+        k, where it is more than the largest label says.
+
+    Examples
+    --------
+    >>> import numpy as np, affect_xp as ax
+    >>> W = np.array([[1.0, 4.0, 0.0], [4.0, 3.0, 2.0], [0.0, 2.0, 1.0]])
+    >>> moments = ax.block_moments(W, [0, 0, 1])
+    >>> moments.means
+    array([[4., 1.],
+           [1., 0.]])
+    >>> moments.variances
+    array([[0., 2.],
+           [2., 0.]])
+    >>> moments.diagonal_means
+    array([2., 1.])
+    """
+    W = as_proximity(W)
+    return moments_of(W, as_partition(labels, W.n, W.like, n_clusters))
+
+
+def moments_of(W: Proximity | Product, partition: Partition) -> BlockMoments:
+    """Return the block moments of a proximity by a partition, both known to be in order."""
+    m, z, count = partition.sizes, partition.membership, partition.pair_counts
+    means, squares = W.block_moments(partition)
+    variances = ratio(squares, count - _copies(m))
+    w_ii = W.diagonal()
+    diagonal_means = ratio(w_ii @ z, m)
+    deviation = w_ii - partition.by_object(diagonal_means)
+    diagonal_variances = ratio((deviation * deviation) @ z, m - 1)
+    return BlockMoments(means, variances, diagonal_means, diagonal_variances, count, m)
+
+
+def mean_variances(
+    W: Proximity | Product, partition: Partition, moments: BlockMoments
+) -> tuple[Array, Array]:
+    """Return var μ̂ of each block, (k, k), and of each diagonal, (k,), objects being what is sampled.
+
+    Derived at the top of this module. Without bias, hence negative by chance where it is small. It costs
+    one product with the membership, or nothing where that product stands for W.
+    """
+    m, copies = moments.sizes, _copies(moments.sizes)
+    xp = array_namespace(m)
+    m_c, m_d, same = m[:, None], m[None, :], copies > 1
+    freedom = xp.where(same, m_c * (m_c - 3), (m_c - 1) * (m_d - 1))
+    effects = _effects(W, partition, moments.means)  # (m_c − 1) V_cd
+    explained = xp.where(same, m_d - 2, m_d) * effects
+    e = ratio(moments.squares() - explained - explained.T, freedom)  # var(e)
+    by_rows = ratio(effects, m_c * (m_c - 1))  # V_cd / m_c
+    share_of_e = ratio(e, xp.where(same, (m_c - 1) * (m_c - 2), m_c * m_d))
+    solved = copies * (by_rows + by_rows.T - share_of_e)
+    independent = ratio(copies * moments.variances, moments.pair_counts)
+    return xp.where(freedom > 0, solved, independent), ratio(moments.diagonal_variances, m)
+
+
+def _effects(W: Proximity | Product, partition: Partition, means: Array) -> Array:
+    """Return Σâᵢ² over i in c, for the rows of each block (c, d), (k, k)."""
+    z, m = partition.membership, partition.sizes
+    wz = W.rows(slice(0, partition.n)) if isinstance(W, Product) else W.matmul(z)
+    # Means are subtracted before squaring: they may be much larger than what is left.
+    deviations = row_deviations(wz, W.diagonal(), partition, m, means)
+    squares = z.T @ (deviations * deviations)
+    scale = ratio((m - 1) ** 2, (m - 2) ** 2)
+    return array_namespace(m).where(_copies(m) > 1, scale[:, None] * squares, squares)
+
+
+def row_deviations(wz: Array, w_ii: Array, rows: Partition, m: Array, means: Array) -> Array:
+    """Return the mean of some rows within each block, wᵢᵢ left out, less that of the block, (rows, k).
+
+    Given are these rows of WZ and of the diagonal, the clusters they are in, and the sizes m of all clusters.
+    """
+    z = rows.membership
+    return ratio(wz - w_ii[:, None] * z, m[None, :] - z) - rows.by_object(means)
+
+
+def _copies(m: Array) -> Array:
+    """Return how often each value stands in its block: twice within a cluster, W being symmetric, (k, k)."""
+    return array_namespace(m).eye(m.shape[0], dtype=m.dtype, device=device_of(m)) + 1
+
+
+def ratio(total: Array, count: Array) -> Array:
+    """Return total / count, and 0 where there is nothing to divide by."""
+    xp = array_namespace(total)
+    some = count > 0
+    return xp.where(some, total / xp.where(some, count, xp.ones_like(count)), xp.zeros_like(total))

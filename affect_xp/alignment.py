@@ -1,0 +1,126 @@
+"""The objects of a step: their ids, and where they stood the step before."""
+
+import dataclasses
+from collections.abc import Hashable, Iterable
+
+import numpy as np
+
+from affect_xp.array.namespace import array_namespace, from_host, is_array, to_host
+from affect_xp.array.typing import Array
+from affect_xp.exceptions import InputError
+
+Ids = tuple[Hashable, ...] | range
+
+
+def as_ids(ids: Iterable[Hashable] | Array | None, n: int, past_ids: Ids | None = None) -> Ids:
+    """Return the ids of n objects, checked; without any, the objects are the rows 0 ... n-1.
+
+    `past_ids` are those of the step before: objects that were named then must be named now.
+    """
+    if ids is None:
+        if past_ids is not None and past_ids != range(n):
+            raise InputError(
+                f"ids=None, but the step before had {len(past_ids)} objects "
+                f"{'with ids' if isinstance(past_ids, tuple) else 'and this one has ' + str(n)}; "
+                "pass ids= with each step so that objects can be told apart"
+            )
+        return range(n)
+    if isinstance(ids, range):
+        listed: Ids = ids
+    elif is_array(ids):
+        listed = tuple(to_host(ids, reason="ids are kept on the host")[0].tolist())
+    else:
+        listed = tuple(getattr(ids, "tolist", lambda: ids)())  # pandas and other indexes know tolist
+    if len(listed) != n:
+        raise InputError(f"ids has length {len(listed)}, but there are {n} objects; give one id for each row")
+    _check_ids(listed)
+    return listed
+
+
+def _check_ids(ids: Ids) -> None:
+    if isinstance(ids, range):
+        return
+    try:
+        distinct = len(set(ids))
+    except TypeError as error:
+        raise InputError(f"ids must be hashable (numbers, strings, tuples), got {ids[0]!r}, ...") from error
+    if distinct < len(ids):
+        seen: set[Hashable] = set()
+        double = next(i for i in ids if i in seen or seen.add(i))  # type: ignore[func-returns-value]
+        raise InputError(f"ids must be distinct, but {double!r} stands there more than once")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Alignment:
+    """Where the objects of a step stood the step before, and where those of the step before stand now.
+
+    Attributes
+    ----------
+    source : (n,) int array or None
+        Position at t-1 of each object of t, -1 for a new one. None when nothing has changed:
+        the same objects in the same order.
+    target : (n_past,) int array or None
+        Position at t of each object of t-1, -1 for one that left.
+    n_common : int
+        The number of objects present at both.
+    n_new : int
+        The number of objects present at t alone.
+    """
+
+    source: Array | None
+    target: Array | None
+    n_common: int
+    n_new: int
+
+    @property
+    def n_gone(self) -> int:
+        """The number of objects present at t-1 alone."""
+        return 0 if self.target is None else self.target.shape[0] - self.n_common
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether the same objects stand there in the same order."""
+        return self.source is None
+
+    def new(self) -> Array:
+        """Return the positions at t of the objects that were not there before."""
+        xp = array_namespace(self.source)
+        order = xp.argsort(xp.astype(self.source >= 0, xp.int8), stable=True)  # type: ignore[operator]
+        return order[: self.n_new]
+
+    def gone(self) -> Array:
+        """Return the positions at t-1 of the objects that are there no more."""
+        xp = array_namespace(self.target)
+        order = xp.argsort(xp.astype(self.target >= 0, xp.int8), stable=True)  # type: ignore[operator]
+        return order[: self.n_gone]
+
+    def common(self) -> tuple[Array, Array]:
+        """Return the positions of the common objects at t and at t-1; only when something has changed."""
+        xp = array_namespace(self.source)
+        order = xp.argsort(xp.astype(self.source < 0, xp.int8), stable=True)  # type: ignore[operator]
+        here = order[: self.n_common]
+        return here, xp.take(self.source, here)
+
+
+UNCHANGED = Alignment(None, None, n_common=0, n_new=0)
+
+
+def align(ids: Ids, past_ids: Ids, like: Array) -> Alignment:
+    """Find the objects of a step among those of the step before; index arrays go to the device of `like`."""
+    if ids == past_ids:
+        return Alignment(None, None, n_common=len(ids), n_new=0)
+    source = positions(ids, past_ids)
+    known = source >= 0
+    target = np.full(len(past_ids), -1, dtype=np.int64)
+    target[source[known]] = np.flatnonzero(known)
+    n_common = int(known.sum())
+    return Alignment(from_host(source, like), from_host(target, like), n_common, len(ids) - n_common)
+
+
+def positions(ids: Ids, past_ids: Ids) -> np.ndarray:
+    """Return the position of each id among the past ones, -1 where it is none of them."""
+    if isinstance(ids, range) and isinstance(past_ids, range) and ids.step == past_ids.step == 1:
+        shifted = np.arange(ids.start - past_ids.start, ids.stop - past_ids.start)
+        return np.where((shifted >= 0) & (shifted < len(past_ids)), shifted, -1)
+    position = {name: i for i, name in enumerate(past_ids)}
+    return np.fromiter((position.get(name, -1) for name in ids), np.int64, len(ids))

@@ -1,0 +1,1 @@
+"""The one door to the array libraries: namespaces and devices, thin products, threads, random numbers."""

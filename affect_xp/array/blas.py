@@ -1,0 +1,83 @@
+"""Products of a large NumPy array with a thin one.
+
+BLAS copies a large matrix into an order of its own before it multiplies, which pays where each number is used
+often. With a thin matrix the copy takes longer than the product. OpenBLAS makes small products without a copy
+(on processors with AVX-512; on others nothing is lost), so a large one is put together from them.
+"""
+
+import numpy as np
+
+from affect_xp.array.threads import n_threads, share
+
+# The largest product, in multiplications, that is made without a copy.
+SMALL = 10**6
+# Tiles have a multiple of so many rows, which kernels hold in registers, and short ones: the thin matrix
+# stays in a near cache.
+TILE_ROWS, TILE_COLUMNS = 24, 2048
+# Sums longer than this are made of parts: they are closer, too.
+LONG_SUM = 4096
+# From so many columns on a copy pays.
+WIDE = 40
+# Multiplications that are worth another thread.
+WORTHWHILE = 2**24
+
+
+def times(w: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """Return w·x for a large (n, m) w and a thin (m, c) x of the same dtype."""
+    (n, m), c = w.shape, x.shape[1]
+    if c >= WIDE or n * m * c < SMALL or w.strides[1] != w.itemsize:
+        return w @ x
+    out, x = np.empty((n, c), dtype=w.dtype), np.ascontiguousarray(x)
+    # A product with a single column is made without a copy in any case.
+    width = m if c == 1 else min(m, TILE_COLUMNS, SMALL // (TILE_ROWS * c))
+    height = max(1, SMALL // (TILE_ROWS * width * c)) * TILE_ROWS
+    if n * m * c < WORTHWHILE:
+        _fill(out, w, x, height, width)
+        return out
+    n_blocks = min(2 * n_threads(), 1 + n * m * c // WORTHWHILE)
+    step = -(-n // (n_blocks * height)) * height  # whole tiles: blocks do not change what is added to what
+
+    def fill(start: int) -> None:
+        rows = slice(start, start + step)
+        _fill(out[rows], w[rows], x, height, width)
+
+    share(fill, range(0, n, step))
+    return out
+
+
+def _fill(out: np.ndarray, w: np.ndarray, x: np.ndarray, height: int, width: int) -> None:
+    """Write w·x into `out`, tile by tile."""
+    (n, m), c = w.shape, x.shape[1]
+    n_tiles = n // height
+    whole = n_tiles * height
+    for start in range(0, m, width):
+        columns = slice(start, min(start + width, m))
+        tiles = w[:whole, columns].reshape(n_tiles, height, columns.stop - start)  # no copy
+        if start == 0:
+            np.matmul(tiles, x[columns], out=out[:whole].reshape(n_tiles, height, c))
+        else:
+            out[:whole] += np.matmul(tiles, x[columns]).reshape(whole, c)
+    if whole < n:
+        np.matmul(w[whole:], x, out=out[whole:])
+
+
+def across(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return aᵀ·b for tall (n, p) a and (n, c) b of the same dtype."""
+    (n, p), c = a.shape, b.shape[1]
+    height = min(LONG_SUM, SMALL // max(1, p * c))
+    n_tiles = n // height if height else 0
+    if n_tiles < 2:
+        return a.T @ b
+    parts, whole = np.empty((n_tiles, p, c), dtype=a.dtype), n_tiles * height
+    a_tiles = a[:whole].reshape(n_tiles, height, p).transpose(0, 2, 1)
+    b_tiles = b[:whole].reshape(n_tiles, height, c)
+    n_blocks = min(2 * n_threads(), n_tiles, 1 + n * p * c // WORTHWHILE)
+    step = -(-n_tiles // n_blocks)
+
+    def fill(start: int) -> None:
+        tiles = slice(start, start + step)
+        np.matmul(a_tiles[tiles], b_tiles[tiles], out=parts[tiles])
+
+    share(fill, range(0, n_tiles, step))
+    total = parts.sum(axis=0)
+    return total + a[whole:].T @ b[whole:] if whole < n else total

@@ -1,0 +1,213 @@
+"""The one door to the array libraries: namespaces, devices, precision, and every crossing to the host.
+
+The rest of the package is written to the array API standard and never names a library. What the
+standard does not say stands here: how wide to accumulate, how large a block of rows should be, and
+how a result is brought to NumPy. Nothing crosses to the host except through `to_host`.
+"""
+
+import logging
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+
+import array_api_compat
+import array_api_compat.numpy
+import numpy as np
+from array_api_compat import is_array_api_obj
+
+from affect_xp.array import blas
+from affect_xp.array.threads import share
+from affect_xp.array.typing import Array, Namespace
+from affect_xp.exceptions import InputError, InputTypeError, PrecisionWarning
+
+__all__ = [
+    "array_namespace",
+    "as_array",
+    "device_of",
+    "each",
+    "from_host",
+    "gather",
+    "is_array",
+    "is_lazy",
+    "one_hot",
+    "pick",
+    "row_blocks",
+    "thin_product",
+    "to_host",
+    "wide_dtype",
+]
+
+log = logging.getLogger("affect_xp")
+
+_NUMPY = (np.ndarray, np.generic)  # what NumPy calls arrays, those without a dimension included
+
+# A block of rows should stay in a CPU's cache, but not be so flat that products with it are slow; a device
+# wants few launches instead.
+HOST_BLOCK_BYTES = 2**20
+HOST_BLOCK_ROWS = 48
+DEVICE_BLOCK_BYTES = 128 * 2**20
+
+
+def is_array(x: object) -> bool:
+    """Tell whether x is an array of some library (a list or a number is not)."""
+    return is_array_api_obj(x)
+
+
+def array_namespace(*arrays: Array) -> Namespace:
+    """Return the library the arrays share, as a namespace of the array API standard."""
+    if all(isinstance(a, _NUMPY) for a in arrays):  # the most common case, and asked very often
+        return array_api_compat.numpy
+    try:
+        return array_api_compat.array_namespace(*arrays)
+    except TypeError as error:
+        kinds = ", ".join(sorted({f"{type(a).__module__}.{type(a).__name__}" for a in arrays}))
+        raise InputTypeError(
+            f"arrays of different libraries, or no arrays, were given together: {kinds}; "
+            "convert them to one library first, for instance with its asarray"
+        ) from error
+
+
+def as_array(values: object) -> Array:
+    """Return arrays as they are, and lists or numbers as a NumPy array."""
+    if is_array(values):
+        return values
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise InputError("the rows given differ in length; give a rectangular array") from error
+
+
+def device_of(x: Array) -> object:
+    """Return the device on which x lives."""
+    return "cpu" if isinstance(x, _NUMPY) else array_api_compat.device(x)
+
+
+def is_lazy(x: Array) -> bool:
+    """Tell whether x is only a plan of a computation (dask, JAX): no writing into it, no loops over it."""
+    return not isinstance(x, _NUMPY) and (
+        array_api_compat.is_dask_array(x) or array_api_compat.is_jax_array(x)
+    )
+
+
+def on_host(x: Array) -> bool:
+    """Tell whether x lives in the memory of the CPU."""
+    return isinstance(x, _NUMPY) or str(device_of(x)).lower().startswith("cpu")
+
+
+def wide_dtype(x: Array) -> object:
+    """Return the dtype in which sums over x are accumulated: float64 wherever the device has it."""
+    if isinstance(x, _NUMPY):
+        return np.float64
+    xp, device = array_namespace(x), device_of(x)
+    known = (xp, str(device))  # CuPy's devices cannot be hashed
+    if known not in _WIDE_DTYPES:
+        _WIDE_DTYPES[known] = _find_wide_dtype(xp, device)
+    return _WIDE_DTYPES[known]
+
+
+_WIDE_DTYPES: dict[tuple[Namespace, str], object] = {}
+
+
+def _find_wide_dtype(xp: Namespace, device: object) -> object:
+    if "float64" in xp.__array_namespace_info__().dtypes(device=device, kind="real floating"):
+        return xp.float64
+    warnings.warn(
+        f"device {device} has no float64: sums are accumulated in float32 and lose digits; "
+        "use another device where that matters",
+        PrecisionWarning,
+        stacklevel=3,
+    )
+    return xp.float32
+
+
+def row_blocks(x: Array, n_rows: int | None = None, *, n_columns: int | None = None) -> Iterator[slice]:
+    """Yield slices of rows such that one block of them, in wide precision, is small.
+
+    Small means a megabyte on the host (it stays in cache) and a hundred on a device (few launches).
+    A lazy array is one block: its library cuts it by itself.
+    """
+    n_rows = x.shape[0] if n_rows is None else n_rows
+    n_columns = max(1, x.shape[1] if n_columns is None else n_columns)
+    if is_lazy(x):
+        width = n_rows
+    elif on_host(x):
+        width = max(HOST_BLOCK_ROWS, HOST_BLOCK_BYTES // (8 * n_columns))
+    else:
+        width = DEVICE_BLOCK_BYTES // (8 * n_columns)
+    width = max(1, width)
+    for start in range(0, n_rows, width):
+        yield slice(start, min(start + width, n_rows))
+
+
+def each(work: Callable[[slice], object], blocks: Iterable[slice], like: Array) -> None:
+    """Do the work on each block of rows: threads share it if it is NumPy's (a device has threads enough)."""
+    if isinstance(like, _NUMPY):
+        share(work, blocks)
+        return
+    for block in blocks:
+        work(block)
+
+
+def thin_product(w: Array, x: Array) -> Array:
+    """Return w·x for a thin x of the same dtype."""
+    return blas.times(w, x) if isinstance(w, np.ndarray) and isinstance(x, np.ndarray) else w @ x
+
+
+def one_hot(labels: Array, k: int, dtype: object) -> Array:
+    """Return the membership Z, labels along its first axes and clusters along the last; -1 gives zeros."""
+    xp = array_namespace(labels)
+    clusters = xp.arange(k, dtype=labels.dtype, device=device_of(labels))
+    return xp.astype(labels[..., None] == clusters, dtype)
+
+
+def pick(x: Array, which: slice | Array) -> Array:
+    """Return some rows of x, by slice or by index."""
+    return x[which, ...] if isinstance(which, slice) else array_namespace(x).take(x, which, axis=0)
+
+
+def gather(x: Array, index: Array, fill: float | int) -> Array:
+    """Return x[index] along the first axis, and `fill` where index is -1."""
+    xp = array_namespace(x)
+    rows = xp.take(x, not_negative(index), axis=0)
+    known = xp.reshape(index >= 0, (-1,) + (1,) * (x.ndim - 1))
+    return xp.where(known, rows, xp.asarray(fill, dtype=x.dtype, device=device_of(x)))
+
+
+def not_negative(index: Array) -> Array:
+    """Return an index with 0 in place of negative numbers."""
+    xp = array_namespace(index)
+    return xp.where(index >= 0, index, xp.zeros_like(index))
+
+
+def from_host(values: object, like: Array, dtype: object | None = None) -> Array:
+    """Copy host values to the library and device of `like`."""
+    xp = array_namespace(like)
+    return xp.asarray(np.array(values), dtype=dtype, device=device_of(like))
+
+
+def to_host(*arrays: Array, reason: str) -> tuple[np.ndarray, ...]:
+    """Bring arrays to NumPy in one transfer; `reason` goes to the log at level DEBUG.
+
+    On a device this waits for all the work queued before it. Several arrays are packed into one
+    array of wide floats, so integers come back exact up to 2^53.
+    """
+    log.debug("device to host: %s", reason)
+    if len(arrays) == 1 or all(isinstance(a, _NUMPY) for a in arrays):
+        return tuple(_to_numpy(a) for a in arrays)
+    xp = array_namespace(*arrays)
+    wide = wide_dtype(arrays[0])
+    flat = _to_numpy(xp.concat([xp.reshape(xp.astype(a, wide), (-1,)) for a in arrays]))
+    ends = np.cumsum([int(np.prod(a.shape)) for a in arrays])
+    parts = np.split(flat, ends[:-1])
+    return tuple(part.reshape(a.shape) for part, a in zip(parts, arrays, strict=True))
+
+
+def _to_numpy(x: Array) -> np.ndarray:
+    if array_api_compat.is_numpy_array(x):
+        return np.asarray(x)
+    if array_api_compat.is_dask_array(x):
+        return _to_numpy(x.compute())
+    if array_api_compat.is_torch_array(x):
+        return x.detach().cpu().numpy()
+    if array_api_compat.is_cupy_array(x):
+        return x.get()
+    return np.from_dlpack(x, device="cpu", copy=True)

@@ -1,0 +1,33 @@
+"""Random numbers: drawn on the host, so that every library and device starts alike."""
+
+import numpy as np
+
+from affect_xp.array.typing import Seed
+from affect_xp.exceptions import InputTypeError
+
+
+def as_generator(rng: Seed, name: str = "rng") -> np.random.Generator:
+    """Return a NumPy generator from a seed, a generator (used as it is), or None (fresh entropy)."""
+    try:
+        return np.random.default_rng(rng)
+    except (TypeError, ValueError) as error:
+        raise InputTypeError(
+            f"{name} must be None, a non-negative int or a numpy.random.Generator, got {rng!r}"
+        ) from error
+
+
+def draw_seed(random_state: object) -> int:
+    """Return one integer that stands for `random_state` from now on.
+
+    A model keeps this number and seeds each step with (number, step), so that a run that is
+    stopped and resumed draws what it would have drawn.
+    """
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31))
+    if (
+        isinstance(random_state, int | np.integer)
+        and not isinstance(random_state, bool)
+        and random_state >= 0
+    ):
+        return int(random_state)
+    return int(as_generator(random_state, "random_state").integers(2**63))  # type: ignore[arg-type]

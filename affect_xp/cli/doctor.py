@@ -1,0 +1,266 @@
+"""`affect-xp doctor`: what is installed here, whether it computes the same as NumPy, and how much fits."""
+
+import argparse
+import dataclasses
+import json
+import math
+import platform
+import warnings
+from typing import Any
+
+import numpy as np
+
+import affect_xp
+from affect_xp.array.namespace import array_namespace, to_host
+from affect_xp.array.typing import Array, Namespace
+from affect_xp.cli.libraries import (
+    LIBRARIES,
+    Device,
+    Library,
+    Memory,
+    first_line,
+    host_memory,
+    installed_version,
+    nvidia_driver,
+)
+from affect_xp.clustering.base import KMeans, Spectral
+from affect_xp.clustering.metrics import adjusted_rand_index
+from affect_xp.models.affect import Affect
+
+TOLERANCE = 1e-9  # of α, which is about 1
+IN_USE = 0.9  # of the free memory, at most
+MATRICES = 2  # W and Ψ̂
+
+# Packages that are good for one thing: module, what for, what to install where it is not the module.
+EXTRAS = (
+    ("pandas", "tables", "'affect_xp[pandas]'"),
+    ("pyarrow", "Parquet files", "'affect_xp[parquet]'"),
+    ("networkx", "graphs", None),
+    ("sklearn", "clusterers of scikit-learn", "'affect_xp[sklearn]'"),
+    ("fastcluster", "faster linkage", "'affect_xp[linkage]'"),
+    ("matplotlib", "pictures", "'affect_xp[plot]'"),
+    ("tqdm", "progress bars", "'affect_xp[cli]'"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """What is the matter with a library on a device.
+
+    Attributes
+    ----------
+    library : str
+    status : "ok", "wrong", "unusable" or "missing"
+    version : str or None
+    device : str or None
+    detail : str
+        In plain words.
+    memory : Memory or None
+    """
+
+    library: str
+    status: str
+    version: str | None = None
+    device: str | None = None
+    detail: str = ""
+    memory: Memory | None = None
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Tell the parser about the command."""
+    command = commands.add_parser(
+        "doctor",
+        help="which array libraries and devices work here, and how much fits",
+        description="Run the core on each array library that is installed, compare it with NumPy, and say "
+        "what works, how large the data may be, and what to install. The exit code is 1 if a result "
+        "is wrong.",
+    )
+    command.add_argument(
+        "--require",
+        choices=list(LIBRARIES),
+        action="append",
+        default=[],
+        help="also fail unless this one works",
+    )
+    command.add_argument("--json", action="store_true", help="for machines")
+    command.set_defaults(run=_run)
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    findings = examine()
+    print(json.dumps(as_json(findings), indent=2) if parsed.json else as_text(findings))
+    works = {finding.library for finding in findings if finding.status == "ok"}
+    wrong = any(finding.status == "wrong" for finding in findings)
+    return 1 if wrong or not {"numpy", *parsed.require} <= works else 0
+
+
+def examine() -> list[Finding]:
+    """Return what is found of each library on each of its devices."""
+    expected = _core(array_namespace(np.empty(0)), None)
+    return [finding for library in LIBRARIES.values() for finding in _findings(library, expected)]
+
+
+def _findings(library: Library, expected: "list[_Result]") -> list[Finding]:
+    version = library.version()
+    if version is None:
+        return [Finding(library.name, "missing", detail=f"for {library.purpose}: {library.install}")]
+    try:
+        xp, devices = library.load(), library.devices()
+    except Exception as error:  # libraries fail in their own ways where a driver is missing
+        return [Finding(library.name, "unusable", version, detail=first_line(error))]
+    return [_checked(library, version, xp, device, expected) for device in devices]
+
+
+def _checked(
+    library: Library, version: str, xp: Namespace, device: Device, expected: "list[_Result]"
+) -> Finding:
+    try:
+        results = _core(xp, device.handle)
+    except Exception as error:  # whatever it is, the user should read it here
+        return Finding(library.name, "unusable", version, device.title, first_line(error), device.memory)
+    off = max(abs(a.alpha - b.alpha) for a, b in zip(results, expected, strict=True))
+    same = all(adjusted_rand_index(a.labels, b.labels) == 1 for a, b in zip(results, expected, strict=True))
+    ok = same and off <= TOLERANCE
+    detail = (
+        f"{'the same' if same else 'OTHER'} clusters as NumPy, α off by {off:.0e}"
+        if off or not same
+        else ("the same results as NumPy")
+    )
+    return Finding(library.name, "ok" if ok else "wrong", version, device.title, detail, device.memory)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Result:
+    alpha: float
+    labels: np.ndarray
+
+
+def _core(xp: Namespace, device: object) -> list[_Result]:
+    """Run two steps of AFFECT with k-means, and with spectral clustering."""
+    rng = np.random.default_rng(0)
+    centres = np.repeat(3 * np.eye(3, 4), 20, axis=0)  # (60, 4)
+    W = []
+    for _ in range(2):
+        X = centres + rng.normal(scale=0.7, size=centres.shape)
+        W.append(X @ X.T)
+    results = []
+    for clusterer, matrices in ((KMeans(3), W), (Spectral(3, n_init=2), [np.exp(w / 10) for w in W])):
+        model = Affect(clusterer, random_state=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for w in matrices:
+                model.partial_fit(_there(w, xp, device))
+        results.append(_Result(model.alpha_, to_host(model.labels_, reason="comparing with NumPy")[0]))
+    return results
+
+
+def _there(w: np.ndarray, xp: Namespace, device: object) -> Array:
+    return xp.asarray(w) if device is None else xp.asarray(w, device=device)
+
+
+def largest_n(memory: Memory, itemsize: int) -> int:
+    """Return how many objects have dense proximities that fit: W and Ψ̂, and a tenth to spare.
+
+    Examples
+    --------
+    >>> largest_n(Memory(free=16 * 2**30, total=16 * 2**30), 8)
+    31086
+    """
+    return math.isqrt(int(IN_USE * memory.free) // (MATRICES * itemsize))
+
+
+def _memories(findings: list[Finding]) -> dict[str, Memory]:
+    """Return the memory of the computer and of each GPU."""
+    host = host_memory()
+    found = {} if host is None else {"cpu": host}
+    for finding in findings:
+        if finding.device is not None and finding.memory is not None:
+            found.setdefault(finding.device, finding.memory)
+    return found
+
+
+def as_json(findings: list[Finding]) -> dict[str, Any]:
+    """Return all that is found as plain values."""
+    return {
+        "affect_xp": affect_xp.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "libraries": [dataclasses.asdict(finding) for finding in findings],
+        "memory": {
+            name: {
+                **dataclasses.asdict(memory),
+                "largest_n_float64": largest_n(memory, 8),
+                "largest_n_float32": largest_n(memory, 4),
+            }
+            for name, memory in _memories(findings).items()
+        },
+        "packages": {module: installed_version(module) for module, _, _ in EXTRAS},
+    }
+
+
+def as_text(findings: list[Finding]) -> str:
+    """Return all that is found in plain words."""
+    lines = [
+        f"affect_xp {affect_xp.__version__}, Python {platform.python_version()}, {platform.platform()}",
+        "",
+        "array libraries, each with a run of the core",
+    ]
+    for finding in findings:
+        name = " ".join(filter(None, (LIBRARIES[finding.library].title, finding.version)))
+        where = f"on {finding.device}: " if finding.device else ""
+        lines.append(f"  {finding.status:9} {name:26} {where}{finding.detail}")
+    lines += ["", "memory, and the largest number of objects with dense proximities"]
+    memories = _memories(findings)
+    width = max(map(len, memories), default=0)
+    for title, memory in memories.items():
+        lines.append(
+            f"  {title:{width}}  {_gigabytes(memory.free)} free of {_gigabytes(memory.total)}: "
+            f"{largest_n(memory, 8):,} in float64, {largest_n(memory, 4):,} in float32"
+        )
+    lines += [
+        "  (features with proximity='dot' and sparse graphs are not dense: millions of objects fit)",
+        "",
+    ]
+    lines.append("optional packages")
+    for module, purpose, extra in EXTRAS:
+        version = installed_version(module)
+        status, how = ("ok", "") if version else ("missing", f": pip install {extra or module}")
+        lines.append(f"  {status:9} {f'{module} {version or str()}':26} {purpose}{how}")
+    return "\n".join([*lines, "", *_advice(findings)])
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 2**30:.1f} GB"
+
+
+def _advice(findings: list[Finding]) -> list[str]:
+    """Return what it all means, and what to do."""
+    wrong = [LIBRARIES[f.library].title for f in findings if f.status == "wrong"]
+    if wrong:
+        return [
+            f"Do not trust {' and '.join(wrong)} here: its results differ from those of NumPy. "
+            "Install another version of it, and please report this."
+        ]
+    gpus = [f for f in findings if f.status == "ok" and f.memory is not None]
+    if gpus:
+        best = LIBRARIES[gpus[0].library]
+        return [
+            f"A GPU works: pass arrays of {best.title}, or use `affect-xp run ... --backend {best.name}`."
+        ]
+    return ["Computations run on the CPU, with NumPy.", *_gpu_advice(findings)]
+
+
+def _gpu_advice(findings: list[Finding]) -> list[str]:
+    """Return why there is no GPU, and what would help."""
+    cuda = nvidia_driver()
+    cupy = next(f for f in findings if f.library == "cupy")
+    if cuda is None:
+        broken = " CuPy is installed, but needs one." if cupy.status == "unusable" else ""
+        return [f"No GPU of NVIDIA with a driver was found.{broken}"]
+    extra = "cuda13" if cuda.split(".")[0] >= "13" else "cuda12"
+    if cupy.status == "missing":
+        return [f"A GPU of NVIDIA is here (CUDA {cuda}): pip install 'affect_xp[{extra}]' to use it."]
+    return [
+        f"A GPU of NVIDIA is here (CUDA {cuda}), but CuPy {cupy.version} does not work with it "
+        f"({cupy.detail}): pip uninstall it, then pip install 'affect_xp[{extra}]'."
+    ]

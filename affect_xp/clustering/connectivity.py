@@ -1,0 +1,153 @@
+"""Connected components of the graph that has an edge wherever a proximity is not zero."""
+
+import dataclasses
+import math
+
+import numpy as np
+import scipy.sparse
+
+from affect_xp.array.namespace import array_namespace, from_host, one_hot, row_blocks, to_host, wide_dtype
+from affect_xp.array.typing import Array
+from affect_xp.proximity import Dense, Proximity, as_proximity
+from affect_xp.proximity.sparse import Sparse
+
+# How many objects a search starts from at once: a product with so many columns costs little more than one.
+SOURCES = 32
+# Generations of search after which a matrix that is stored on the host is left to SciPy.
+PATIENCE = 16
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Components:
+    """The connected components of a graph.
+
+    Attributes
+    ----------
+    labels : (n,) int array
+        The component of each object, numbered in the order of their first objects.
+    sizes : (c,) NumPy array
+        The number of objects of each.
+    """
+
+    labels: Array
+    sizes: np.ndarray
+
+    @property
+    def count(self) -> int:
+        """The number c of components."""
+        return len(self.sizes)
+
+
+def connected_components(W: Array | Proximity) -> Components:
+    """Return the connected components of the graph with an edge for each pair i ≠ j with wᵢⱼ ≠ 0.
+
+    The graph is searched by products: an object's row is asked for once at most, and no more of them than
+    are needed, so that a dense graph costs a few of its rows. On a device the host waits once for each
+    generation of a search. On the host, SciPy takes over where many generations would be needed, and all
+    of it if the matrix is sparse.
+
+    Parameters
+    ----------
+    W : (n, n) array or Proximity
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from affect_xp.clustering.connectivity import connected_components
+    >>> connected_components(np.array([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]])).labels
+    array([0, 1, 0])
+    """
+    W = as_proximity(W)
+    found = None if isinstance(W, Sparse) else _by_products(W, PATIENCE)
+    if found is None:
+        pattern = _pattern(W.formed())
+        found = _by_products(W) if pattern is None else _grouped(pattern)
+    assert found is not None  # patience without end
+    _, first, labels = np.unique(found, return_index=True, return_inverse=True)
+    labels = np.argsort(np.argsort(first))[labels]
+    return Components(from_host(labels, W.like), np.bincount(labels))
+
+
+def _pattern(W: Proximity) -> scipy.sparse.csr_array | None:
+    """Return where W is not zero, if it is stored on the host; built from blocks of rows."""
+    if isinstance(W, Sparse) and scipy.sparse.issparse(W.matrix):
+        if np.all(W.matrix.data):
+            return W.matrix
+        pattern = W.matrix.astype(bool)
+        pattern.eliminate_zeros()
+        return pattern
+    if isinstance(W, Dense) and isinstance(W.array, np.ndarray):
+        blocks = [scipy.sparse.csr_array(W.array[rows, :] != 0) for rows in row_blocks(W.array)]
+        return scipy.sparse.vstack(blocks, format="csr")
+    return None
+
+
+def _grouped(pattern: np.ndarray | scipy.sparse.csr_array) -> np.ndarray:
+    """Return the component of each node of a small or sparse graph.
+
+    As a link goes both ways, these are the strong components, for which SciPy needs no transpose.
+    """
+    from scipy.sparse import csgraph  # brings SciPy's linear algebra: not to be waited for by every import
+
+    return csgraph.connected_components(pattern, directed=True, connection="strong")[1]
+
+
+def _by_products(W: Proximity, patience: float = math.inf) -> np.ndarray | None:
+    """Return a number for each object that it shares with its component, (n,); None if patience runs out."""
+    # With random weights, similarities of opposite sign do not cancel.
+    weights = np.random.default_rng(0).uniform(1.0, 2.0, W.n)
+    found, first = np.full(W.n, -1), True
+    while np.any(found < 0):
+        reached, generations = _search(W, np.flatnonzero(found < 0)[:SOURCES], weights, patience)
+        found, patience = np.where(reached >= 0, reached, found), patience - generations
+        if patience <= 0:
+            return None
+        if first and np.any(found < 0):
+            lonely = (found < 0) & _isolated(W, weights)
+            found[lonely] = np.flatnonzero(lonely)
+        first = False
+    return found
+
+
+def _isolated(W: Proximity, weights: np.ndarray) -> np.ndarray:
+    """Tell which objects have no edge, (n,)."""
+    u = from_host(weights, W.like, dtype=wide_dtype(W.like))
+    return to_host(W.matmul(u[:, None])[:, 0] == W.diagonal() * u, reason="isolated objects")[0]
+
+
+def _search(
+    W: Proximity, sources: np.ndarray, weights: np.ndarray, patience: float
+) -> tuple[np.ndarray, int]:
+    """Return a source for each object, the same for all of a component, -1 if none; and the generations."""
+    r = len(sources)
+    owner = np.full(W.n, -1)  # the source, by number, that has reached an object first
+    owner[sources] = np.arange(r)
+    meet = np.zeros((r, r))  # how often two sources have reached the same object
+    frontier, group, generations = sources, np.arange(r), 0
+    while len(frontier) and generations < patience and (np.any(owner < 0) or np.any(group)):
+        v = np.zeros((len(frontier), r))
+        v[np.arange(len(frontier)), owner[frontier]] = weights[frontier]
+        reached, met = _neighbours(W, v, frontier, owner)
+        frontier = np.flatnonzero((owner < 0) & (reached >= 0))
+        owner[frontier] = reached[frontier]
+        meet, generations = meet + met, generations + 1
+        group = _grouped(meet > 0)
+    first = np.unique(group, return_index=True)[1]  # the first source of each group
+    return np.where(owner >= 0, sources[first[group[owner]]], -1), generations
+
+
+def _neighbours(
+    W: Proximity, v: np.ndarray, frontier: np.ndarray, owner: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first source that touches each object, (n,), and how often two touch the same, (r, r)."""
+    like = W.like
+    xp, wide = array_namespace(like), wide_dtype(like)
+    y = W.matmul(from_host(v, like, dtype=wide), from_host(frontier, like))  # (n, r)
+    own = one_hot(from_host(owner, like), v.shape[1], wide)
+    touched = xp.astype((y != 0) | (own > 0), wide)
+    some = xp.sum(touched, axis=1) > 0
+    first = xp.argmax(touched, axis=1)
+    reached, met = to_host(
+        xp.where(some, first, -xp.ones_like(first)), touched.T @ touched, reason="objects reached by a search"
+    )
+    return reached.astype(np.int64), met

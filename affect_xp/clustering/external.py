@@ -1,0 +1,200 @@
+"""Clusterers from elsewhere: estimators of scikit-learn and its kin that take precomputed proximities."""
+
+import copy
+import dataclasses
+import numbers
+from typing import Any
+
+import numpy as np
+
+from affect_xp.array.namespace import device_of, is_lazy, on_host, to_host
+from affect_xp.array.random import as_generator
+from affect_xp.array.typing import Array, Seed
+from affect_xp.clustering import base
+from affect_xp.clustering.base import FIRST, Clusterer, Clustering, FunctionClusterer, Moment
+from affect_xp.exceptions import InputError, InputTypeError
+from affect_xp.proximity import Dense, Proximity
+
+# The parameters by which estimators are told that they get proximities, and of which kind.
+PRECOMPUTED = {"metric": "dissimilarity", "affinity": "similarity", "kernel": "similarity"}
+
+# Clusterers of features by name, and the class of ours that does on proximities what they do.
+OURS = {
+    "KMeans": "KMeans",
+    "MiniBatchKMeans": "KMeans",
+    "BisectingKMeans": "KMeans",
+    "Birch": "KMeans",
+    "MeanShift": "KMeans",
+    "GaussianMixture": "KMeans",
+    "BayesianGaussianMixture": "KMeans",
+    "SpectralClustering": "Spectral",
+    "AgglomerativeClustering": "Linkage",
+}
+
+# A diagonal below this many square roots of the precision, relative to the largest entry, is rounding:
+# distances are often roots of differences.
+ZERO_DIAGONAL = 10
+
+
+@dataclasses.dataclass
+class ExternalClusterer:
+    """An estimator with precomputed input, as a clusterer for `Affect`.
+
+    At each step a fresh copy of the estimator is fitted to the smoothed proximities, as a NumPy array;
+    the estimator itself is left as it is. Objects that it labels -1 (noise) belong to no cluster. If
+    its `random_state` is None, it is seeded by the model.
+
+    Parameters
+    ----------
+    estimator : object with get_params and fit_predict
+        For instance SpectralClustering(affinity="precomputed") on similarities, or
+        DBSCAN(metric="precomputed") on dissimilarities.
+    host_copy : bool
+        Whether arrays that live on a device, or are not computed yet, may be copied to the host. An
+        estimator that takes such arrays itself is better given as a function:
+        `lambda psi: estimator.fit_predict(psi.array)`.
+    """
+
+    estimator: Any
+    _: dataclasses.KW_ONLY
+    host_copy: bool = False
+
+    @property
+    def wants(self) -> str | None:
+        """What the estimator takes: "similarity", "dissimilarity", or None if that is not known."""
+        parameters = self.estimator.get_params(deep=False)
+        return next(
+            (kind for name, kind in PRECOMPUTED.items() if parameters.get(name) == "precomputed"), None
+        )
+
+    def check(self) -> None:
+        """Raise if the estimator does not take precomputed proximities."""
+        name, parameters = type(self.estimator).__name__, self.estimator.get_params(deep=False)
+        ours = equivalent_of(self.estimator)
+        if parameters.get("linkage") == "ward":
+            raise InputError(
+                f"{name} has linkage='ward', which needs features; set metric='precomputed' and linkage to "
+                f"'average', 'complete' or 'single', or use {ours or 'ax.Linkage'} on dissimilarities"
+            )
+        if self.wants is not None or _is_pairwise(self.estimator):
+            return
+        settable = next((p for p in PRECOMPUTED if p in parameters), None)
+        if settable is None:
+            other = "give a clusterer whose metric or affinity can be 'precomputed', or a function"
+            remedy = f"use {ours}" if ours else f"{other} from a proximity to labels"
+            raise InputError(f"{name} takes features, not proximities; {remedy}")
+        raise InputError(
+            f"{name} is given proximities, but has {settable}={parameters[settable]!r}; "
+            f"set {settable}='precomputed'" + (f", or use {ours}" if ours else "")
+        )
+
+    def cluster(self, proximity: Proximity, moment: Moment = FIRST) -> Clustering:
+        """Fit a copy of the estimator, and number its clusters from 0."""
+
+        def labels(stored: Proximity) -> np.ndarray:
+            matrix = self._matrix(stored)
+            return np.asarray(self._copy(moment.rng).fit_predict(matrix))
+
+        return FunctionClusterer(labels).cluster(proximity)
+
+    def _matrix(self, stored: Proximity) -> np.ndarray:
+        """Return the proximities as a NumPy array, where that is allowed and they are of the right kind."""
+        name = type(self.estimator).__name__
+        if not isinstance(stored, Dense):
+            raise InputTypeError(
+                f"{name} needs all proximities as an array, got {type(stored).__name__}; "
+                "give W as an array, or a clusterer of this library"
+            )
+        if not self.host_copy and not _is_at_hand(stored.array):
+            raise InputError(
+                f"{name} runs on the host, but W is on device {device_of(stored.array)} or not "
+                f"computed yet; allow the copy with as_external({name}(...), host_copy=True)"
+            )
+        matrix = to_host(stored.array, reason=f"{name} runs on the host")[0]
+        if self.wants == "dissimilarity":
+            _check_dissimilarities(matrix, name)
+        return matrix
+
+    def _copy(self, rng: Seed) -> Any:
+        """Return an estimator with the same parameters, seeded, that leaves its input as it is."""
+        parameters = copy.deepcopy(self.estimator.get_params(deep=False))
+        if "random_state" in parameters and parameters["random_state"] is None:
+            parameters["random_state"] = int(as_generator(rng).integers(2**31))
+        if "copy" in parameters:  # HDBSCAN and AffinityPropagation may write into what they are given
+            parameters["copy"] = True
+        return type(self.estimator)(**parameters)
+
+
+def as_external(estimator: Any, *, host_copy: bool = False) -> ExternalClusterer:
+    """Return an estimator of scikit-learn as a clusterer for `Affect`.
+
+    `Affect` does this by itself; call it to allow a copy from a device to the host.
+
+    Parameters
+    ----------
+    estimator : object with get_params and fit_predict
+        One that takes precomputed proximities.
+    host_copy : bool
+        Whether arrays that live on a device, or are not computed yet, may be copied to the host.
+
+    Examples
+    --------
+    >>> from sklearn.cluster import DBSCAN
+    >>> from affect_xp.clustering.external import as_external
+    >>> as_external(DBSCAN(metric="precomputed"), host_copy=True).wants
+    'dissimilarity'
+    """
+    if isinstance(estimator, type) or not is_estimator(estimator):
+        raise InputTypeError(
+            "estimator must be one of scikit-learn's kind, such as DBSCAN(metric='precomputed'), "
+            f"got {estimator!r}"
+        )
+    return ExternalClusterer(estimator, host_copy=host_copy)
+
+
+def as_clusterer(clusterer: object) -> Clusterer:
+    """Return what was given to `Affect` as a clusterer: ours, an estimator from elsewhere, or a function."""
+    if is_estimator(clusterer) and not isinstance(clusterer, type):
+        return as_external(clusterer)
+    return base.as_clusterer(clusterer)
+
+
+def is_estimator(clusterer: object) -> bool:
+    """Tell whether a clusterer works as those of scikit-learn do."""
+    return hasattr(clusterer, "get_params") and hasattr(clusterer, "fit_predict")
+
+
+def equivalent_of(estimator: Any) -> str | None:
+    """Return the clusterer of ours that does what an estimator does, as it is written; None if none does."""
+    names = [OURS[kind.__name__] for kind in type(estimator).__mro__ if kind.__name__ in OURS]
+    if not names:
+        return None
+    parameters = estimator.get_params(deep=False)
+    k = parameters.get("n_clusters", parameters.get("n_components"))
+    if isinstance(k, numbers.Integral):
+        return f"ax.{names[0]}({k})"
+    threshold = parameters.get("distance_threshold")
+    given = "'silhouette'" if threshold is None else f"distance_threshold={threshold}"
+    return f"ax.{names[0]}({given})"
+
+
+def _is_pairwise(estimator: Any) -> bool:
+    """Tell whether an estimator declares that its input is a square matrix of proximities."""
+    tags = getattr(estimator, "__sklearn_tags__", None)
+    return tags is not None and bool(tags().input_tags.pairwise)
+
+
+def _is_at_hand(array: Array) -> bool:
+    """Tell whether an array is values in the memory of the host."""
+    return on_host(array) and not is_lazy(array)
+
+
+def _check_dissimilarities(matrix: np.ndarray, name: str) -> None:
+    """Raise if objects are not at distance 0 from themselves."""
+    largest = max(matrix.max(), -matrix.min())
+    self_distance = np.abs(np.diagonal(matrix)).max()
+    if self_distance > ZERO_DIAGONAL * np.sqrt(np.finfo(matrix.dtype).eps) * largest:
+        raise InputError(
+            f"{name} takes dissimilarities, but W has {self_distance:.6g} on its diagonal, as similarities "
+            "have; convert it with ax.to_dissimilarity(W)"
+        )

@@ -1,0 +1,401 @@
+"""k-means from proximities alone: batched Lloyd iterations on products W·Z.
+
+With W = XXᵀ, or a blend of such matrices, the squared distance of object i to the centroid of
+cluster c needs no features:
+
+    ‖xᵢ − m_c‖² = wᵢᵢ − 2 (WZ)ᵢc / m_c + (ZᵀWZ)cc / m_c²
+
+W may be any symmetric matrix. If it is not positive semi-definite (a blend with new objects need not
+be), these "distances" can be negative and Lloyd's iteration need not descend; then the best labels seen
+are returned. Adding a multiple of the identity to W would make it definite and change the sum of squares
+of every partition by the same number, so the best partition is still well defined.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from affect_xp.array.namespace import array_namespace, from_host, row_blocks, to_host, wide_dtype
+from affect_xp.array.random import as_generator
+from affect_xp.array.threads import ours
+from affect_xp.array.typing import Array, Seed
+from affect_xp.checks import check_choice, check_fraction, check_int, check_n_clusters
+from affect_xp.clustering._assignment import Assignment, Members, repaired
+from affect_xp.clustering._lloyd_host import HostBatch
+from affect_xp.clustering.seeding import STARTS, Sample, spread_partitions
+from affect_xp.exceptions import InputError
+from affect_xp.partition import Partition, as_partition
+from affect_xp.proximity import Product, Proximity, as_proximity, column_sums, membership
+
+# Fetching the columns of the objects that moved pays while they are fewer than this share of all.
+UPDATE_SHARE = 0.5
+# Iterations without a smaller sum of squares after which an indefinite W is taken to go in circles.
+PATIENCE = 10
+# Sums of squares that differ by less than this share are equal.
+TIE = 1e-7
+# The fall of the sum of squares in an iteration, as a share, at which the iteration stops by default.
+DEFAULT_TOL = 1e-5
+# Runs that only serve to compare starts, or to estimate α, stop at this fall, and after so many iterations.
+ROUGH_TOL, SAMPLE_ITER = 1e-3, 30
+# The number of starts of n_init="auto", and how many objects they are compared on: so many for each cluster,
+# within limits.
+AUTO_STARTS, AUTO_OBJECTS, AUTO_LIMITS = 10, 100, (1000, 4000)
+# The same for fresh starts, with which labels of the step before are compared.
+FRESH_STARTS, FRESH_OBJECTS, FRESH_LIMITS = 3, 30, (300, 1200)
+# A fresh start replaces the labels of the step before if its sum of squares is smaller by this share.
+FRESH_GAIN = 0.01
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class KMeansResult:
+    """What k-means found.
+
+    Attributes
+    ----------
+    labels : (n,) int array
+        Clusters 0 ... k-1, none of them empty.
+    inertia : float
+        The sum of squared distances to the centroids.
+    n_iter : int
+        Lloyd iterations until the last start stopped, all starts running side by side; one in which a
+        cluster ran empty counts twice.
+    converged : bool
+        Whether the labels are a fixed point, or the sum of squares hardly fell (`tol`). If not, raise
+        `max_iter`; if W is not positive semi-definite there may be no fixed point, and these are the
+        best labels seen.
+    moved : bool
+        Whether any label differs from the start.
+    settled : bool
+        Whether the labels are a fixed point.
+    product : Product
+        W·Z for these labels, which need not be computed again.
+    """
+
+    labels: Array
+    inertia: float
+    n_iter: int
+    converged: bool
+    moved: bool
+    settled: bool
+    product: Product = dataclasses.field(repr=False)
+
+
+def kmeans(
+    W: Array | Proximity,
+    n_clusters: int,
+    *,
+    init: str | Array | Partition = "k-means++",
+    n_init: int | str = "auto",
+    max_iter: int = 300,
+    tol: float = DEFAULT_TOL,
+    rng: Seed = None,
+) -> KMeansResult:
+    """Cluster objects into k groups of small squared distance to their centroids, from dot products W.
+
+    All starts run as one batch: a pass over W serves them all, and each stops when it has converged.
+    Between iterations only the columns of objects that moved are read. A cluster that runs empty is
+    given the object farthest from its centroid, taken from a cluster that keeps another one. Ties go
+    to the cluster with the lowest number. On a device the host waits once for each Lloyd iteration.
+
+    Parameters
+    ----------
+    W : (n, n) array or Proximity
+        Similarities: dot products of the features.
+    n_clusters : int
+    init : "k-means++", "random", or (n,) int array
+        Start from objects drawn far apart (greedy k-means++), from a random partition into equal parts, or
+        from labels. Objects labelled -1 join the nearest cluster in the first iteration.
+    n_init : "auto" or int
+        The number of starts; the one with the smallest sum of squares wins. With labels as `init`, the
+        first start is from the labels and the others are k-means++. "auto" compares ten starts of
+        k-means++ on all objects, or on a sample of them if they are many, and continues from the best with
+        all objects; a random partition or labels are a single start.
+    max_iter : int
+    tol : float
+        Stop once the sum of squares falls by no more than this share in an iteration. With 0 the
+        iteration continues until no label changes, which takes long for very many objects.
+    rng : None, int or numpy.random.Generator
+
+    Examples
+    --------
+    >>> import numpy as np, affect_xp as ax
+    >>> X = np.array([[0.0, 1.0], [0.0, 2.0], [9.0, 1.0], [9.0, 2.0]])
+    >>> result = ax.kmeans(X @ X.T, 2, init=[0, -1, 1, -1])
+    >>> result.labels, result.inertia, result.converged
+    (array([0, 0, 1, 1]), 1.0, True)
+    """
+    W = as_proximity(W)
+    k = check_n_clusters(n_clusters, W.n)
+    max_iter, tol = check_int("max_iter", max_iter, 1), check_fraction("tol", tol)
+    check_n_init(n_init)
+    generator = as_generator(rng)
+    if isinstance(init, str):
+        check_choice("init", init, STARTS)
+        if n_init == "auto" and init == "k-means++":
+            starts, complete = _auto_starts(W, k, generator)
+            return lloyd(W, starts, k, max_iter, tol, complete=complete)
+        n_starts = 1 if isinstance(n_init, str) else n_init
+        return lloyd(W, STARTS[init](W, k, n_starts, generator), k, max_iter, tol)
+    start = _fewer(as_partition(init, W.n, W.like, name="init"), k)
+    complete = start.n_outside == 0
+    if n_init in ("auto", 1):
+        return lloyd(W, start.labels[:, None], k, max_iter, tol, z=start.membership, complete=complete)
+    others = STARTS["k-means++"](W, k, int(n_init) - 1, generator)
+    starts = array_namespace(others).concat([start.labels[:, None], others], axis=1)
+    return lloyd(W, starts, k, max_iter, tol, complete=complete)
+
+
+def _auto_starts(W: Proximity, k: int, rng: np.random.Generator) -> tuple[Array, bool]:
+    """Return the starts of n_init="auto", (n, R), and whether they label all objects.
+
+    Ten starts where all objects are at hand; otherwise the best of ten on a sample, on the host.
+    """
+    size = min(max(AUTO_OBJECTS * k, AUTO_LIMITS[0]), AUTO_LIMITS[1])
+    if W.n <= 2 * size and isinstance(W.like, np.ndarray):
+        return spread_partitions(W, k, AUTO_STARTS, rng), True
+    sample = Sample.draw(W, size, rng)
+    found = lloyd(sample.W, spread_partitions(sample.W, k, AUTO_STARTS, rng), k, SAMPLE_ITER, ROUGH_TOL)
+    return sample.spread(found.labels, W.n, W.like)[:, None], len(sample.index) == W.n
+
+
+def kmeans_from(
+    W: Proximity, start: Partition, k: int, max_iter: int, tol: float, rng: Seed = None
+) -> KMeansResult:
+    """Run k-means from the labels of the step before, or from a fresh start if that is clearly better.
+
+    Labels of the step before may be a poor local optimum, which Lloyd's iteration never leaves. On a small
+    sample they compete with three starts of k-means++. Where one of these ends with a sum of squares that
+    is smaller by 1 %, both are run on all objects, and the fresh start wins if the same holds there.
+    """
+    start = _fewer(start, k)
+    fresh = _fresh_start(W, start, k, as_generator(rng))
+    complete = start.n_outside == 0
+    if fresh is None:
+        return lloyd(W, start.labels[:, None], k, max_iter, tol, z=start.membership, complete=complete)
+    starts = array_namespace(fresh).stack([start.labels, fresh], axis=1)
+    return lloyd(W, starts, k, max_iter, tol, complete=False, margin=FRESH_GAIN)
+
+
+def _fresh_start(W: Proximity, start: Partition, k: int, rng: np.random.Generator) -> Array | None:
+    """Return labels of a fresh start, -1 for objects not sampled, if it is better on a sample; else None."""
+    size = min(max(FRESH_OBJECTS * k, FRESH_LIMITS[0]), FRESH_LIMITS[1])
+    sample = Sample.draw(W, size, rng, start.labels)
+    assert sample.labels is not None
+    starts = spread_partitions(sample.W, k, FRESH_STARTS, rng)
+    fresh = lloyd(sample.W, starts, k, SAMPLE_ITER, ROUGH_TOL)
+    inherited = lloyd(sample.W, sample.labels[:, None], k, SAMPLE_ITER, ROUGH_TOL, complete=False)
+    if fresh.inertia >= inherited.inertia - FRESH_GAIN * abs(inherited.inertia):
+        return None
+    return sample.spread(fresh.labels, W.n, W.like)
+
+
+def check_n_init(n_init: object) -> None:
+    """Raise unless `n_init` is "auto" or a positive integer."""
+    if isinstance(n_init, str):
+        check_choice("n_init, where it is not a number,", n_init, ("auto",))
+    else:
+        check_int("n_init", n_init, 1)
+
+
+def _fewer(partition: Partition, k: int) -> Partition:
+    """Return a partition into at most k clusters: the largest stay, objects of the others are unlabelled."""
+    if partition.k == k:
+        return partition
+    if partition.k < k:
+        return Partition(partition.labels, k)
+    xp = array_namespace(partition.labels)
+    rank = xp.argsort(xp.argsort(partition.sizes, descending=True, stable=True), stable=True)
+    stays = rank < k  # (partition.k,)
+    number = xp.cumulative_sum(xp.astype(stays, xp.int64)) - 1
+    number = xp.where(stays, number, -xp.ones_like(number))
+    labels = partition.by_object(number)
+    return Partition(xp.where(partition.labels >= 0, labels, partition.labels), k)
+
+
+@dataclasses.dataclass
+class _Run:
+    """One start, as the host follows it."""
+
+    batch: "_Batch | HostBatch | None" = None  # holds the best labels so far
+    place: int = 0  # of this run in that batch
+    inertia: float = np.inf  # their sum of squares
+    n_iter: int = 0
+    stalled: int = 0  # iterations since the sum of squares last fell
+    settled: bool = False  # no label changes any more
+    converged: bool = False  # that, or the sum of squares hardly falls
+    moved: bool = False
+
+    def record(self, batch: "_Batch | HostBatch", r: int, inertia: float, tol: float) -> None:
+        """Keep the labels in place r if they are a fixed point or the best so far; if hardly better, stop."""
+        if self.converged or inertia < self.inertia or self.batch is None:
+            if np.isfinite(self.inertia) and 0 <= self.inertia - inertia < tol * abs(self.inertia):
+                self.converged = True
+            self.batch, self.place, self.inertia, self.stalled = batch, r, float(inertia), 0
+        else:
+            self.stalled += 1
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether another iteration may help."""
+        return not self.converged and self.stalled <= PATIENCE
+
+
+@ours()
+@np.errstate(over="ignore", invalid="ignore")  # an overflow is told of at the end
+def lloyd(
+    W: Proximity,
+    labels: Array,
+    k: int,
+    max_iter: int,
+    tol: float = 0.0,
+    *,
+    z: Array | None = None,
+    complete: bool = True,
+    margin: float = TIE,
+) -> KMeansResult:
+    """Run Lloyd's iteration from each column of labels (n, R) and return the best result.
+
+    `z` is the membership (n, R·k) of the start, where the caller has it; `complete` tells that no object of
+    the start is unlabelled. A later start must have a sum of squares smaller by the share `margin` to win.
+    """
+    runs = [_Run() for _ in range(labels.shape[1])]
+    batch, active = _start(W, labels, k, z), runs
+    for iteration in range(max_iter):
+        assignment = batch.assign()
+        for r, run in enumerate(active):
+            run.n_iter += assignment.n_reads
+            run.settled = run.converged = bool(assignment.n_moved[r] == 0)
+            run.moved = run.moved or not run.settled
+            if iteration > 0 or run.settled:
+                run.record(batch, r, assignment.inertia[r], tol)
+            elif complete:
+                # Not a result, as clusters of the start may be empty, but something to fall from.
+                run.inertia = float(assignment.inertia[r])
+        if not any(run.goes_on for run in active):
+            break
+        keep = [r for r, run in enumerate(active) if run.goes_on]
+        anew = assignment.n_rows > min(UPDATE_SHARE, W.few) * W.n
+        batch, active = batch.move(assignment, keep, anew=anew), [active[r] for r in keep]
+    else:
+        for r, (run, inertia) in enumerate(zip(active, batch.read_inertia(), strict=True)):
+            run.record(batch, r, inertia, tol)
+    # Of starts that are equally good up to rounding the first one wins, on every library.
+    lowest = min(run.inertia for run in runs)
+    if not math.isfinite(lowest):
+        raise InputError(
+            f"W is too large for k-means: the sum of squares is {lowest}; divide W, or the features it "
+            "is made of, by a constant"
+        )
+    best = next(run for run in runs if run.inertia <= lowest + margin * abs(lowest))
+    assert best.batch is not None
+    labels, product = best.batch.labels[:, best.place], best.batch.product_of(best.place)
+    moved, n_iter = best.moved or best is not runs[0], max(run.n_iter for run in runs)
+    return KMeansResult(labels, best.inertia, n_iter, best.converged, moved, best.settled, product)
+
+
+def _start(W: Proximity, labels: Array, k: int, z: Array | None) -> "_Batch | HostBatch":
+    """Multiply W with the memberships of the starts."""
+    z = membership(labels, k, wide_dtype(W.like)) if z is None else z
+    product = W.product(z)
+    batch = HostBatch.start(product, labels, k)
+    if batch is not None:
+        return batch
+    sizes = array_namespace(z).reshape(column_sums(z), (labels.shape[1], k))
+    return _Batch(labels, Members(sizes, None), product, W.diagonal())
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Batch:
+    """R runs of Lloyd's iteration side by side: labels and the products W·[Z₁ ... Z_R]."""
+
+    labels: Array  # (n, R)
+    members: Members
+    product: Product  # WZ, (n, R·k)
+    w_ii: Array  # (n,)
+
+    def product_of(self, run: int) -> Product:
+        """Return WZ of one run."""
+        n_runs, k = self.members.sizes.shape
+        if n_runs == 1:
+            return self.product
+        return self.product.columns(from_host(np.arange(run * k, (run + 1) * k), self.labels))
+
+    def assign(self) -> Assignment:
+        """Find the nearest centroid of each object; one read of the host, two when a cluster ran empty."""
+        m, own = self.members.sizes, self._own()
+        xp, (n_runs, k) = array_namespace(m), m.shape
+        some = m > 0
+        m = xp.where(some, m, xp.ones_like(m))
+        centre = xp.where(some, own / (m * m), xp.full_like(m, xp.inf))
+
+        def distance(rows: slice) -> Array:  # less wᵢᵢ, (rows, R, k)
+            wz = self.product.rows(rows)
+            d = xp.reshape(wz, (wz.shape[0], n_runs, k)) * (-2 / m)
+            d += centre
+            return d
+
+        labels = xp.concat([xp.argmin(distance(rows), axis=2) for rows in self._blocks()])
+        members = Members.of(labels, k, m.dtype)
+        n_empty = xp.sum(xp.astype(members.sizes == 0, xp.int64))
+        n_moved, n_rows, empty, inertia = to_host(
+            *self._moves(labels), n_empty, self._inertia(m, own), reason="has k-means converged?"
+        )
+        if empty > 0:
+            labels = repaired(labels, distance(slice(0, self.labels.shape[0])), self.w_ii)
+            members = Members.of(labels, k, m.dtype)
+            n_moved, n_rows = to_host(*self._moves(labels), reason="has k-means converged after a repair?")
+        return Assignment(labels, members, n_moved, int(n_rows), 2 if empty > 0 else 1, inertia)
+
+    def _own(self) -> Array:
+        """Return the diagonal of ZᵀWZ, (R, k)."""
+        return self.product.own(self.labels, self.members.sizes.shape[1], self.members.z)
+
+    def _blocks(self) -> Iterator[slice]:
+        """Yield slices of rows: what is computed for one of them stays in cache."""
+        n_runs, k = self.members.sizes.shape
+        return row_blocks(self.labels, n_columns=n_runs * k)
+
+    def _inertia(self, m: Array, own: Array) -> Array:
+        """Return Σ wᵢᵢ − Σ_c (ZᵀWZ)cc / m_c of each run, (R,)."""
+        xp = array_namespace(self.labels)
+        in_cluster = xp.astype(self.labels >= 0, self.w_ii.dtype)
+        return self.w_ii @ in_cluster - xp.sum(own / m, axis=1)
+
+    def read_inertia(self) -> np.ndarray:
+        """Return the sum of squares of each run on the host, (R,)."""
+        xp, m = array_namespace(self.labels), self.members.sizes
+        inertia = self._inertia(xp.where(m > 0, m, xp.ones_like(m)), self._own())
+        return to_host(inertia, reason="sum of squares of k-means")[0]
+
+    def _moves(self, labels: Array) -> tuple[Array, Array]:
+        """Return how many objects move in each run, (R,), and how many in any."""
+        xp = array_namespace(labels)
+        moved = labels != self.labels
+        n_moved = xp.sum(xp.astype(moved, xp.int64), axis=0)
+        return n_moved, xp.sum(xp.astype(_in_any_run(moved), xp.int64))
+
+    def move(self, assignment: Assignment, keep: list[int], *, anew: bool) -> "_Batch":
+        """Return the batch of the runs `keep` with the new labels; multiply all, or what has changed."""
+        old, new, members, product = self.labels, assignment.labels, assignment.members, self.product
+        n_runs, k = members.sizes.shape
+        xp, wide = array_namespace(old), members.sizes.dtype
+        if len(keep) < n_runs:
+            runs = from_host(keep, old)
+            columns = from_host([r * k + c for r in keep for c in range(k)], old)
+            old, new = xp.take(old, runs, axis=1), xp.take(new, runs, axis=1)
+            members, product = members.of_runs(runs), product.columns(columns)
+        if anew:
+            z = membership(new, k, wide) if members.z is None else members.z
+            return _Batch(new, members, product.proximity.product(z), self.w_ii)
+        moved = xp.astype(_in_any_run(assignment.labels != self.labels), xp.int8)
+        rows = xp.argsort(moved, descending=True, stable=True)[: assignment.n_rows]
+        change = membership(xp.take(new, rows, axis=0), k, wide)
+        change -= membership(xp.take(old, rows, axis=0), k, wide)
+        return _Batch(new, members, product.moved(change, rows), self.w_ii)
+
+
+def _in_any_run(moved: Array) -> Array:
+    """Return which objects have moved in any run, (n,)."""
+    return moved[:, 0] if moved.shape[1] == 1 else array_namespace(moved).any(moved, axis=1)

@@ -1,0 +1,355 @@
+"""Hierarchical clustering by single, complete and average linkage, on the CPU and on devices.
+
+On the CPU a compiled library does the work, but for single linkage, where reading a square matrix row by row
+is faster. On a device the clusters are merged in rounds of whole-array operations, and the host waits once
+for each round:
+
+* complete and average linkage merge all pairs of reciprocal nearest neighbours at once. These linkages are
+  reducible, d(a ∪ b, c) ≥ min(d(a, c), d(b, c)): a merge brings no other cluster nearer, so the
+  order of merges does not matter and the dendrogram is that of merging one closest pair at a time;
+* single linkage is a minimum spanning tree, grown by Borůvka's rounds: every cluster takes the edge to its
+  nearest neighbour, in at most log₂ n rounds.
+
+Ties. Of clusters equally near to cluster i the one with the smallest i XOR j is its nearest. This is
+a symmetric order, so nearest neighbours never run in circles, and one that pairs many clusters
+at once even if all distances are equal. Every merge is one of a closest pair, as it is in any
+library; which one of equal pairs comes first is not the same everywhere. Heights then agree between libraries
+for single linkage, and for the others where no two distances are equal.
+"""
+
+import dataclasses
+import functools
+import math
+import numbers
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import scipy  # which imports its parts when they are first used
+
+from affect_xp.array.namespace import (
+    array_namespace,
+    device_of,
+    from_host,
+    is_lazy,
+    on_host,
+    row_blocks,
+    to_host,
+    wide_dtype,
+)
+from affect_xp.array.typing import Array
+from affect_xp.checks import check_choice, check_n_clusters
+from affect_xp.exceptions import InputError, InputTypeError
+from affect_xp.proximity import Proximity, as_proximity
+from affect_xp.proximity.dissimilarity import check_dissimilarities, stored
+
+METHODS = ("single", "complete", "average")
+
+Merges = tuple[np.ndarray, np.ndarray, np.ndarray]  # an object of each of both clusters, and the height
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Dendrogram:
+    """The tree of merges found by `linkage`, from n clusters of one object to one of n.
+
+    Attributes
+    ----------
+    merges : (n − 1, 4) NumPy array of float64
+        The merge table of SciPy: each row names the two clusters that merge (objects are 0 ... n−1,
+        and row r makes cluster n + r), the height, and the number of objects in the new one. Heights never
+        fall from row to row. All functions of `scipy.cluster.hierarchy` take it.
+    method : str
+        The linkage.
+    like : array
+        Labels are returned in the library and on the device of this one.
+    n_rounds : int
+        How often the host waited for the device; 0 on the CPU.
+    """
+
+    merges: np.ndarray
+    method: str
+    like: Array = dataclasses.field(default_factory=lambda: np.empty(0), repr=False)
+    n_rounds: int = 0
+
+    @property
+    def n(self) -> int:
+        """The number of objects."""
+        return len(self.merges) + 1
+
+    @property
+    def heights(self) -> np.ndarray:
+        """The height of each merge, (n − 1,), in ascending order."""
+        return self.merges[:, 2]
+
+    def n_clusters_at(self, distance_threshold: float) -> int:
+        """Return the number of clusters once all merges of at most this height are done."""
+        threshold = check_distance_threshold(distance_threshold)
+        return self.n - int(np.searchsorted(self.heights, threshold, side="right"))
+
+    def cut_at(self, distance_threshold: float) -> Array:
+        """Return labels, (n,), of the clusters once all merges of at most this height are done."""
+        return self.cut(self.n_clusters_at(distance_threshold))
+
+    def cut(self, n_clusters: int) -> Array:
+        """Return labels, (n,), of exactly this many clusters, numbered by their first objects.
+
+        Where several merges have the same height, those in the first rows of the table are done.
+        """
+        n_merges = self.n - check_n_clusters(n_clusters, self.n)
+        parent = np.arange(self.n + n_merges)
+        pairs = self.merges[:n_merges, :2].astype(np.int64)
+        parent[pairs] = np.arange(self.n, self.n + n_merges)[:, None]
+        _, first, labels = np.unique(_roots(parent)[: self.n], return_index=True, return_inverse=True)
+        return from_host(np.argsort(np.argsort(first))[labels], self.like)
+
+
+def check_distance_threshold(value: object) -> float:
+    """Return `value` as a distance."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise InputTypeError(f"distance_threshold must be a number, got {value!r}")
+    threshold = float(value)
+    if not threshold >= 0:
+        raise InputError(f"distance_threshold must be 0 or more, got {value}")
+    return threshold
+
+
+def linkage(D: Array | Proximity, method: str = "average") -> Dendrogram:
+    """Merge the two closest clusters again and again, and return the tree of merges.
+
+    The distance of two clusters is that of their closest objects (single), of their farthest
+    (complete), or the mean over all pairs (average). Arrays in the memory of the CPU go to fastcluster
+    if it is installed, else to SciPy (single linkage to neither). On a device, rounds of whole-array
+    operations need one working copy of D (single linkage needs none). Dask arrays are computed and
+    clustered on the CPU.
+
+    Parameters
+    ----------
+    D : (n, n) array or Proximity
+        Dissimilarities: zero on the diagonal, nowhere negative. See `to_dissimilarity`.
+    method : "single", "complete" or "average"
+        The working copy has the precision of D: averages of float32 are good to six digits.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from affect_xp.clustering.linkage import linkage
+    >>> x = np.array([0.0, 1.0, 5.0, 7.0])
+    >>> tree = linkage(np.abs(x[:, None] - x), method="complete")
+    >>> tree.heights
+    array([1., 2., 7.])
+    >>> tree.cut(2), tree.cut_at(1.5)
+    (array([0, 0, 1, 1]), array([0, 0, 1, 2]))
+    """
+    check_choice("method", method, METHODS)
+    given = stored(as_proximity(D, name="D"))
+    like = array_namespace(given).zeros(0, dtype=given.dtype, device=device_of(given))
+    in_memory = on_host(given) or is_lazy(given)
+    d = to_host(given, reason="linkage of arrays on the CPU")[0] if in_memory else given
+    check_dissimilarities(d)
+    if d.shape[0] == 1:
+        return Dendrogram(np.empty((0, 4)), method, like)
+    if in_memory:
+        table = _merge_table(*_grown_tree(d)) if method == "single" else _by_library(d, method)
+        return Dendrogram(table, method, like)
+    rounds = _spanning_tree(d) if method == "single" else _reciprocal_merges(d, COMBINE[method])
+    joined = tuple(np.concatenate(part) for part in zip(*rounds, strict=True))
+    return Dendrogram(_merge_table(*joined), method, like, n_rounds=len(rounds))
+
+
+def _by_library(d: np.ndarray, method: str) -> np.ndarray:
+    """Return the merge table found by a library for the CPU, from the upper triangle of d."""
+    condensed = scipy.spatial.distance.squareform(d, force="tovector", checks=False)
+    condensed = condensed.astype(np.float64, copy=False)
+    np.maximum(condensed, 0, out=condensed)
+    fastcluster = _fastcluster()
+    if fastcluster is None:
+        return scipy.cluster.hierarchy.linkage(condensed, method)
+    return fastcluster.linkage(condensed, method, preserve_input=False)
+
+
+@functools.cache
+def _fastcluster() -> Any:
+    """Return the module, or None if it is not there; an import that fails is slow each time."""
+    try:
+        import fastcluster
+    except ImportError:
+        return None
+    return fastcluster
+
+
+def _grown_tree(d: np.ndarray) -> Merges:
+    """Return the edges of a minimum spanning tree that grows from the first object (Prim); d is only read."""
+    n = d.shape[0]
+    least, near = np.full(n, math.inf, dtype=d.dtype), np.zeros(n, dtype=np.int64)  # to the tree, and where
+    row, inside = np.empty_like(least), np.full_like(least, -math.inf)
+    ends = np.empty((2, n - 1), dtype=np.int64)
+    i = 0
+    for edge in range(n - 1):
+        least[i] = inside[i] = math.inf
+        np.maximum(d[i, :], inside, out=row)
+        np.copyto(near, i, where=row < least)
+        np.minimum(least, row, out=least)
+        i = int(np.argmin(least))
+        ends[:, edge] = near[i], i
+    ends.sort(axis=0)
+    return ends[0], ends[1], d[ends[0], ends[1]].astype(np.float64)  # as the upper triangle has them
+
+
+def _spanning_tree(d: Array) -> list[Merges]:
+    """Return the edges of a minimum spanning tree, by Borůvka's rounds; d is only read.
+
+    Edges are in the strict order of (dᵢⱼ, i XOR j, min(i, j)), so that edges chosen by different clusters
+    close no cycle: at most two clusters choose each other, and then by the same edge.
+    """
+    places = np.arange(d.shape[0])
+    cluster, n_clusters, rounds = places, len(places), []
+    while n_clusters > 1:
+        group = from_host(cluster, d)
+        near, least = _nearest(d, group, _upper)
+        order = np.lexsort((np.minimum(places, near), places ^ near, least))
+        _, first = np.unique(cluster[order], return_index=True)
+        i = order[first]  # the object at which the shortest edge of each cluster starts, (n_clusters,)
+        target, own = cluster[near[i]], np.arange(n_clusters)
+        target = np.where((target[target] == own) & (own < target), own, target)
+        kept = i[target != own]
+        rounds.append((kept, near[kept], least[kept]))
+        names, renamed = np.unique(_roots(target), return_inverse=True)
+        cluster, n_clusters = renamed[cluster], len(names)
+    return rounds
+
+
+def _reciprocal_merges(d: Array, combine: Callable[[Array, Array, Array], Array]) -> list[Merges]:
+    """Return the merges of reciprocal nearest neighbours, round by round.
+
+    The p clusters of a round have their distances in the first p² entries of the one working copy.
+    """
+    p, wide = d.shape[0], wide_dtype(d)
+    xp = array_namespace(d)
+    work = xp.empty(p * p, dtype=d.dtype, device=device_of(d))
+    _fill(work, p, row_blocks(d), lambda rows: _upper(d, rows))
+    objects, m, rounds = np.arange(p), np.ones(p), []  # an object of each cluster, and its size
+    while p > 1:
+        square = xp.reshape(work[: p * p], (p, p))
+        own = np.arange(p)
+        near, least = _nearest(square, xp.arange(p, dtype=xp.int64, device=device_of(d)), _rows)
+        paired = near[near] == own
+        first = own[~paired | (own < near)]  # of a pair, the cluster that stands first stays
+        second = np.where(paired, near, own)[first]
+        a, b = first[first != second], second[first != second]
+        rounds.append((objects[a], objects[b], least[a]))
+        plan = from_host(np.stack([first, second, m[second] / (m[first] + m[second])]), d, dtype=wide)
+        m[a] += m[b]
+        objects, m, p = objects[first], m[first], len(first)
+        _merge(work, square, plan, combine)
+    return rounds
+
+
+def _merge(work: Array, square: Array, plan: Array, combine: Callable[[Array, Array, Array], Array]) -> None:
+    """Merge the clusters plan[1] into the clusters plan[0], rows and columns, and close the gaps in place.
+
+    A new row never stands behind the old rows it is made of, so nothing is overwritten before it is read.
+    """
+    xp, q = array_namespace(work), plan.shape[1]
+    first, second, share = xp.astype(plan[0, :], xp.int64), xp.astype(plan[1, :], xp.int64), plan[2, :]
+
+    def merged(rows: slice) -> Array:
+        x, y = xp.take(square, first[rows], axis=0), xp.take(square, second[rows], axis=0)
+        x = combine(x, y, share[rows, None])  # (rows, p)
+        return combine(xp.take(x, first, axis=1), xp.take(x, second, axis=1), share[None, :])  # (rows, q)
+
+    _fill(work, q, row_blocks(square, q), merged)
+    # A mean of means is rounded differently above and below the diagonal: mirror the upper triangle.
+    square = xp.reshape(work[: q * q], (q, q))
+    _fill(work, q, row_blocks(square), lambda rows: _upper(square, rows))
+
+
+def _farthest(x: Array, y: Array, share: Array) -> Array:
+    """Return d(a ∪ b, c) = max(d(a, c), d(b, c))."""
+    return array_namespace(x).maximum(x, y)
+
+
+def _mean(x: Array, y: Array, share: Array) -> Array:
+    """Return d(a ∪ b, c) = (m_a d(a, c) + m_b d(b, c)) / (m_a + m_b), for share = m_b / (m_a + m_b).
+
+    Heights rise because it is never below the smaller one. In this form rounding keeps it so: an inexact
+    y − x is larger by far than its error, and 1/n of it is left over.
+    """
+    xp = array_namespace(x)
+    x, y = xp.astype(x, share.dtype, copy=False), xp.astype(y, share.dtype, copy=False)
+    return x + share * (y - x)
+
+
+COMBINE = {"complete": _farthest, "average": _mean}
+
+
+def _nearest(
+    d: Array, group: Array, rows_of: Callable[[Array, slice], Array]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return for each row the nearest column of another group and its distance, in one read."""
+    xp = array_namespace(d)
+    places = xp.arange(d.shape[0], dtype=xp.int32, device=device_of(d))
+    infinite = xp.full((), math.inf, dtype=d.dtype, device=device_of(d))
+    last = xp.full((), 2**31 - 1, dtype=xp.int32, device=device_of(d))
+    near, least = [], []
+    for rows in row_blocks(d):
+        x = xp.where(group[rows, None] == group[None, :], infinite, rows_of(d, rows))  # (rows, n)
+        low = xp.min(x, axis=1, keepdims=True)
+        code = xp.where(x == low, xp.bitwise_xor(places[rows, None], places[None, :]), last)
+        near.append(xp.argmin(code, axis=1))
+        least.append(low[:, 0])
+    read = to_host(xp.concat(near), xp.concat(least), reason="nearest neighbours in a linkage round")
+    return read[0].astype(np.int64), read[1].astype(np.float64)
+
+
+def _rows(d: Array, rows: slice) -> Array:
+    return d[rows, :]
+
+
+def _upper(d: Array, rows: slice) -> Array:
+    """Return some rows of d as its upper triangle has them: asymmetry by rounding is left out."""
+    xp = array_namespace(d)
+    places = xp.arange(d.shape[0], dtype=xp.int64, device=device_of(d))
+    return xp.where(places[None, :] >= places[rows, None], d[rows, :], d[:, rows].T)
+
+
+def _fill(work: Array, q: int, blocks: Iterator[slice], rows_of: Callable[[slice], Array]) -> None:
+    """Write a q×q matrix to the first q² entries of `work`, block of rows by block of rows."""
+    xp = array_namespace(work)
+    for rows in blocks:
+        block = xp.astype(rows_of(rows), work.dtype, copy=False)
+        work[rows.start * q : rows.stop * q] = xp.reshape(block, (-1,))
+
+
+def _roots(parent: np.ndarray) -> np.ndarray:
+    """Return the root of the tree in which each node stands; a root is its own parent."""
+    while True:
+        grandparent = parent[parent]
+        if np.array_equal(grandparent, parent):
+            return parent
+        parent = grandparent
+
+
+def _merge_table(i: np.ndarray, j: np.ndarray, heights: np.ndarray) -> np.ndarray:
+    """Return SciPy's merge table from the heights at which the clusters of objects i and j merge.
+
+    Of merges at the same height those given first come first, so that clusters are made before they merge.
+    """
+    n = len(heights) + 1
+    order = np.argsort(heights, kind="stable")
+    parent, size = list(range(2 * n - 1)), [1] * n
+    table = np.empty((n - 1, 4))
+    for r, (x, y) in enumerate(zip(i[order].tolist(), j[order].tolist(), strict=True)):
+        a, b = sorted((_root(parent, x), _root(parent, y)))
+        parent[a] = parent[b] = n + r
+        size.append(size[a] + size[b])
+        table[r, 0], table[r, 1], table[r, 3] = a, b, size[-1]
+    table[:, 2] = np.maximum(heights[order], 0)
+    return table
+
+
+def _root(parent: list[int], node: int) -> int:
+    """Return the root of a node, halving the way to it."""
+    while parent[node] != node:
+        parent[node] = parent[parent[node]]
+        node = parent[node]
+    return node

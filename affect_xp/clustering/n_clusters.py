@@ -1,0 +1,434 @@
+"""How many clusters: scores of partitions, and the choice among them.
+
+A score looks at W only through products W·Z and sums by block, so no n×n temporary is made, and gives a
+number on the device. What is undefined scores 0, never NaN: one cluster, an object alone in its
+cluster. Objects labelled -1 take no part. Where a score speaks of distances δᵢⱼ, they come from W by its
+kind:
+
+    dissimilarity    δᵢⱼ = dᵢⱼ, and its square where squares are meant
+    similarity       δᵢⱼ = wᵢᵢ + wⱼⱼ − 2wᵢⱼ, the squared distance ‖xᵢ − xⱼ‖² if W = XXᵀ
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from affect_xp.array.namespace import array_namespace, as_array, from_host, to_host
+from affect_xp.array.typing import Array
+from affect_xp.checks import check_choice, check_int
+from affect_xp.exceptions import InputError
+from affect_xp.partition import Partition, as_partition
+from affect_xp.proximity import Proximity, as_proximity
+
+KINDS = ("dissimilarity", "similarity")
+
+# Candidates are scored together: one pass over W multiplies about this many columns.
+PASS_COLUMNS = 64
+# Distances from similarities below this many units of rounding of the entries are taken for 0.
+ROUNDING = 4
+# Scores that differ by less are equal, lest rounding decide between numbers of clusters.
+TIE = 1e-10
+
+
+class Selection(NamedTuple):
+    """The number of clusters that was chosen, its partition, and the score of each number tried."""
+
+    k: int
+    partition: Partition
+    scores: dict[int, float]
+
+
+def silhouette(W: Array | Proximity, labels: Array | Partition, *, kind: str) -> Array:
+    """Return the mean silhouette of the objects, a number between -1 and 1.
+
+        sᵢ = (bᵢ − aᵢ) / max(|aᵢ|, |bᵢ|)
+
+    where a is the mean distance δ of object i to the others of its cluster, and b the least mean distance to
+    another cluster. An object alone in its cluster scores 0. With dissimilarities this is the
+    silhouette of scikit-learn, with dot products that of the squared distances of their features. A
+    graph with an empty diagonal compares the mean weight to the own cluster with that to the next.
+
+    Parameters
+    ----------
+    W : (n, n) array or Proximity
+    labels : (n,) int array or Partition
+        Clusters 0 ... k-1, and -1 for objects that take no part. A Partition is not read to the host.
+    kind : "dissimilarity" or "similarity"
+        What W holds.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from affect_xp.clustering.n_clusters import silhouette
+    >>> x = np.array([0.0, 1.0, 9.0, 10.0])
+    >>> round(float(silhouette(abs(x[:, None] - x), [0, 0, 1, 1], kind="dissimilarity")), 4)
+    0.8885
+    >>> round(float(silhouette(np.outer(x, x), [0, 0, 1, 1], kind="similarity")), 4)
+    0.9876
+    """
+    W, partition = _checked(W, labels, kind)
+    return _silhouette(W, partition, W.matmul(partition.membership), kind)
+
+
+def _silhouette(W: Proximity, partition: Partition, wz: Array, kind: str) -> Array:
+    z, m = partition.membership, partition.sizes
+    xp = array_namespace(z)
+    counts = m[None, :] - z  # the object itself is not counted
+    means = _distance_sums(W, partition, wz, kind) / _or_one(counts)  # (n, k)
+    own = xp.sum(z * means, axis=1)
+    others = (z == 0) & (m > 0)[None, :]
+    nearest = xp.min(xp.where(others, means, xp.full_like(means, xp.inf)), axis=1)
+    known = (xp.sum(z * counts, axis=1) > 0) & xp.any(others, axis=1)  # neither alone nor without a neighbour
+    nearest = xp.where(known, nearest, own)
+    score = (nearest - own) / _or_one(xp.maximum(xp.abs(own), xp.abs(nearest)))
+    # Distances of an indefinite W may have either sign.
+    score = xp.minimum(xp.maximum(score, -xp.ones_like(score)), xp.ones_like(score))
+    return xp.sum(score) / _or_one(xp.sum(m))
+
+
+def _distance_sums(W: Proximity, partition: Partition, wz: Array, kind: str) -> Array:
+    """Return Σ_{j∈c} δᵢⱼ without j = i, (n, k)."""
+    z, m, w_ii = partition.membership, partition.sizes, W.diagonal()
+    if kind == "dissimilarity":
+        return wz - z * w_ii[:, None]
+    xp = array_namespace(z)
+    # Σⱼ (wᵢᵢ + wⱼⱼ − 2wᵢⱼ) = m wᵢᵢ + Σⱼ wⱼⱼ − 2(WZ)ᵢc, and the term j = i is 0.
+    sums = w_ii[:, None] * m[None, :] + (w_ii @ z)[None, :] - 2 * wz
+    size = xp.abs(w_ii)
+    return _without_rounding(W, sums, size[:, None] * m[None, :] + (size @ z)[None, :])
+
+
+def modularity(W: Array | Proximity, labels: Array | Partition) -> Array:
+    """Return Newman's modularity of the clusters of a weighted graph, at most 1.
+
+        Q = Σ_c { S_cc / ω − (Σ_d S_cd / ω)² },   S = ZᵀWZ,   ω = ΣS
+
+    One cluster has 0. The diagonal counts as it stands in W, once: a self-loop of weight w in networkx is
+    a diagonal entry 2w here. Similarities are taken to be non-negative; where their sum is not
+    positive, Q is 0.
+
+    Parameters
+    ----------
+    W : (n, n) array or Proximity
+    labels : (n,) int array or Partition
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from affect_xp.clustering.n_clusters import modularity
+    >>> float(modularity(np.kron(np.eye(2), np.ones((3, 3))), [0, 0, 0, 1, 1, 1]))
+    0.5
+    """
+    W, partition = _checked(W, labels, "similarity")
+    return _modularity(W, partition, W.matmul(partition.membership), "similarity")
+
+
+def _modularity(W: Proximity, partition: Partition, wz: Array, kind: str) -> Array:
+    s = partition.membership.T @ wz  # (k, k)
+    xp = array_namespace(s)
+    total = xp.sum(s)
+    share = xp.sum(s, axis=1) / _or_one(total)
+    score = xp.sum(xp.linalg.diagonal(s)) / _or_one(total) - xp.sum(share * share)
+    return xp.where(total > 0, score, xp.zeros_like(score))
+
+
+def calinski_harabasz(W: Array | Proximity, labels: Array | Partition, *, kind: str) -> Array:
+    """Return the ratio of the dispersion between clusters to that within, each by its degrees of freedom.
+
+        within = Σ_c Σ_{i,j∈c} δᵢⱼ / 2m_c,   total = Σᵢⱼ δᵢⱼ / 2n,
+        score  = (total − within) / (k − 1)  :  within / (n − k)
+
+    δ being squared distances: those of the features with dot products, d² with dissimilarities. With dot
+    products or Euclidean distances this is the score of scikit-learn on the features. It is 0 where k
+    is 1 or n, and infinite (scikit-learn: 1) where nothing is left within. Similarities should be
+    positive semi-definite.
+
+    Parameters
+    ----------
+    W : (n, n) array or Proximity
+    labels : (n,) int array or Partition
+    kind : "dissimilarity" or "similarity"
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from affect_xp.clustering.n_clusters import calinski_harabasz
+    >>> x = np.array([0.0, 1.0, 9.0, 10.0])
+    >>> float(calinski_harabasz(np.outer(x, x), [0, 0, 1, 1], kind="similarity"))
+    162.0
+    """
+    W, partition = _checked(W, labels, kind)
+    wz = W.matmul(partition.membership) if kind == "similarity" else None
+    return _calinski_harabasz(W, partition, wz, kind)
+
+
+def _calinski_harabasz(W: Proximity, partition: Partition, wz: Array | None, kind: str) -> Array:
+    return _dispersion_ratio(_square_sums(W, partition, wz, kind), partition.sizes)
+
+
+def _square_sums(W: Proximity, partition: Partition, wz: Array | None, kind: str) -> Array:
+    """Return Σ_{i∈c, j∈d} δᵢⱼ of squared distances δ, (k, k)."""
+    z, m = partition.membership, partition.sizes
+    if kind == "dissimilarity":
+        means, squares = W.block_moments(partition)
+        return squares + partition.pair_counts * means * means
+    # ΣΣ (wᵢᵢ + wⱼⱼ − 2wᵢⱼ) = m_d Σᵢ wᵢᵢ + m_c Σⱼ wⱼⱼ − 2(ZᵀWZ)cd
+    w_ii = W.diagonal()
+    half = (w_ii @ z)[:, None] * m[None, :] - z.T @ wz
+    size = (array_namespace(z).abs(w_ii) @ z)[:, None] * m[None, :]
+    return _without_rounding(W, half + half.T, size + size.T)
+
+
+def _dispersion_ratio(squares: Array, m: Array) -> Array:
+    """Return the score of Calinski and Harabász from sums of squared distances by block and sizes."""
+    xp = array_namespace(squares)
+    n, k = xp.sum(m), xp.sum(xp.astype(m > 0, m.dtype))
+    within = xp.sum(xp.linalg.diagonal(squares) / (2 * _or_one(m)))
+    between = xp.sum(squares) / (2 * _or_one(n)) - within
+    score = between * (n - k) / _or_one((k - 1) * within)
+    none_within = xp.where(between > 0, xp.full_like(score, xp.inf), xp.zeros_like(score))
+    score = xp.where(within > 0, score, none_within)
+    return xp.where((k > 1) & (k < n), score, xp.zeros_like(score))
+
+
+def _without_rounding(W: Proximity, sums: Array, size: Array) -> Array:
+    """Return differences of sums of this size, with those that are mere rounding set to 0."""
+    xp = array_namespace(sums)
+    # Entries are rounded when they are stored, and sums of n of them when they are added.
+    rounding = ROUNDING * float(xp.finfo(W.like.dtype).eps) + W.n * float(xp.finfo(sums.dtype).eps)
+    return xp.where(xp.abs(sums) > rounding * size, sums, xp.zeros_like(sums))
+
+
+def _or_one(x: Array) -> Array:
+    """Return x with ones in place of zeros, to divide by."""
+    xp = array_namespace(x)
+    return xp.where(x == 0, xp.ones_like(x), x)
+
+
+def _checked(W: Array | Proximity, labels: Array | Partition, kind: str) -> tuple[Proximity, Partition]:
+    check_choice("kind", kind, KINDS)
+    W = as_proximity(W)
+    return W, as_partition(labels, W.n, W.like)
+
+
+RULES: dict[str, Callable[[Proximity, Partition, Array, str], Array]] = {
+    "silhouette": _silhouette,
+    "modularity": _modularity,
+    "calinski_harabasz": _calinski_harabasz,
+}
+
+
+def select(
+    W: Array | Proximity,
+    rule: str,
+    max_clusters: int,
+    cluster_k: Callable[[int], Partition],
+    min_clusters: int = 2,
+    *,
+    kind: str,
+) -> Selection:
+    """Cluster into each number of clusters there may be, and keep the one with the highest score.
+
+    All candidates are scored on the device, in few passes over W, and their scores are read in one go.
+
+    Parameters
+    ----------
+    W : (n, n) array or Proximity
+    rule : "silhouette", "modularity" or "calinski_harabasz"
+    max_clusters, min_clusters : int
+        The candidates; no more than there are objects. Only for the modularity one cluster is a candidate
+        like others: to the other rules it is the last resort.
+    cluster_k : function from k to a Partition
+        The clusterer. What candidates can share (eigenvectors, a dendrogram) it computes before.
+    kind : "dissimilarity" or "similarity"
+
+    Examples
+    --------
+    >>> import numpy as np, affect_xp as ax
+    >>> from affect_xp.partition import Partition
+    >>> from affect_xp.clustering.n_clusters import select
+    >>> W = np.kron(np.eye(3), np.ones((4, 4)))
+    >>> def cluster_k(k):
+    ...     return Partition(ax.kmeans(W, k, init="k-means++", rng=0).labels, k)
+    >>> chosen = select(W, "modularity", 5, cluster_k, kind="similarity")
+    >>> chosen.k, chosen.scores[3]
+    (3, 0.6666666666666667)
+    """
+    check_choice("rule", rule, RULES)
+    if rule == "modularity" and kind == "dissimilarity":
+        raise InputError("rule='modularity' needs similarities, but kind='dissimilarity'; use 'silhouette'")
+    check_choice("kind", kind, KINDS)
+    W = as_proximity(W)
+    candidates = _candidates(W.n, min_clusters, max_clusters)
+    partitions = [cluster_k(k) for k in candidates]
+    by_square = rule == "calinski_harabasz" and kind == "dissimilarity"  # not a matter of products
+    products = [None] * len(partitions) if by_square else _products(W, partitions)
+    scores = [RULES[rule](W, p, wz, kind) for p, wz in zip(partitions, products, strict=True)]
+    read = to_host(array_namespace(W.like).stack(scores), reason="scores by number of clusters")[0]
+    by_k = dict(zip(candidates, read.tolist(), strict=True))
+    k = choose(by_k)
+    return Selection(k, partitions[k - candidates.start], by_k)
+
+
+def _candidates(n: int, min_clusters: int, max_clusters: int) -> range:
+    """Return the numbers of clusters to try for n objects."""
+    least = check_int("min_clusters", min_clusters, 1)
+    most = check_int("max_clusters", max_clusters, least)
+    return range(min(least, n), min(most, n) + 1)
+
+
+def _products(W: Proximity, partitions: Iterable[Partition]) -> Iterator[Array]:
+    """Yield W·Z of each partition, (n, k); one pass over W serves several."""
+    xp = array_namespace(W.like)
+    for group in _groups(partitions):
+        wz = W.matmul(xp.concat([p.membership for p in group], axis=1))
+        start = 0
+        for p in group:
+            yield wz[:, start : start + p.k]
+            start += p.k
+
+
+def _groups(partitions: Iterable[Partition]) -> Iterator[list[Partition]]:
+    """Yield the partitions in groups of few clusters all told."""
+    group: list[Partition] = []
+    for partition in partitions:
+        if group and sum(p.k for p in group) + partition.k > PASS_COLUMNS:
+            yield group
+            group = []
+        group.append(partition)
+    yield group
+
+
+def choose(scores: Mapping[int, float]) -> int:
+    """Return the number of clusters with the highest score, the smallest such number if there are several.
+
+    Scores that differ by rounding only (1e-10) are equal; those that are NaN do not count.
+
+    Examples
+    --------
+    >>> from affect_xp.clustering.n_clusters import choose
+    >>> choose({2: 0.5, 3: 0.7, 4: 0.7})
+    3
+    """
+    known = {k: score for k, score in scores.items() if not math.isnan(score)}
+    if not known:
+        raise InputError(f"scores must hold a number for at least one number of clusters, got {dict(scores)}")
+    best = max(known.values())
+    slack = TIE * max(1.0, abs(best)) if math.isfinite(best) else 0.0
+    return min(k for k, score in known.items() if score >= best - slack)
+
+
+def eigengap_scores(values: Array, max_clusters: int, min_clusters: int = 2) -> dict[int, float]:
+    """Return |λ_{k+1} − λ_k| for each number of clusters k; 0 for the last value, which has no next.
+
+    Parameters
+    ----------
+    values : (r,) array
+        Eigenvalues in the order of the objective, those of the clusters first: the smallest of a
+        Laplacian, the largest of similarities. All n of them, or at least max_clusters + 1. They are
+        read to the host.
+    max_clusters, min_clusters : int
+
+    Examples
+    --------
+    >>> from affect_xp.clustering.n_clusters import choose, eigengap_scores
+    >>> choose(eigengap_scores([0.0, 0.25, 0.5, 2.0, 2.5], max_clusters=4))
+    3
+    """
+    values = to_host(as_array(values), reason="eigengap")[0]
+    gaps = np.append(np.abs(np.diff(values)), 0.0)
+    return {k: float(gaps[k - 1]) for k in _candidates(len(values), min_clusters, max_clusters)}
+
+
+def height_gap_scores(merges: np.ndarray, max_clusters: int, min_clusters: int = 2) -> dict[int, float]:
+    """Return for each number of clusters how much higher the next merge of a dendrogram is than the last.
+
+    One cluster, which has no next merge, scores 0; n clusters lie at the height 0.
+
+    Parameters
+    ----------
+    merges : (n − 1, 4) array
+        A dendrogram in the format of SciPy, its heights in ascending order.
+    max_clusters, min_clusters : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from affect_xp.clustering.n_clusters import choose, height_gap_scores
+    >>> merges = np.array([[0, 1, 1.0, 2], [2, 3, 1.5, 2], [4, 5, 8.0, 4]])
+    >>> height_gap_scores(merges, 3)
+    {2: 6.5, 3: 0.5}
+    """
+    heights = _checked_merges(merges)[:, 2]
+    n = len(heights) + 1
+    gaps = np.append(np.diff(heights, prepend=0.0), 0.0)  # of n, n − 1, ..., 1 clusters
+    return {k: float(gaps[n - k]) for k in _candidates(n, min_clusters, max_clusters)}
+
+
+def calinski_harabasz_scores(
+    W: Array | Proximity, merges: np.ndarray, max_clusters: int, min_clusters: int = 2, *, kind: str
+) -> dict[int, float]:
+    """Return the score of Calinski and Harabász of each cut of a dendrogram.
+
+    One pass over W gives the sums by block of the finest cut; those of the others are sums of these.
+
+    Parameters
+    ----------
+    W : (n, n) array or Proximity
+    merges : (n − 1, 4) array
+        A dendrogram in the format of SciPy.
+    max_clusters, min_clusters : int
+    kind : "dissimilarity" or "similarity"
+
+    See Also
+    --------
+    calinski_harabasz : the score of one partition.
+    """
+    check_choice("kind", kind, KINDS)
+    W, merges = as_proximity(W), _checked_merges(merges)
+    n = len(merges) + 1
+    if W.n != n:
+        raise InputError(f"merges is a dendrogram of {n} objects, but W has {W.n}; give the one made from W")
+    candidates = _candidates(n, min_clusters, max_clusters)
+    labels, nodes = _cut(merges, candidates[-1])
+    partition = Partition(from_host(labels, W.like), len(nodes))
+    wz = W.matmul(partition.membership) if kind == "similarity" else None
+    squares = _square_sums(W, partition, wz, kind)
+    squares, sizes = to_host(squares, partition.sizes, reason="scores of a dendrogram")
+    scores = {}
+    for k in reversed(candidates):
+        scores[k] = float(_dispersion_ratio(squares, sizes))
+        if k > 1:
+            pair = [nodes.index(node) for node in merges[n - k, :2]]
+            squares, sizes = _merged(squares, *pair), _merged(sizes, *pair)
+            nodes = [node for i, node in enumerate(nodes) if i not in pair] + [2 * n - k]
+    return {k: scores[k] for k in candidates}
+
+
+def _checked_merges(merges: np.ndarray) -> np.ndarray:
+    merges = np.asarray(merges, dtype=np.float64)
+    if merges.ndim != 2 or merges.shape[1] != 4:
+        raise InputError(f"merges must be a dendrogram of shape (n − 1, 4), got shape {merges.shape}")
+    return merges
+
+
+def _cut(merges: np.ndarray, k: int) -> tuple[np.ndarray, list[int]]:
+    """Return the labels of the k clusters of a dendrogram, and the node that each of them is."""
+    n = len(merges) + 1
+    children = merges[: n - k, :2].astype(np.int64)
+    nodes = np.setdiff1d(np.arange(2 * n - k), children)
+    cluster = np.empty(2 * n - k, dtype=np.int64)
+    cluster[nodes] = np.arange(k)
+    for step in reversed(range(n - k)):
+        cluster[children[step]] = cluster[n + step]
+    return cluster[:n], nodes.tolist()
+
+
+def _merged(sums: np.ndarray, i: int, j: int) -> np.ndarray:
+    """Return sums by cluster with the clusters i and j taken together, last, on every axis."""
+    for axis in range(sums.ndim):
+        both = np.take(sums, [i, j], axis=axis).sum(axis=axis, keepdims=True)
+        sums = np.concatenate([np.delete(sums, [i, j], axis=axis), both], axis=axis)
+    return sums

@@ -1,0 +1,122 @@
+"""Where k-means starts: random partitions, greedy k-means++, and samples on which starts are compared."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from affect_xp.array.namespace import array_namespace, device_of, from_host, to_host, wide_dtype
+from affect_xp.array.typing import Array
+from affect_xp.proximity import Dense, Proximity
+
+
+def random_partitions(W: Proximity, k: int, n_init: int, rng: np.random.Generator) -> Array:
+    """Return labels of random partitions into parts of equal size, (n, n_init)."""
+    balanced = np.tile(np.arange(W.n) % k, (n_init, 1))
+    return from_host(rng.permuted(balanced, axis=1).T, W.like)
+
+
+@np.errstate(over="ignore", invalid="ignore")  # k-means refuses what is too large
+def spread_partitions(W: Proximity, k: int, n_init: int, rng: np.random.Generator) -> Array:
+    """Return labels of the nearest of k objects drawn far apart (greedy k-means++), (n, n_init).
+
+    For each further centre 2 + ⌊ln k⌋ objects are drawn with probabilities proportional to their squared
+    distances to the nearest centre. The one that leaves the smallest sum of squares becomes a centre. Objects
+    are drawn in the order of wᵢᵢ, so that the order of the rows matters only where these are equal.
+
+    References
+    ----------
+    Arthur & Vassilvitskii, "k-means++: The Advantages of Careful Seeding", SODA 2007.
+    """
+    like, w_ii, n_trials = W.like, W.diagonal(), 2 + int(math.log(k))
+    xp, wide, shape = array_namespace(like), wide_dtype(like), (W.n, n_init, n_trials)
+    draws = from_host(rng.random((k, n_init, n_trials)), like, dtype=wide)
+    unit = xp.eye(n_init * n_trials, dtype=wide, device=device_of(like))
+    weight = xp.ones((W.n, n_init), dtype=wide, device=device_of(like))
+    order = _order(w_ii)
+    nearest = xp.full_like(weight, xp.inf)  # squared distance to the nearest centre
+    labels = xp.zeros((W.n, n_init), dtype=xp.int64, device=device_of(like))
+    for c in range(k):
+        tried = xp.reshape(_draw(weight, order, draws[c, :, :]), (-1,))  # (n_init · n_trials,)
+        # ‖xᵢ − xⱼ‖² = wᵢᵢ − 2 wᵢⱼ + wⱼⱼ
+        distance = w_ii[:, None] - 2 * W.matmul(unit, rows=tried) + xp.take(w_ii, tried)[None, :]
+        distance = xp.reshape(xp.where(distance > 0, distance, xp.zeros_like(distance)), shape)
+        closest = xp.minimum(distance, nearest[:, :, None])
+        best = xp.argmin(xp.sum(closest, axis=0), axis=1)  # (n_init,)
+        chosen = xp.broadcast_to(best[None, :, None], (W.n, n_init, 1))
+        closest = xp.take_along_axis(closest, chosen, axis=2)[:, :, 0]
+        labels = xp.where(closest < nearest, xp.full_like(labels, c), labels)
+        weight = nearest = closest
+    return labels
+
+
+def _order(values: Array) -> Array:
+    """Return the order of some values, (n,); those that differ by rounding keep the order of their rows."""
+    xp = array_namespace(values)
+    largest = xp.max(xp.abs(values))
+    unit = xp.where(largest > 0, largest, xp.ones_like(largest))
+    return xp.argsort(xp.round(values / unit * 2**20), stable=True)
+
+
+def _draw(weight: Array, order: Array, draws: Array) -> Array:
+    """Return rows drawn with the weights of each column (n, R), given numbers in [0, 1), (R, m).
+
+    The number 0 gives the first row of `order`, 1 the last one.
+    """
+    xp = array_namespace(weight)
+    places = []
+    for r in range(weight.shape[1]):
+        ladder = xp.cumulative_sum(xp.take(weight[:, r], order))
+        places.append(xp.searchsorted(ladder, draws[r, :] * ladder[-1], side="right"))
+    place = xp.stack(places)
+    place = xp.minimum(place, xp.full_like(place, weight.shape[0] - 1))
+    return xp.reshape(xp.take(order, xp.reshape(place, (-1,))), place.shape)
+
+
+STARTS: dict[str, Callable[[Proximity, int, int, np.random.Generator], Array]] = {
+    "k-means++": spread_partitions,
+    "random": random_partitions,
+}
+
+
+def draw_mixed(weight: Array, size: int, rng: np.random.Generator) -> Array:
+    """Draw objects with replacement, (size,): half uniformly and half in proportion to a weight, (n,).
+
+    Uniform draws represent large clusters, weighted draws do not miss small ones that are far out
+    (Bachem, Lucic & Krause, "Scalable k-Means Clustering via Lightweight Coresets", KDD 2018).
+    """
+    xp, n = array_namespace(weight), weight.shape[0]
+    total = xp.sum(weight)
+    share = weight / xp.where(total > 0, total, xp.ones_like(total))
+    draws = from_host(rng.random((1, size)), weight, dtype=weight.dtype)
+    return _draw(share[:, None] + 1 / n, _order(weight), draws)[0, :]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Sample:
+    """Some objects, and the proximities among them on the host."""
+
+    index: np.ndarray  # (m,), perhaps with repetitions
+    W: Dense  # (m, m), NumPy
+    labels: np.ndarray | None = None  # (m,), where labels of all objects were given
+
+    @staticmethod
+    def draw(W: Proximity, size: int, rng: np.random.Generator, labels: Array | None = None) -> "Sample":
+        """Draw objects, half of them in proportion to wᵢᵢ; all objects where they are not twice as many."""
+        w_ii = W.diagonal()
+        xp, index = array_namespace(w_ii), None
+        if W.n > 2 * size:
+            index = draw_mixed(xp.where(w_ii > 0, w_ii, xp.zeros_like(w_ii)), size, rng)
+        arrays = [W.entries(index)]
+        arrays += [] if index is None else [index]
+        arrays += [] if labels is None else [labels if index is None else xp.take(labels, index)]
+        entries, *rest = to_host(*arrays, reason="a sample on which starts of k-means are compared")
+        place = np.arange(W.n) if index is None else rest.pop(0).astype(np.int64)
+        return Sample(place, Dense(entries), rest[0].astype(np.int64) if rest else None)
+
+    def spread(self, labels: Array, n: int, like: Array) -> Array:
+        """Return labels of the sampled objects as labels of all n, -1 for those not sampled."""
+        spread = np.full(n, -1, dtype=np.int64)
+        spread[self.index] = labels
+        return from_host(spread, like)

@@ -1,0 +1,1 @@
+"""Estimators: AFFECT, static clustering, and the methods the paper compares with."""

@@ -1,0 +1,337 @@
+"""The estimators of this method and of static clustering; see `affect_xp.models.base` for what they share."""
+
+from typing import Any, final
+
+import numpy as np
+
+from affect_xp.affect.absence import ABSENT, keep_absent
+from affect_xp.affect.forgetting import check_correction
+from affect_xp.affect.step import INITS, Alpha, State, Step, check_alpha, static_step, step
+from affect_xp.alignment import Ids
+from affect_xp.array.namespace import array_namespace, from_host, to_host
+from affect_xp.array.typing import Array
+from affect_xp.checks import check_choice, check_int, warn_caller
+from affect_xp.clustering.base import Clusterer
+from affect_xp.exceptions import InputTypeError, SkewedWarning
+from affect_xp.models.base import Evolving, IdsOrNone
+from affect_xp.proximity import Dense, Factored, Proximity, Sparse
+from affect_xp.proximity.constancy import constant_facts, warn_of_constant
+from affect_xp.proximity.kernels import Block
+from affect_xp.proximity.transforms import (
+    Transform,
+    check_transform,
+    rescale_for,
+    sampled_columns,
+    skewness,
+    skewness_hint,
+    transform,
+)
+from affect_xp.tracking.events import DEFAULT_RULES, EventRules
+
+__all__ = ["Affect", "Evolving", "IdsOrNone", "Static"]
+
+
+@final
+class Affect(Evolving):
+    """Evolutionary clustering with an adaptive forgetting factor.
+
+    Tracks the proximities of objects over time and clusters the estimate at each step:
+
+        Ψ̂⁰ = W⁰,   Ψ̂ᵗ = αᵗ Ψ̂ᵗ⁻¹ + (1 − αᵗ) Wᵗ
+
+    where αᵗ is estimated from the data (see `forgetting_factor`). Objects may come and go: new ones
+    follow the present alone, and do not touch α.
+
+    Parameters
+    ----------
+    clusterer : KMeans, ... or a function from a Proximity to labels
+        The static method applied to Ψ̂ᵗ.
+    proximity : "precomputed", "dot", "rbf", "cosine", "euclidean", or function
+        What a step is given: proximities, or features from which they are made. "dot" never forms n×n
+        (see `Factored`); the others do (see `affect_xp.proximity.kernels`). "euclidean" gives
+        dissimilarities.
+    scale : "auto", "none", "center", "standard", "robust", or object with fit and transform
+        What is made of features before they are compared. "center" subtracts the means of the columns,
+        "standard" also divides by their standard deviations, and "robust" uses medians and interquartile
+        ranges / 1.349. "auto" subtracts the means for "dot" with `KMeans` where they are large, and divides
+        by standard deviations that differ by a factor of 10, with a `ScaleWarning`; where that would change
+        what similarities mean, it only warns. An object such as scikit-learn's StandardScaler is copied and
+        fitted; it takes NumPy arrays, and is not saved. All is decided at the first step, and kept; see
+        `affect_xp.proximity.preparation`.
+    gamma : "first", "each" or float
+        γ of proximity="rbf": 1 / (p · var X) of the first step, kept for all; of each step; or a number.
+    rescale : "auto", None, "log1p", "sqrt", "binary", "volume", "degree", or function
+        What is made of the proximities before they are tracked; see `affect_xp.proximity.transforms`. Counts
+        with heavy tails, such as those of contacts, call for "log1p": "auto" uses it where similarities that
+        are given are skewed at the first step, and a `SkewedWarning` says so.
+    absent : "forget" or "keep"
+        What becomes of objects that are not there at a step. "forget": they are new when they return, as in
+        the paper. "keep": their smoothed proximities stay as they are until they return; pairs that were
+        never there together follow the present. See `affect_xp.affect.absence`.
+    max_absence : int
+        After so many steps in a row an object that is away is forgotten, too.
+    n_iter : int
+        How often a step goes from clusters to α to clusters. It stops earlier when nothing changes.
+    alpha : "estimate", float, sequence of floats, or function
+        The forgetting factor: estimated; fixed; fixed by step (the first is not used); or the result of
+        `alpha(W, past, labels, t)`, which gets the objects that were there before.
+    init : "auto", "previous" or "static"
+        The labels with which the first α of a step is estimated: those of the step before, those of
+        static clustering at this step, or the better of these. Labels of the step before are blind to
+        members that change clusters, which look like noise and raise α; static labels follow such
+        change, and noise as well, which lowers α. "auto" compares both α to one that needs no labels of
+        the past: the noise of W divided by Σ(w − ψ̂)², where of what static clusters explain of W only the
+        share that the past confirms is not noise. The labels whose α is nearer are taken. It costs one
+        run of the clusterer and two evaluations of α more than "previous". See
+        `affect_xp.affect.initial_labels`.
+    correction : None or "objects"
+        Whether α is corrected for entries that share an object. It comes closer to the best α where clusters
+        are right, and reacts more slowly where they are not; see `forgetting_factor`.
+    events : EventRules
+        What counts as a birth, a split and so on, and how long a missing cluster is remembered.
+    random_state : None, int, or numpy.random.Generator
+
+    Attributes
+    ----------
+    labels_ : (n,) int array
+        The cluster of each object at the last step, in the library and on the device of the input.
+        A cluster keeps its id from step to step.
+    alpha_ : float
+        The last forgetting factor; 0 where there is no past.
+    alphas_ : tuple of float
+        The forgetting factor by iteration.
+    smoothed_ : Proximity
+        Ψ̂ of the last step.
+    history_ : History
+        A record of each step.
+    ids_, n_steps_
+        The objects of the last step, and the number of steps.
+    preparation_ : Preparation
+        What was decided at the first step: `location_`, `scale_`, `gamma_` and `rescale_`.
+    n_features_in_ : int
+        The number of features of the last step that `fit` was given, where steps are features.
+
+    References
+    ----------
+    Xu, Kliger & Hero, "Adaptive Evolutionary Clustering", Data Min. Knowl. Disc. 28 (2014) 304-336.
+
+    Examples
+    --------
+    >>> import numpy as np, affect_xp as ax
+    >>> rng = np.random.default_rng(0)
+    >>> centres = np.repeat([[-2.0, 0.0], [2.0, 0.0]], 20, axis=0)
+    >>> model = ax.Affect(ax.KMeans(2), random_state=0)
+    >>> for t in range(5):
+    ...     X = centres + rng.normal(size=(40, 2))
+    ...     model = model.partial_fit(X @ X.T)
+    >>> model.labels_[:5], model.labels_[-5:]
+    (array([0, 0, 0, 0, 0]), array([1, 1, 1, 1, 1]))
+    >>> [round(record.alpha, 2) for record in model.history_]
+    [0.0, 0.33, 0.61, 0.78, 0.68]
+    """
+
+    def __init__(
+        self,
+        clusterer: Any,
+        *,
+        proximity: str | Block = "precomputed",
+        scale: Any = "auto",
+        gamma: str | float = "first",
+        rescale: Transform = "auto",
+        absent: str = "forget",
+        max_absence: int = 10,
+        n_iter: int = 3,
+        alpha: Alpha = "estimate",
+        init: str = "auto",
+        correction: str | None = None,
+        events: EventRules = DEFAULT_RULES,
+        random_state: Any = None,
+    ) -> None:
+        self.clusterer = clusterer
+        self.proximity = proximity
+        self.scale = scale
+        self.gamma = gamma
+        self.rescale = rescale
+        self.absent = absent
+        self.max_absence = max_absence
+        self.n_iter = n_iter
+        self.alpha = alpha
+        self.init = init
+        self.correction = correction
+        self.events = events
+        self.random_state = random_state
+
+    def _check(self) -> None:
+        check_transform(self.rescale, ("auto",))
+        check_choice("absent", self.absent, ABSENT)
+        check_int("max_absence", self.max_absence, 1)
+        check_int("n_iter", self.n_iter, 1)
+        check_alpha(self.alpha)
+        check_choice("init", self.init, INITS)
+        check_correction(self.correction)
+
+    def _transformed(self, W: Proximity) -> Proximity:
+        return transform(W, self._rescale)
+
+    @property
+    def _rescale(self) -> Transform:
+        """The transform in use."""
+        is_auto = isinstance(self.rescale, str) and self.rescale == "auto"
+        return self._prepared.rescale if is_auto else self.rescale
+
+    def _choose_rescale(self, W: Proximity, given: Array | Proximity) -> str | None:
+        """Look at the similarities of the first step: are they skewed, and does a constant dominate them?"""
+        is_given, kind = self._takes_proximities or isinstance(given, Proximity), self._kind()
+        if kind == "dissimilarity":
+            return None
+        is_auto = isinstance(self.rescale, str) and self.rescale == "auto"
+        may_skew = is_auto and is_given and not isinstance(W, Factored)
+        may_drown = (
+            self.scale == "auto"
+            and isinstance(self.alpha, str)
+            and (is_auto or self.rescale is None)
+            and (self._wishes().translation_free if is_given else callable(self.proximity))
+        )
+        return _judged(W, kind, skew=may_skew, drown=may_drown) if may_skew or may_drown else None
+
+    def _step(self, W: Proximity, ids: Ids, clusterer: Clusterer, seed: int) -> Step:
+        return step(
+            self._state,
+            W,
+            ids,
+            clusterer,
+            alpha=self.alpha,
+            n_iter=self.n_iter,
+            init=self.init,
+            correction=self.correction,
+            rules=self.events,
+            seed=seed,
+        )
+
+    def _smoothed(self, found: Step, *, overwrite: bool) -> Proximity | None:
+        return found.smoothed(overwrite=overwrite)
+
+    def _settled(self, found: Step, *, overwrite: bool) -> State:
+        if self.absent == "forget":
+            return super()._settled(found, overwrite=overwrite)
+        return keep_absent(self._state, found, self.max_absence, overwrite=overwrite)
+
+    @property
+    def alpha_(self) -> float:
+        """The last forgetting factor; 0 where there is no past."""
+        return self.alphas_[-1]
+
+    @property
+    def alphas_(self) -> tuple[float, ...]:
+        """The forgetting factor of the last step by iteration."""
+        self._fitted()
+        return self.history_[-1].alphas
+
+    @property
+    def rescale_(self) -> Transform:
+        """The transform of the proximities: the one given, or what rescale="auto" has chosen."""
+        self._fitted()
+        return self._rescale
+
+    @property
+    def smoothed_(self) -> Proximity:
+        """Ψ̂ of the last step; once looked at it stays as it is, and the next step writes elsewhere.
+
+        Of the objects that were there: those of objects that are away are not shown.
+        """
+        state = self._fitted()
+        smoothed, n = state.smoothed, len(state.present)
+        assert smoothed is not None
+        if smoothed.n > n:
+            return smoothed.take(from_host(np.arange(n), smoothed.like))
+        self._owns_smoothed = False
+        return smoothed
+
+
+def _judged(W: Proximity, kind: str | None, *, skew: bool, drown: bool) -> str | None:
+    """Return the transform that similarities call for, and warn of what they hold; the host waits once."""
+    columns, places = sampled_columns(W)
+    facts = [skewness(W, columns)] if skew else []
+    facts += [constant_facts(columns, places)] if drown else []
+    read = to_host(*facts, reason="are similarities skewed, or nearly the same?")
+    value = float(read[0]) if skew else 0.0
+    rescale, hint = rescale_for(value), skewness_hint(value)
+    if hint is not None and kind is None:
+        warn_caller(hint, SkewedWarning)  # they may be dissimilarities
+    elif rescale is not None and not _has_negative(W):
+        warn_caller(
+            f'W is highly skewed (skewness {value:.1f}): a few pairs dominate. Using rescale="{rescale}"; '
+            f'pass rescale="{rescale}" to silence this, or rescale=None to keep W as it is',
+            SkewedWarning,
+        )
+        return rescale
+    elif drown:
+        warn_of_constant(read[-1], places.shape[0])
+    return None
+
+
+def _has_negative(W: Proximity) -> bool:
+    """Tell whether an entry is negative that was not among those looked at; of chunks that is not known."""
+    x = W.array if isinstance(W, Dense) else W.matrix.data if isinstance(W, Sparse) else None
+    if x is None or 0 in x.shape:
+        return False
+    return bool(to_host(array_namespace(x).min(x), reason="are similarities negative?")[0] < 0)
+
+
+@final
+class Static(Evolving):
+    """Static clustering at each step, with cluster ids that last over time.
+
+    What AFFECT is compared with: the past serves only to start from and to name the clusters.
+
+    Parameters
+    ----------
+    clusterer : KMeans, ... or a function from a Proximity to labels
+    proximity : "precomputed", "dot", "rbf", "cosine", "euclidean", or function
+        What a step is given: proximities, or features from which they are made.
+    scale, gamma
+        As for `Affect`: how features are prepared, decided at the first step.
+    warm_start : bool
+        Whether a step starts from the labels of the step before.
+    events : EventRules
+        What counts as a birth, a split and so on, and how long a missing cluster is remembered.
+    random_state : None, int, or numpy.random.Generator
+
+    Examples
+    --------
+    >>> import numpy as np, affect_xp as ax
+    >>> W = np.kron(np.eye(2), np.ones((3, 3)))
+    >>> ax.Static(ax.KMeans(2), random_state=0).fit([W, W]).labels_
+    array([1, 1, 1, 0, 0, 0])
+    """
+
+    def __init__(
+        self,
+        clusterer: Any,
+        *,
+        proximity: str | Block = "precomputed",
+        scale: Any = "auto",
+        gamma: str | float = "first",
+        warm_start: bool = True,
+        events: EventRules = DEFAULT_RULES,
+        random_state: Any = None,
+    ) -> None:
+        self.clusterer = clusterer
+        self.proximity = proximity
+        self.scale = scale
+        self.gamma = gamma
+        self.warm_start = warm_start
+        self.events = events
+        self.random_state = random_state
+
+    def _check(self) -> None:
+        if not isinstance(self.warm_start, bool):
+            raise InputTypeError(f"warm_start must be True or False, got {self.warm_start!r}")
+
+    def _step(self, W: Proximity, ids: Ids, clusterer: Clusterer, seed: int) -> Step:
+        return static_step(
+            self._state, W, ids, clusterer, warm_start=self.warm_start, rules=self.events, seed=seed
+        )
+
+    def _smoothed(self, found: Step, *, overwrite: bool) -> Proximity | None:
+        return None

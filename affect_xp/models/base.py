@@ -1,0 +1,363 @@
+"""The loop over time that all methods here share, in the manner of scikit-learn."""
+
+import abc
+import copy
+import dataclasses
+import os
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any, Self
+
+import numpy as np
+
+from affect_xp import display
+from affect_xp.affect.step import State, Step
+from affect_xp.alignment import Ids, as_ids
+from affect_xp.array.namespace import to_host
+from affect_xp.array.random import draw_seed
+from affect_xp.array.threads import ours
+from affect_xp.array.typing import Array
+from affect_xp.clustering.base import Clusterer
+from affect_xp.clustering.external import as_clusterer
+from affect_xp.exceptions import AffectError, InputError, InputTypeError, NotFittedError
+from affect_xp.models.inputs import (
+    IdsOrNone,
+    as_features,
+    by_step,
+    check_alike,
+    check_are_labels,
+    columns_of,
+    of_frame,
+    of_graph,
+    steps_of,
+    zip_steps,
+)
+from affect_xp.models.locking import turn_of, undecided_on_failure, undrawn_on_failure
+from affect_xp.models.observing import Observing
+from affect_xp.models.scoring import agreements, silhouette_ahead
+from affect_xp.models.sklearn import SklearnEstimator
+from affect_xp.parameters import defaults_of
+from affect_xp.proximity import Proximity
+from affect_xp.proximity.kinds import hint_at_kind
+from affect_xp.tracking.events import EventRules
+from affect_xp.tracking.history import History, Record
+
+__all__ = ["Evolving", "IdsOrNone"]
+
+Given = Iterable[Array | Proximity] | Array
+
+# What a model has beside its parameters.
+FITTED = (
+    "_state",
+    "_preparation",
+    "_seed",
+    "_owns_smoothed",
+    "_interrupted",
+    "history_",
+    "n_features_in_",
+)
+
+
+class Evolving(Observing, SklearnEstimator):
+    """A method that clusters objects observed at many time steps, one step after the other.
+
+    `partial_fit` takes one step, `fit` a whole sequence. A step that is rejected leaves the model as it
+    was. Models do not disturb each other, whatever the threads. One model takes one step at a time: while a
+    thread is at it, `partial_fit`, `fit`, `score`, `reset` and `save` raise an `AffectError` in any other.
+    """
+
+    events: EventRules
+    random_state: Any
+    _state: State | None = None
+    _seed: int | None = None
+    _owns_smoothed = False  # whether nobody else looks at the storage of Ψ̂
+    _interrupted = False
+
+    @abc.abstractmethod
+    def _check(self) -> None:
+        """Raise if a parameter is not valid."""
+
+    @abc.abstractmethod
+    def _step(self, W: Proximity, ids: Ids, clusterer: Clusterer, seed: int) -> Step:
+        """Return what a step finds, without changing the model."""
+
+    @abc.abstractmethod
+    def _smoothed(self, found: Step, *, overwrite: bool) -> Proximity | None:
+        """Return the smoothed proximities to keep."""
+
+    def partial_fit(self, W: Array | Proximity, ids: IdsOrNone = None, *, time: Hashable = None) -> Self:
+        """Take one more step.
+
+        Parameters
+        ----------
+        W : (n, n) array or Proximity
+            The proximities observed at this step. An array is checked first, a Proximity is trusted.
+            Unless `proximity` is "precomputed", an (n, p) array of features instead. Or a DataFrame, whose
+            index holds the ids; or an undirected networkx graph, whose nodes are the ids: edges without a
+            weight count 1, parallel edges are summed, and it becomes a sparse matrix.
+        ids : sequence of n hashables, optional
+            Which objects they are, in any order. By default the same as in the step before.
+        time : hashable, optional
+            What to call the step in `history_`; by default its number.
+        """
+        with turn_of(self), undecided_on_failure(self):
+            self._take(W, ids, time)
+        return self
+
+    def _take(self, W: Any, ids: IdsOrNone, time: Hashable) -> None:
+        self._check_parameters()
+        before = self._state
+        given, ids, columns = *self._read(W, ids), columns_of(W)
+        W = self._observed(given, columns)
+        if before is None:
+            hint_at_kind(W, as_clusterer(self.clusterer), known=not self._takes_proximities)
+        names = as_ids(ids, W.n, None if before is None else before.present)
+        if before is not None:
+            check_alike(W, before.smoothed, before.partition.labels)
+        with undrawn_on_failure(self.random_state):
+            seed = draw_seed(self.random_state) if self._seed is None else self._seed
+            with ours():
+                found = self._step(W, names, as_clusterer(self.clusterer), seed)
+                self._commit(found, time, seed)
+
+    def fit(
+        self,
+        sequence: Given,
+        y: object = None,
+        *,
+        ids: Iterable[IdsOrNone] | None = None,
+        times: Iterable[Hashable] | None = None,
+        callback: Callable[[Record], object] | None = None,
+    ) -> Self:
+        """Forget everything, then take all steps of a sequence.
+
+        Parameters
+        ----------
+        sequence : iterable of (n, n) arrays or Proximities, one (T, n, n) array, or what `read_steps` returns
+            The proximities of each step; a generator is read one step at a time. A dict holds steps by time.
+            Unless `proximity` is
+            "precomputed", the features of each step instead; then a single (n, p) array is one step.
+        y : ignored
+            In the place where tools of scikit-learn put labels, which only `score` looks at.
+        ids : iterable with the ids of each step, or ids that hold for all steps, optional
+        times : iterable of hashables, optional
+            What to call the steps in `history_`.
+        callback : function of a Record, optional
+            Called after each step, for instance to show progress.
+        """
+        self._check_parameters()
+        if ids is None:
+            check_are_labels(y)
+        steps = self._steps_of(sequence)
+        with turn_of(self):
+            saved = dict(self.__dict__)
+            self.reset()
+            try:
+                with undrawn_on_failure(self.random_state):
+                    self._take_all(zip_steps(steps, ids, times), callback)
+            except Exception:
+                self.__dict__.clear()
+                self.__dict__.update(saved)
+                raise
+        return self
+
+    def _steps_of(self, sequence: Any) -> Iterator[Any]:
+        """Return the steps of a sequence, which must be of what the model takes."""
+        if getattr(sequence, "kind", None) == "features" and self._takes_proximities:  # of `read_steps`
+            raise InputError(
+                f"{sequence!r} hold features, but the model takes proximities; give it "
+                "proximity='dot', 'rbf', 'cosine' or 'euclidean'"
+            )
+        return steps_of(sequence, of_features=not self._takes_proximities)
+
+    def _take_all(
+        self, steps: Iterator[tuple[Any, Any, Hashable]], callback: Callable[[Record], object] | None
+    ) -> None:
+        for t, (W, names, time) in enumerate(steps):
+            self.partial_fit(W, names, time=t if time is None else time)
+            if callback is not None:
+                callback(self.history_[-1])
+        if self._state is None:
+            raise InputError("sequence is empty; give at least one step")
+        if not self._takes_proximities and not isinstance(W, Proximity):
+            self.n_features_in_ = np.shape(W)[1]  # of the last step; others may have had more or fewer
+
+    def fit_predict(
+        self,
+        sequence: Given,
+        y: object = None,
+        *,
+        ids: Iterable[IdsOrNone] | None = None,
+        times: Iterable[Hashable] | None = None,
+    ) -> Array:
+        """Fit a sequence and return the labels of its last step."""
+        return self.fit(sequence, y, ids=ids, times=times).labels_
+
+    def score(self, sequence: Given, y: Any = None, *, ids: Iterable[IdsOrNone] | None = None) -> float:
+        """Return how well the model follows the steps that come next; the model itself stays as it is.
+
+        A copy goes on through the sequence. Without labels, the clusters it has before a step are judged by
+        what the step then observes: the mean silhouette on Wᵗ of the clusters of t − 1, which neither
+        chasing noise nor staying behind makes large. With labels `y`, the clusters it finds at each step are
+        compared with them by the adjusted Rand index. Both are 1 at best, and the mean of all steps.
+
+        In scikit-learn's `GridSearchCV` the steps are the samples: split them with `TimeSeriesSplit`, so that
+        a model is fitted to the first steps and scored on those that follow.
+
+        Parameters
+        ----------
+        sequence : as for `fit`
+            The steps after those the model has seen.
+        y : iterable with (n,) labels for each step, or labels that hold for all steps, optional
+            The true clusters, in the order of the objects of the step.
+        ids : as for `fit`, optional
+
+        Examples
+        --------
+        >>> import affect_xp as ax
+        >>> steps = list(ax.datasets.colliding_gaussians(n_steps=20, rng=0))
+        >>> W, truth = [step.W for step in steps], [step.labels for step in steps]
+        >>> models = [ax.Affect(ax.KMeans(k), random_state=0).fit(W[:10]) for k in (2, 3)]
+        >>> [round(model.score(W[10:]), 2) for model in models]
+        [0.57, 0.16]
+        >>> [round(model.score(W[10:], truth[10:]), 2) for model in models]
+        [0.97, 0.5]
+        """
+        self._fitted()
+        with turn_of(self):
+            model = self._twin()
+        steps = zip_steps(self._steps_of(sequence), ids)
+        scores = (
+            model._scores_ahead(steps, self._known_kind())
+            if y is None
+            else agreements(model, steps, by_step(y))
+        )
+        if not scores:
+            raise InputError("sequence has no step with an object of the step before; nothing can be scored")
+        return float(np.mean(scores))
+
+    def _twin(self) -> Self:
+        """Return a model that goes on from here, and leaves this one as it is."""
+        twin = copy.copy(self)
+        state = self._fitted()
+        # What a partition has computed for itself stays with it: this one lends its labels alone.
+        twin._state = dataclasses.replace(state, partition=dataclasses.replace(state.partition))
+        twin.history_ = self.history_[-1:]
+        twin._owns_smoothed = False
+        return twin
+
+    def _scores_ahead(self, steps: Iterator[tuple[Any, Any, Hashable]], kind: str) -> list[float]:
+        """Take steps, and return for each the silhouette on it of the clusters before it."""
+        scores: list[Array] = []
+        for given, names, time in steps:
+            state = self._fitted()
+            values, known = self._read(given, names)
+            W = self._proximities(values)
+            ids = as_ids(known, W.n, state.present)
+            check_alike(W, state.smoothed, state.partition.labels)
+            score = silhouette_ahead(state.partition, state.ids, W, ids, kind=kind)
+            scores += [] if score is None else [score]
+            self.partial_fit(values, known, time=time)
+        return [float(score) for score in to_host(*scores, reason="scores")] if scores else []
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to a file in one stroke; see `affect_xp.persistence.save`."""
+        from affect_xp.persistence import save  # from above: it knows every estimator
+
+        with turn_of(self):
+            save(self, path)
+
+    def reset(self) -> Self:
+        """Forget all steps."""
+        with turn_of(self):
+            for name in FITTED:
+                self.__dict__.pop(name, None)
+        return self
+
+    def _check_parameters(self) -> None:
+        if self._interrupted:
+            raise AffectError(
+                "the last step was interrupted while it wrote the smoothed proximities; "
+                "call reset() and start again"
+            )
+        self._check()
+        self._check_kind()
+        if not isinstance(self.events, EventRules):
+            raise InputTypeError(f"events must be an EventRules, got {self.events!r}")
+        self.events.check()
+        self._wishes().check()
+        as_clusterer(self.clusterer).check()
+
+    def _read(self, given: Any, ids: IdsOrNone) -> tuple[Any, IdsOrNone]:
+        """Return what was given to a step without the table it may have been in."""
+        values, names = of_graph(given, ids, square=self._takes_proximities)
+        values, names = of_frame(values, names, square=self._takes_proximities)
+        trusted = self._takes_proximities or isinstance(values, Proximity)
+        return values if trusted else as_features(values), names
+
+    def _commit(self, found: Step, time: Hashable, seed: int) -> None:
+        overwrite = self._owns_smoothed
+        self._interrupted = overwrite  # should anything stop the blend halfway, the past is lost
+        self._state = self._settled(found, overwrite=overwrite)
+        self._seed, self._owns_smoothed, self._interrupted = seed, True, False
+        if "history_" not in self.__dict__:
+            self.history_ = History()
+        self.history_.append(
+            Record(
+                time=found.state.t if time is None else time,
+                n=found.labels.shape[0],
+                k=found.state.partition.k,
+                alpha=found.alphas[-1],
+                alphas=found.alphas,
+                labels=found.labels,
+                ids=found.state.ids,
+                events=found.events,
+                scores=found.scores,
+                n_iter=found.n_iter,
+                noise=found.noise,
+                drift=found.drift,
+                noise_of_means=found.noise_of_means,
+            )
+        )
+
+    def _settled(self, found: Step, *, overwrite: bool) -> State:
+        """Return the state after a step."""
+        return found.settled(self._smoothed(found, overwrite=overwrite))
+
+    def _fitted(self) -> State:
+        if self._state is None:
+            raise NotFittedError(
+                f"this {type(self).__name__} has not seen a step yet; call fit or partial_fit first"
+            )
+        return self._state
+
+    @property
+    def labels_(self) -> Array:
+        """The cluster of each object at the last step, with ids that last over time."""
+        self._fitted()
+        return self.history_[-1].labels
+
+    @property
+    def ids_(self) -> Ids:
+        """The objects of the last step, in the order of the labels."""
+        return self._fitted().present
+
+    @property
+    def n_steps_(self) -> int:
+        """The number of steps taken."""
+        return 0 if self._state is None else self._state.t + 1
+
+    def __repr__(self) -> str:
+        parameters = self.get_params(deep=False).items()
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in parameters)})"
+
+    def _repr_html_(self) -> str:
+        parameters = display.parameters(self.get_params(deep=False), defaults_of(type(self)))
+        return display.box(type(self).__name__, self._summary(), parameters)
+
+    def _summary(self) -> str:
+        """Return in a line what the model has seen."""
+        if self._state is None:
+            return "not fitted"
+        last, count = self.history_[-1], display.counted
+        seen = f"{count(self.n_steps_, 'step')}; at the last {count(last.n, 'object')}"
+        return f"{seen} in {count(last.k, 'cluster')}, α = {last.alpha:.3g}"

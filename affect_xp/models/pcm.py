@@ -1,0 +1,132 @@
+"""PCM: evolutionary spectral clustering that preserves cluster membership (Chi et al.)."""
+
+import dataclasses
+from typing import Any, final
+
+from affect_xp.affect.step import Step, alpha_at, static_step
+from affect_xp.alignment import Ids, align
+from affect_xp.array.namespace import array_namespace
+from affect_xp.array.typing import Array
+from affect_xp.checks import check_choice
+from affect_xp.clustering.base import Clusterer
+from affect_xp.models.affect import Evolving
+from affect_xp.models.relaxed import (
+    Combined,
+    Expanded,
+    Projection,
+    Quality,
+    Relaxed,
+    Weights,
+    check_settings,
+    degrees,
+    with_means,
+)
+from affect_xp.partition import Partition
+from affect_xp.proximity import Proximity
+from affect_xp.proximity.kernels import Block
+from affect_xp.tracking.events import DEFAULT_RULES, EventRules
+
+
+@final
+class PCM(Evolving):
+    """Spectral clustering whose clusters are like those of the step before.
+
+    The clusters are read from the top eigenvectors of
+
+        α Zᵗ⁻¹ Zᵗ⁻¹ᵀ + (1 − α) M(Wᵗ)
+
+    with M as for `PCQ`, and Zᵗ⁻¹ the orthonormal solution of the step before. Mind the units: the eigenvalues
+    of ZZᵀ are 1, as are the largest of M for normalised cut; for the other objectives those of M have the
+    units of W, and α means something else for similarities twice as large. For normalised cut the past
+    outweighs the present from about α = 0.5 on: little then moves the first solution.
+
+    Objects that left are removed from Zᵗ⁻¹, new ones get the mean row of those that stayed. If no
+    object stayed, the step is static. A rule for the number of clusters judges them on Wᵗ.
+
+    Parameters
+    ----------
+    clusterer : Spectral
+        With components="joint".
+    alpha : float, or a sequence with one for each step
+        The weight of the past; at the first step it is not used.
+    membership : "relaxed" or "discrete"
+        What Zᵗ⁻¹ is: the eigenvectors, or the clusters they were rounded to, as a membership with
+        columns of length 1 (for normalised cut, where eigenvectors are like √d, its rows are times √d).
+    proximity : "precomputed", "dot", "rbf", "cosine", or function
+        What a step is given: similarities, or features from which they are made.
+    scale, gamma
+        As for `Affect`: how features are prepared, decided at the first step.
+    events : EventRules
+        What counts as a birth, a split and so on, and how long a missing cluster is remembered.
+    random_state : None, int, or numpy.random.Generator
+
+    References
+    ----------
+    Chi, Song, Zhou, Hino & Tseng, "On Evolutionary Spectral Clustering", ACM TKDD 3 (2009) 17.
+
+    Examples
+    --------
+    >>> import numpy as np, affect_xp as ax
+    >>> from affect_xp.models.pcm import PCM
+    >>> W = np.kron(np.eye(2), np.ones((3, 3))) + 0.1
+    >>> PCM(ax.Spectral(2), alpha=0.3, random_state=0).fit([W, W]).labels_
+    array([0, 0, 0, 1, 1, 1])
+    """
+
+    def __init__(
+        self,
+        clusterer: Any,
+        *,
+        alpha: Weights = 0.5,
+        membership: str = "relaxed",
+        proximity: str | Block = "precomputed",
+        scale: Any = "auto",
+        gamma: str | float = "first",
+        events: EventRules = DEFAULT_RULES,
+        random_state: Any = None,
+    ) -> None:
+        self.clusterer = clusterer
+        self.alpha = alpha
+        self.membership = membership
+        self.proximity = proximity
+        self.scale = scale
+        self.gamma = gamma
+        self.events = events
+        self.random_state = random_state
+
+    def _check(self) -> None:
+        check_settings(self.clusterer, self.alpha, "PCM")
+        check_choice("membership", self.membership, ("relaxed", "discrete"))
+
+    def _step(self, W: Proximity, ids: Ids, clusterer: Clusterer, seed: int) -> Step:
+        state = self._state
+        alignment = None if state is None else align(ids, state.ids, W.like)
+        if state is None or state.memory is None or alignment is None or alignment.n_common == 0:
+            return self._kept(static_step(state, W, ids, clusterer, rules=self.events, seed=seed))
+        alpha = alpha_at(self.alpha, state.t + 1)
+        now = Quality.of(Expanded(W), self.clusterer.objective, W.n)
+        z = with_means(state.memory, alignment)  # (n, r)
+        combined = Combined(now, Projection(z), alpha, W.n, W.like)
+        relaxed = Relaxed(self.clusterer, W)
+        found = static_step(state, combined, ids, relaxed, rules=self.events, seed=seed)
+        return self._kept(dataclasses.replace(found, observed=W, alphas=(alpha,)))
+
+    def _kept(self, found: Step) -> Step:
+        """Return the step with its solution Zᵗ for memory."""
+        if self.membership == "relaxed":
+            return found
+        z = discrete_solution(found.observed, found.state.partition, self.clusterer.objective)
+        return dataclasses.replace(found, state=dataclasses.replace(found.state, memory=z))
+
+    def _smoothed(self, found: Step, *, overwrite: bool) -> Proximity | None:
+        return None
+
+
+def discrete_solution(W: Proximity, partition: Partition, objective: str) -> Array:
+    """Return clusters as orthonormal columns (n, k): H (HᵀH)^{-1/2}, H = Z; for normalised cut D^{1/2} Z."""
+    h = partition.membership
+    xp = array_namespace(h)
+    if objective == "normalized_cut":
+        h = h * xp.sqrt(degrees(Expanded(W), objective, W.n))
+    length = xp.sqrt(xp.sum(h * h, axis=0, keepdims=True))
+    return h / xp.where(length > 0, length, xp.ones_like(length))

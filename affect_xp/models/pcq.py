@@ -1,0 +1,96 @@
+"""PCQ: evolutionary spectral clustering that preserves cluster quality (Chi et al.)."""
+
+import dataclasses
+from typing import Any, final
+
+from affect_xp.affect.step import Step, alpha_at, static_step
+from affect_xp.alignment import Ids, align
+from affect_xp.clustering.base import Clusterer
+from affect_xp.models.affect import Evolving
+from affect_xp.models.relaxed import Combined, Expanded, Quality, Relaxed, Weights, check_settings
+from affect_xp.proximity import Proximity
+from affect_xp.proximity.kernels import Block
+from affect_xp.tracking.events import DEFAULT_RULES, EventRules
+
+
+@final
+class PCQ(Evolving):
+    """Spectral clustering whose clusters would have been good ones for the step before, too.
+
+    The clusters are read from the top eigenvectors of
+
+        α M(Wᵗ⁻¹) + (1 − α) M(Wᵗ)
+
+    with M(W) = W for average association, W − D for ratio cut (minus its Laplacian), and D^{-1/2} W D^{-1/2}
+    for normalised cut. The past is the one step before, as observed.
+
+    Objects that left are removed from Wᵗ⁻¹. New ones get the mean row of those that stayed, and among
+    themselves the mean of all entries. If no object stayed, the step is static. A rule for the number
+    of clusters judges them on αWᵗ⁻¹ + (1 − α)Wᵗ.
+
+    Parameters
+    ----------
+    clusterer : Spectral
+        With components="joint".
+    alpha : float, or a sequence with one for each step
+        The weight of the past; at the first step it is not used.
+    proximity : "precomputed", "dot", "rbf", "cosine", or function
+        What a step is given: similarities, or features from which they are made.
+    scale, gamma
+        As for `Affect`: how features are prepared, decided at the first step.
+    events : EventRules
+        What counts as a birth, a split and so on, and how long a missing cluster is remembered.
+    random_state : None, int, or numpy.random.Generator
+
+    References
+    ----------
+    Chi, Song, Zhou, Hino & Tseng, "On Evolutionary Spectral Clustering", ACM TKDD 3 (2009) 17.
+
+    Examples
+    --------
+    >>> import numpy as np, affect_xp as ax
+    >>> from affect_xp.models.pcq import PCQ
+    >>> W = np.kron(np.eye(2), np.ones((3, 3))) + 0.1
+    >>> PCQ(ax.Spectral(2), alpha=0.3, random_state=0).fit([W, W]).labels_
+    array([0, 0, 0, 1, 1, 1])
+    """
+
+    def __init__(
+        self,
+        clusterer: Any,
+        *,
+        alpha: Weights = 0.5,
+        proximity: str | Block = "precomputed",
+        scale: Any = "auto",
+        gamma: str | float = "first",
+        events: EventRules = DEFAULT_RULES,
+        random_state: Any = None,
+    ) -> None:
+        self.clusterer = clusterer
+        self.alpha = alpha
+        self.proximity = proximity
+        self.scale = scale
+        self.gamma = gamma
+        self.events = events
+        self.random_state = random_state
+
+    def _check(self) -> None:
+        check_settings(self.clusterer, self.alpha, "PCQ")
+
+    def _step(self, W: Proximity, ids: Ids, clusterer: Clusterer, seed: int) -> Step:
+        state = self._state
+        alignment = None if state is None else align(ids, state.ids, W.like)
+        if state is None or state.smoothed is None or alignment is None or alignment.n_common == 0:
+            return static_step(state, W, ids, clusterer, rules=self.events, seed=seed)
+        alpha, objective = alpha_at(self.alpha, state.t + 1), self.clusterer.objective
+        now, before = Expanded(W), Expanded(state.smoothed, alignment)
+        combined = Combined(
+            Quality.of(now, objective, W.n), Quality.of(before, objective, W.n), alpha, W.n, W.like
+        )
+        relaxed = Relaxed(self.clusterer, Combined(now, before, alpha, W.n, W.like))
+        found = static_step(state, combined, ids, relaxed, rules=self.events, seed=seed)
+        return dataclasses.replace(found, observed=W, alphas=(alpha,))
+
+    def _smoothed(self, found: Step, *, overwrite: bool) -> Proximity | None:
+        # Wᵗ as it is: the next step combines it with its own.
+        return found.smoothed()

@@ -1,0 +1,299 @@
+"""Top eigenvectors of a weighted sum of matrices that are never formed, rounded to clusters.
+
+PCQ and PCM maximise tr Xᵀ A X over orthonormal X, where A is a sum of a term of the present and one of the
+past. Each objective of spectral clustering has a matrix M(W), with degrees d = W1 and D = diag(d):
+
+    average association   M = W
+    ratio cut             M = W − D
+    normalised cut        M = D^{-1/2} W D^{-1/2}
+"""
+
+import dataclasses
+import functools
+import warnings
+from collections.abc import Sequence
+from typing import Any, Protocol, final
+
+import numpy as np
+
+from affect_xp.affect.step import alpha_at
+from affect_xp.alignment import UNCHANGED, Alignment
+from affect_xp.array.namespace import (
+    array_namespace,
+    device_of,
+    from_host,
+    gather,
+    is_lazy,
+    one_hot,
+    row_blocks,
+    to_host,
+    wide_dtype,
+)
+from affect_xp.array.random import as_generator
+from affect_xp.array.typing import Array, Seed
+from affect_xp.checks import check_fraction
+from affect_xp.clustering.base import FIRST, Clustering, Moment, Spectral, clusters_at
+from affect_xp.clustering.discretize import ASSIGNMENTS, unit_rows
+from affect_xp.clustering.eigen import Eigenpairs, Operator, top_eigenpairs
+from affect_xp.clustering.n_clusters import choose, eigengap_scores, select
+from affect_xp.clustering.spectral import CUTS
+from affect_xp.exceptions import ConvergenceWarning, InputError, InputTypeError
+from affect_xp.partition import Partition
+from affect_xp.proximity import Dense, Proximity
+
+Weights = float | Sequence[float] | np.ndarray
+
+
+class Term(Protocol):
+    """A symmetric n×n matrix of a sum."""
+
+    def matmul(self, v: Array) -> Array:
+        """Return its product with a thin V, (n, r)."""
+
+    def diagonal(self) -> Array:
+        """Return its diagonal, (n,)."""
+
+
+@final
+@dataclasses.dataclass(frozen=True, eq=False)
+class Expanded:
+    """Ŵ = J W Jᵀ: similarities of the step before for the objects of this one.
+
+    A row of J picks the object, or for a new one takes the mean of all objects that stayed: to others it
+    is as similar as these are on average. Those that left are not looked at.
+    """
+
+    W: Proximity
+    alignment: Alignment = UNCHANGED
+
+    def matmul(self, v: Array) -> Array:
+        """Return J W (Jᵀ V)."""
+        target = self.alignment.target
+        if target is None:
+            return self.W.matmul(v)
+        xp = array_namespace(v)
+        known = xp.astype(target >= 0, v.dtype)[:, None]  # (n_past, 1)
+        of_new = xp.sum(v, axis=0, keepdims=True) - xp.sum(gather(v, target, 0), axis=0, keepdims=True)
+        collected = gather(v, target, 0) + known * of_new / self.alignment.n_common  # JᵀV, (n_past, r)
+        return with_means(self.W.matmul(collected), self.alignment)
+
+    def diagonal(self) -> Array:
+        """Return ŵᵢᵢ, (n,); for new objects the mean of all ŵ."""
+        w_ii, source = self.W.diagonal(), self.alignment.source
+        if source is None:
+            return w_ii
+        xp = array_namespace(w_ii)
+        share = xp.astype(source >= 0, w_ii.dtype)[:, None] / self.alignment.n_common  # (n, 1)
+        mean = xp.sum(share * self.matmul(share))
+        return xp.where(source >= 0, gather(w_ii, source, 0), mean)
+
+
+def with_means(x: Array, alignment: Alignment) -> Array:
+    """Return J X, (n, r): the rows of X (n_past, r), and for new objects the mean of those that stayed."""
+    source = alignment.source
+    if source is None:
+        return x
+    rows, xp = gather(x, source, 0), array_namespace(x)
+    mean = xp.sum(rows, axis=0, keepdims=True) / alignment.n_common
+    return xp.where((source >= 0)[:, None], rows, mean)
+
+
+@final
+@dataclasses.dataclass(frozen=True, eq=False)
+class Quality:
+    """The matrix M of an objective, diag(s) Ŵ diag(s) − diag(o)."""
+
+    similarities: Expanded
+    scale: Array | None = None  # s, (n, 1); None for 1
+    offset: Array | None = None  # o, (n, 1); None for 0
+
+    @staticmethod
+    def of(similarities: Expanded, objective: str, n: int) -> "Quality":
+        """Return the matrix of an objective for n objects; a cut reads the least degree to the host."""
+        if objective not in CUTS:
+            return Quality(similarities)
+        d = degrees(similarities, objective, n)
+        if objective == "ratio_cut":
+            return Quality(similarities, offset=d)
+        xp = array_namespace(d)
+        s = xp.where(d > 0, 1 / xp.sqrt(xp.where(d > 0, d, xp.ones_like(d))), xp.zeros_like(d))
+        return Quality(similarities, scale=s)
+
+    def matmul(self, v: Array) -> Array:
+        """Return s ∘ Ŵ (s ∘ V) − o ∘ V."""
+        if self.scale is not None:
+            return self.scale * self.similarities.matmul(self.scale * v)
+        product = self.similarities.matmul(v)
+        return product if self.offset is None else product - self.offset * v
+
+    def diagonal(self) -> Array:
+        """Return s² ∘ diag Ŵ − o, (n,)."""
+        w_ii = self.similarities.diagonal()
+        if self.scale is not None:
+            return self.scale[:, 0] ** 2 * w_ii
+        return w_ii if self.offset is None else w_ii - self.offset[:, 0]
+
+
+def degrees(similarities: Expanded, objective: str, n: int) -> Array:
+    """Return d = Ŵ1, (n, 1), which must not be negative."""
+    like = similarities.W.like
+    xp = array_namespace(like)
+    d = similarities.matmul(xp.ones((n, 1), dtype=wide_dtype(like), device=device_of(like)))
+    low = float(to_host(xp.min(d), reason="are all degrees positive?")[0])
+    if low < 0:
+        raise InputError(
+            f"objective={objective!r} needs similarities that are not negative, but with those in W an "
+            f"object has the degree {low:.4g}; make them positive, or use objective='average_association'"
+        )
+    return d
+
+
+@final
+@dataclasses.dataclass(frozen=True, eq=False)
+class Projection:
+    """X Xᵀ for a thin X, (n, r)."""
+
+    x: Array
+
+    def matmul(self, v: Array) -> Array:
+        """Return X (Xᵀ V)."""
+        return self.x @ (self.x.T @ v)
+
+    def diagonal(self) -> Array:
+        """Return Σ_c x²ᵢc, (n,)."""
+        return array_namespace(self.x).sum(self.x * self.x, axis=1)
+
+
+@final
+class Combined(Proximity):
+    """α·P + (1 − α)·M, a term of the past and one of the present, multiplied without being formed."""
+
+    def __init__(self, current: Term, past: Term, alpha: float, n: int, like: Array) -> None:
+        self._current, self._past, self.alpha, self._n, self._like = current, past, alpha, n, like
+
+    @property
+    def n(self) -> int:
+        """The number of objects."""
+        return self._n
+
+    @property
+    def like(self) -> Array:
+        """An array whose library and device are those of all results."""
+        return self._like
+
+    def diagonal(self) -> Array:
+        """Return the diagonal, (n,)."""
+        return self.alpha * self._past.diagonal() + (1 - self.alpha) * self._current.diagonal()
+
+    def matmul(self, v: Array, rows: Array | None = None) -> Array:
+        """Return α P V + (1 − α) M V."""
+        if rows is not None:
+            v = one_hot(rows, self.n, v.dtype).T @ v
+        return self.alpha * self._past.matmul(v) + (1 - self.alpha) * self._current.matmul(v)
+
+    @functools.cached_property
+    def _formed(self) -> Dense:
+        xp, wide, device = array_namespace(self.like), wide_dtype(self.like), device_of(self.like)
+        places = xp.arange(self.n, dtype=xp.int64, device=device)
+        row = xp.empty((1, self.n), dtype=wide, device=device)  # `like` need not be n wide
+        blocks = row_blocks(row, self.n)
+        return Dense(xp.concat([self.matmul(one_hot(places[b], self.n, wide).T).T for b in blocks]))
+
+    def formed(self) -> Dense:
+        """Return the sum as a stored proximity, formed once."""
+        return self._formed
+
+    def block_moments(self, partition: Partition) -> tuple[Array, Array]:
+        """Return the mean of each block and the sum of squares about it, both (k, k)."""
+        return self.formed().block_moments(partition)
+
+    def square_distance(self, partition: Partition, means: Array) -> Array:
+        """Return Σ_{i≠j} (aᵢⱼ − μ_{cᵢcⱼ})²."""
+        return self.formed().square_distance(partition, means)
+
+    def take(self, index: Array) -> Proximity:  # type: ignore[override]
+        """Return the proximities among the objects at `index`."""
+        return self.formed().take(index)
+
+    def copy(self) -> Proximity:  # type: ignore[override]
+        """Return the sum in storage of its own."""
+        return self.formed().copy()
+
+    def blend(  # type: ignore[override]
+        self, past: Dense, alpha: Array | float, alignment: Alignment, *, overwrite: bool = False
+    ) -> Proximity:
+        """Return the blend of this sum with a past."""
+        return self.formed().blend(past, alpha, alignment, overwrite=overwrite)
+
+
+@final
+@dataclasses.dataclass(frozen=True, eq=False)
+class Relaxed:
+    """Clusters from the top eigenvectors of a matrix, with the settings of a `Spectral`.
+
+    A rule for the number of clusters, but for "eigengap", judges them on the similarities `judged`.
+    """
+
+    settings: Spectral
+    judged: Proximity
+
+    def check(self) -> None:
+        """Raise if a parameter is not valid."""
+        self.settings.check()
+
+    def cluster(self, proximity: Proximity, moment: Moment = FIRST) -> Clustering:
+        """Cluster the objects of step t; eigenvectors start from those of the step before."""
+        asked, scores = self.settings, None
+        k, memory = clusters_at(asked.n_clusters, moment.t, proximity.n), moment.memory
+        k_max = min(asked.max_clusters + 1, proximity.n) if k is None else k
+        if memory is not None and is_lazy(memory):
+            memory = to_host(memory, reason="vectors of a lazy library")[0]
+        pairs = top_eigenpairs(Operator.of(proximity), k_max, solver=asked.solver, start=memory)
+        if not pairs.converged:
+            warnings.warn(
+                f"eigenvectors have not converged after {pairs.n_iter} products; use solver='full'",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+        if k is None:
+            scores = self._scores(pairs, proximity.like, moment.rng)
+            k = choose(scores)
+        partition, vectors = self._rounded(pairs, k, proximity.like, moment.rng)
+        return Clustering(partition, n_iter=pairs.n_iter, memory=vectors, scores=scores)
+
+    def _scores(self, pairs: Eigenpairs, like: Array, rng: Seed) -> dict[int, float]:
+        """Return the score of each number of clusters by the rule."""
+        rule, largest = str(self.settings.n_clusters), self.settings.max_clusters
+        if rule == "eigengap":
+            return eigengap_scores(pairs.values, largest)
+        return select(
+            self.judged, rule, largest, lambda k: self._rounded(pairs, k, like, rng)[0], kind="similarity"
+        ).scores
+
+    def _rounded(self, pairs: Eigenpairs, k: int, like: Array, rng: Seed) -> tuple[Partition, Array]:
+        """Return k clusters, none of them empty, and the eigenvectors they were read from, (n, r)."""
+        vectors = pairs.leading(k).vectors
+        if vectors.shape[1] == 0:  # all eigenvalues are tied: nothing tells one object from another
+            vectors = array_namespace(vectors).zeros_like(pairs.vectors[:, :1])
+        rows = unit_rows(vectors) if self.settings.objective == "normalized_cut" else vectors
+        assign = ASSIGNMENTS[self.settings.assign_labels]
+        labels = assign(vectors, rows, k, self.settings.n_init, as_generator(rng))
+        if is_lazy(like):
+            labels, vectors = from_host(labels, like), from_host(vectors, like)
+        return Partition(labels, k, 0), vectors
+
+
+def check_settings(clusterer: Any, alpha: Any, name: str) -> None:
+    """Raise unless the clusterer is a `Spectral` of all components, and α a number or one for each step."""
+    if not isinstance(clusterer, Spectral):
+        raise InputTypeError(f"{name} takes a Spectral as clusterer, such as Spectral(2), got {clusterer!r}")
+    if clusterer.components != "joint":
+        raise InputError(
+            f"{name} clusters all components of a graph together; use Spectral(..., components='joint'), "
+            f"got components={clusterer.components!r}"
+        )
+    if isinstance(alpha, str) or not isinstance(alpha, Sequence | np.ndarray):
+        check_fraction("alpha", alpha)
+    else:
+        for t in range(len(alpha)):
+            alpha_at(alpha, t)

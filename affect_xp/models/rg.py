@@ -1,0 +1,194 @@
+"""RG: clustering of features filtered over time, with adaptive coefficients (Rosswog & Ghose)."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, final
+
+from affect_xp.affect.step import State, Step, static_step
+from affect_xp.alignment import Ids, align
+from affect_xp.array.namespace import array_namespace, gather, is_lazy, one_hot, wide_dtype
+from affect_xp.array.typing import Array
+from affect_xp.checks import check_int
+from affect_xp.clustering.base import Clusterer, KMeans, Linkage
+from affect_xp.exceptions import InputError, InputTypeError
+from affect_xp.models.affect import Evolving
+from affect_xp.proximity import Factored, Proximity
+from affect_xp.proximity.kernels import Block
+from affect_xp.tracking.events import DEFAULT_RULES, EventRules
+
+
+@final
+class RG(Evolving):
+    """k-means or hierarchical clustering of features filtered over the last steps.
+
+    The features of an object go through a filter with finite impulse response of order l,
+
+        yᵗ = b₀ xᵗ + b₁ xᵗ⁻¹ + … + b_l xᵗ⁻ˡ,   Σ b = 1
+
+    and the proximities of the y are clustered. The more the clusters were apart at a step, the more it
+    counts: bᵢ is proportional to the separation at t − i. Objects and number of clusters are fixed.
+
+    The source leaves details open. Here the separation of a step is the mean Euclidean distance between the
+    centroids of its unfiltered features x, two clusters at a time, with the clusters found at that step; the
+    present, whose clusters are yet to be found, goes by those of the step before. While fewer than l steps
+    are past, the filter is as much shorter. If all centroids coincide, the coefficients are equal.
+
+    Parameters
+    ----------
+    clusterer : KMeans or Linkage
+        With a fixed number of clusters.
+    order : int
+        l, the number of past steps in the filter; 0 is static clustering.
+    proximity : "dot", "rbf", "cosine", "euclidean", or function
+        What is made of the filtered features: similarities for k-means, dissimilarities for `Linkage`.
+    scale, gamma
+        As for `Affect`: how features are prepared, decided at the first step.
+    events : EventRules
+        What counts as a birth, a split and so on.
+    random_state : None, int, or numpy.random.Generator
+
+    References
+    ----------
+    Rosswog & Ghose, "Detecting and Tracking Spatio-Temporal Clusters with Adaptive History Filtering",
+    ICDM Workshops 2008; "Detecting and Tracking Coordinated Groups in Dense, Systematically Moving,
+    Crowds", SDM 2012.
+
+    Examples
+    --------
+    >>> import numpy as np, affect_xp as ax
+    >>> from affect_xp.models.rg import RG
+    >>> steps = list(ax.datasets.colliding_gaussians(n_steps=5, rng=0))
+    >>> model = RG(ax.KMeans(2), order=3, random_state=0).fit(step.X for step in steps)
+    >>> ax.rand_index(model.labels_, steps[-1].labels)
+    1.0
+    """
+
+    def __init__(
+        self,
+        clusterer: Any,
+        *,
+        order: int = 3,
+        proximity: str | Block = "dot",
+        scale: Any = "auto",
+        gamma: str | float = "first",
+        events: EventRules = DEFAULT_RULES,
+        random_state: Any = None,
+    ) -> None:
+        self.clusterer = clusterer
+        self.order = order
+        self.proximity = proximity
+        self.scale = scale
+        self.gamma = gamma
+        self.events = events
+        self.random_state = random_state
+
+    def _check(self) -> None:
+        check_int("order", self.order, 0)
+        if not isinstance(self.clusterer, KMeans | Linkage):
+            raise InputTypeError(f"RG takes KMeans or Linkage as clusterer, got {self.clusterer!r}")
+        if isinstance(self.clusterer.n_clusters, bool) or not isinstance(self.clusterer.n_clusters, int):
+            raise InputError(
+                f"RG needs one number of clusters for all steps, got n_clusters="
+                f"{self.clusterer.n_clusters!r}; give an integer, or use Affect, where it may change"
+            )
+        if self.proximity == "precomputed":
+            raise InputError(
+                "RG filters features, got proximity='precomputed'; pass features with proximity='dot' for "
+                "KMeans or 'euclidean' for Linkage"
+            )
+
+    def _observed(self, given: Array | Proximity, columns: Sequence[str] | None = None) -> Proximity:
+        """Return the features that were given, prepared, and known through their dot products."""
+        if isinstance(given, Proximity) or is_lazy(given):
+            raise InputTypeError(
+                f"RG takes an (n, p) array of features in memory, got {type(given).__name__}; pass features, "
+                "those of a lazy library computed"
+            )
+        if self._preparation is None:
+            self._decide(given, columns)
+        return Factored.from_features(self._prepared.apply(given))
+
+    def _step(self, W: Proximity, ids: Ids, clusterer: Clusterer, seed: int) -> Step:
+        x, state = W.like, self._state
+        past = () if state is None else _past_frames(state, ids, x, self.order)
+        # The clusters of the present are yet to be found: those of the step before stand in.
+        frames = (Frame(x, past[0].labels), *past) if past else ()
+        y = filtered(frames, self.clusterer.n_clusters) if past else x
+        found = static_step(state, self._kernel(y), ids, clusterer, rules=self.events, seed=seed)
+        kept = (Frame(x, found.state.partition.labels), *past)[: self.order]
+        return dataclasses.replace(found, state=dataclasses.replace(found.state, memory=_packed(kept)))
+
+    def _smoothed(self, found: Step, *, overwrite: bool) -> Proximity | None:
+        return None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Frame:
+    """The features of a step, (n, p), and its clusters, (n,)."""
+
+    x: Array
+    labels: Array
+
+
+def filtered(frames: Sequence[Frame], k: int) -> Array:
+    """Return y = Σ bᵢ xᵗ⁻ⁱ, (n, p), for frames from the newest to the oldest."""
+    b = coefficients(frames, k)
+    x = frames[0].x
+    xp = array_namespace(x)
+    y = b[0] * frames[0].x
+    for i, frame in enumerate(frames[1:], start=1):
+        y = y + b[i] * frame.x
+    return xp.astype(y, x.dtype, copy=False)
+
+
+def coefficients(frames: Sequence[Frame], k: int) -> Array:
+    """Return b, (l + 1,): the separation of each frame as a share of their sum."""
+    xp = array_namespace(frames[0].x)
+    separations = xp.stack([separation(frame, k) for frame in frames])
+    total = xp.sum(separations)
+    equal = xp.full_like(separations, 1 / len(frames))
+    return xp.where(total > 0, separations / xp.where(total > 0, total, xp.ones_like(total)), equal)
+
+
+def separation(frame: Frame, k: int) -> Array:
+    """Return the mean distance between the centroids of two clusters, a number; 0 for one cluster."""
+    wide = wide_dtype(frame.x)
+    xp = array_namespace(frame.x)
+    z = one_hot(frame.labels, k, wide)  # (n, k)
+    m = xp.sum(z, axis=0)
+    sums = z.T @ xp.astype(frame.x, wide, copy=False)  # (k, p)
+    centroids = sums / xp.where(m > 0, m, xp.ones_like(m))[:, None]
+    apart = centroids[:, None, :] - centroids[None, :, :]  # (k, k, p)
+    return xp.sum(xp.sqrt(xp.sum(apart * apart, axis=2))) / max(1, k * (k - 1))
+
+
+def _packed(frames: Sequence[Frame]) -> Array | None:
+    """Return frames as one array with a row for each object: features and label of each, (n, l (p + 1))."""
+    if not frames:
+        return None
+    xp = array_namespace(frames[0].x)
+    columns = [(f.x, xp.astype(f.labels, f.x.dtype)[:, None]) for f in frames]
+    return xp.concat([part for pair in columns for part in pair], axis=1)
+
+
+def _past_frames(state: State, ids: Ids, x: Array, order: int) -> tuple[Frame, ...]:
+    """Return the frames of the last `order` steps, newest first, for the objects of this one."""
+    alignment = align(ids, state.ids, x)
+    if alignment.n_new or alignment.n_gone:
+        raise InputError(
+            f"RG needs the same ids at all steps, but {alignment.n_new} came and {alignment.n_gone} left; "
+            "use Affect, which lets objects come and go"
+        )
+    count = min(order, state.t + 1)
+    if count == 0 or state.memory is None:
+        return ()
+    memory = state.memory if alignment.source is None else gather(state.memory, alignment.source, 0)
+    width, xp = memory.shape[1] // count, array_namespace(memory)
+    if width != x.shape[1] + 1:
+        raise InputError(
+            f"X has {x.shape[1]} features, but the steps before had {width - 1}; give the same ones"
+        )
+    starts = range(0, count * width, width)
+    return tuple(
+        Frame(memory[:, i : i + width - 1], xp.astype(memory[:, i + width - 1], xp.int64)) for i in starts
+    )

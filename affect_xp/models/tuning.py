@@ -1,0 +1,139 @@
+"""The choice of a fixed α by the truth, as the methods that need one were given it in comparisons."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from affect_xp.array.typing import Array
+from affect_xp.checks import check_fraction
+from affect_xp.clustering.metrics import rand_index
+from affect_xp.exceptions import InputError
+from affect_xp.models.affect import Evolving, IdsOrNone
+
+GRID = tuple(i / 10 for i in range(10))
+
+Maker = Callable[[float], Evolving]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Tuning:
+    """The α that was chosen, and the mean Rand index of each α that was tried."""
+
+    alpha: float
+    scores: dict[float, float]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CrossValidation:
+    """The α used on the first and on the second half of the steps, and the Rand index of each step, (T,)."""
+
+    alphas: tuple[float, float]
+    rand: np.ndarray
+
+    @property
+    def mean(self) -> float:
+        """The mean Rand index of all steps."""
+        return float(self.rand.mean())
+
+
+def tune_alpha(
+    make: Maker,
+    sequence: Iterable[Any],
+    truth: Iterable[Array],
+    grid: Sequence[float] = GRID,
+    *,
+    ids: Iterable[IdsOrNone] | None = None,
+) -> Tuning:
+    """Choose the α with the highest mean Rand index on a training run; the smallest one of equals.
+
+    Parameters
+    ----------
+    make : function of α
+        Returns a new model, for instance `lambda alpha: PCQ(Spectral(2), alpha=alpha, random_state=0)`.
+    sequence : iterable
+        What `fit` takes: a matrix for each step.
+    truth : iterable of (n,) int arrays
+        The true cluster of each object at each step.
+    grid : sequence of floats
+        The α to try, by default 0, 0.1, ..., 0.9.
+    ids : as for `fit`, optional
+
+    Examples
+    --------
+    >>> import affect_xp as ax
+    >>> from affect_xp.models.tuning import tune_alpha
+    >>> steps = list(ax.datasets.colliding_gaussians(n_steps=10, rng=0))
+    >>> make = lambda alpha: ax.Affect(ax.KMeans(2), alpha=alpha, random_state=0)
+    >>> tune_alpha(make, [s.W for s in steps], [s.labels for s in steps], [0.0, 0.5]).alpha
+    0.5
+    """
+    table = _rand_table(make, sequence, truth, grid, ids)
+    means = table.mean(axis=1)
+    scores = {float(a): float(mean) for a, mean in zip(grid, means, strict=True)}
+    return Tuning(_best(grid, means), scores)
+
+
+def cross_validate_alpha(
+    make: Maker,
+    sequence: Iterable[Any],
+    truth: Iterable[Array],
+    grid: Sequence[float] = GRID,
+    *,
+    ids: Iterable[IdsOrNone] | None = None,
+) -> CrossValidation:
+    """Score a method whose α is chosen by two-fold cross-validation over the halves of time.
+
+    On each half of the steps it has the α that was best on the other half. Every α runs through all steps
+    once, so that the second half has its past; the halves say only which steps count.
+
+    Parameters
+    ----------
+    make, sequence, truth, grid, ids
+        As for `tune_alpha`; at least two steps.
+
+    Examples
+    --------
+    >>> import affect_xp as ax
+    >>> from affect_xp.models.tuning import cross_validate_alpha
+    >>> steps = list(ax.datasets.colliding_gaussians(n_steps=10, rng=0))
+    >>> make = lambda alpha: ax.Affect(ax.KMeans(2), alpha=alpha, random_state=0)
+    >>> cross_validate_alpha(make, [s.W for s in steps], [s.labels for s in steps], [0.0, 0.5]).rand.shape
+    (10,)
+    """
+    table = _rand_table(make, sequence, truth, grid, ids)  # (α, T)
+    half = table.shape[1] // 2
+    if half == 0:
+        raise InputError("sequence has 1 step, but two halves need at least 2; use tune_alpha")
+    first = _best(grid, table[:, half:].mean(axis=1))
+    second = _best(grid, table[:, :half].mean(axis=1))
+    of_first, of_second = (table[list(grid).index(alpha)] for alpha in (first, second))
+    return CrossValidation((first, second), np.concatenate([of_first[:half], of_second[half:]]))
+
+
+def _best(grid: Sequence[float], scores: np.ndarray) -> float:
+    """Return the α with the highest score, the smallest one of equals."""
+    return min(float(a) for a, score in zip(grid, scores, strict=True) if score == scores.max())
+
+
+def _rand_table(
+    make: Maker,
+    sequence: Iterable[Any],
+    truth: Iterable[Array],
+    grid: Sequence[float],
+    ids: Iterable[IdsOrNone] | None,
+) -> np.ndarray:
+    """Return the Rand index of each α at each step, (α, T)."""
+    if len(grid) == 0:
+        raise InputError("grid is empty; give at least one α to try")
+    steps, labels = list(sequence), list(truth)
+    names = list(ids) if ids is not None else None  # every α reads them
+    if len(steps) != len(labels):
+        raise InputError(
+            f"truth has {len(labels)} entries, but sequence has {len(steps)}; give one for each step"
+        )
+    models = [make(check_fraction("an α of grid", alpha)).fit(steps, ids=names) for alpha in grid]
+    return np.array(
+        [[rand_index(a, b) for a, b in zip(m.history_.labels, labels, strict=True)] for m in models]
+    )

@@ -1,0 +1,100 @@
+"""Checks of a sparse proximity matrix."""
+
+import copy
+import math
+
+import numpy as np
+
+from affect_xp.array.namespace import array_namespace, to_host
+from affect_xp.array.typing import Array
+from affect_xp.exceptions import InputError
+from affect_xp.proximity.checks import TOLERANCE, checked_dtype
+from affect_xp.proximity.sparse import Matrix, canonical, row_numbers, with_values
+
+
+def checked_sparse(w: Matrix, name: str) -> Matrix:
+    """Return w as a real, finite, square, symmetric matrix in compressed rows, or say what is wrong where.
+
+    Integers and booleans become float64 before entries stored twice are added up. Asymmetry that is
+    taken for rounding, by the same tolerance as for arrays, is averaged away. Stored zeros are left
+    out. The matrix given is not changed; the check takes memory for its transpose for a moment.
+    """
+    if len(w.shape) != 2 or w.shape[0] != w.shape[1]:
+        raise InputError(
+            f"{name} must be a square matrix of proximities, got shape {tuple(w.shape)}; "
+            "it needs a row and a column for each object"
+        )
+    if w.shape[0] == 0:
+        raise InputError(
+            f"{name} has no objects (shape (0, 0)); leave out steps at which nothing was observed"
+        )
+    w = w.astype(np.float64) if w.dtype.kind in "iub" else w
+    w = canonical(_checked_indices(w, name))
+    checked_dtype(w.data, name)
+    if w.nnz == 0:
+        return w
+    smallest, largest = _range(w.data)
+    if not math.isfinite(largest):
+        i, j = _first(w, ~array_namespace(w.data).isfinite(w.data))
+        raise InputError(
+            f"{name} must be finite, but {name}[{i}, {j}] = {_entry(w, i, j)}; "
+            "leave such entries out of the matrix, or the objects they belong to"
+        )
+    if smallest == 0:
+        w = w.copy()
+        w.eliminate_zeros()
+    return _checked_symmetry(w, largest, name)
+
+
+def _checked_indices(w: Matrix, name: str) -> Matrix:
+    """Return w if its indices lie within its shape: SciPy would read foreign memory with others."""
+    if not hasattr(w, "check_format"):
+        return w
+    w = copy.copy(w)  # the check also tidies up
+    try:
+        w.check_format(full_check=True)
+    except ValueError as error:
+        raise InputError(
+            f"{name} is not a valid sparse matrix: {error}; build it anew, with indices that do not overflow"
+        ) from error
+    return w
+
+
+def _checked_symmetry(w: Matrix, largest: float, name: str) -> Matrix:
+    """Return w made exactly symmetric, if it is symmetric up to rounding."""
+    mirrored = canonical(w.T)
+    gap = w - mirrored
+    asymmetry = _range(gap.data)[1] if gap.nnz else 0.0
+    tolerance = TOLERANCE[str(w.dtype)] * largest
+    if asymmetry > tolerance:
+        i, j = _first(gap, abs(gap.data) > tolerance)
+        raise InputError(
+            f"{name} is not symmetric: {name}[{i}, {j}] = {_entry(w, i, j)} but "
+            f"{name}[{j}, {i}] = {_entry(w, j, i)}; use ({name} + {name}.T) / 2 if either half will do, "
+            f"{name}.maximum({name}.T) if only one half is stored"
+        )
+    if asymmetry == 0:
+        return w
+    total = w + mirrored
+    return with_values(total, total.data / 2)
+
+
+def _range(values: Array) -> tuple[float, float]:
+    """Return min |x| and max |x| as numbers; NaN shows in both."""
+    xp = array_namespace(values)
+    size = xp.abs(values)
+    smallest, largest = to_host(xp.stack([xp.min(size), xp.max(size)]), reason="checking a matrix")[0]
+    return float(smallest), float(largest)
+
+
+def _first(w: Matrix, bad: Array) -> tuple[int, int]:
+    """Return the row and the column of the first stored entry that is bad; only called when there is one."""
+    places = (bad, row_numbers(w.indptr, slice(0, w.nnz)), w.indices)
+    bad, rows, columns = (to_host(a, reason="finding the bad entry")[0] for a in places)
+    place = np.argmax(bad)
+    return int(rows[place]), int(columns[place])
+
+
+def _entry(w: Matrix, i: int, j: int) -> float:
+    """Return wᵢⱼ as a number."""
+    return float(to_host(w[i : i + 1, :].toarray(), reason="showing the bad entry")[0][0, j])

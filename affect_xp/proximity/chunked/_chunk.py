@@ -1,0 +1,216 @@
+"""What is done to one chunk of a proximity matrix: functions of arrays of any library.
+
+Rows and columns of a chunk stand for objects of their own; on the diagonal they are the same. A chunk off the
+diagonal stands for its mirror image, too. Chunks are widened to float64 a block of rows at a time, and never
+written to.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from affect_xp.array.namespace import (
+    array_namespace,
+    device_of,
+    from_host,
+    is_array,
+    one_hot,
+    row_blocks,
+    wide_dtype,
+)
+from affect_xp.array.typing import Array
+
+
+def chunk_diagonal(w: Array) -> Array:
+    """Return the diagonal of a chunk in wide floats."""
+    xp = array_namespace(w)
+    return xp.astype(xp.linalg.diagonal(w), wide_dtype(w))
+
+
+def chunk_products(
+    w: Array, v_rows: Array, v_columns: Array, on_diagonal: bool
+) -> tuple[Array, Array | None]:
+    """Return W·V of the columns and, off the diagonal, Wᵀ·V of the rows, in the precision of V."""
+    xp = array_namespace(w, v_columns)
+    right, down = [], None
+    for rows in row_blocks(w):
+        x = xp.astype(w[rows, :], v_columns.dtype, copy=False)
+        right.append(x @ v_columns)
+        if not on_diagonal:
+            part = v_rows[rows, :].T @ x
+            down = part if down is None else down + part
+    return xp.concat(right), None if down is None else down.T
+
+
+def with_products(
+    w: Array,
+    function: Callable[..., Array],
+    arguments: tuple,
+    v_rows: Array,
+    v_columns: Array,
+    on_diagonal: bool,
+) -> tuple[Array, tuple[Array, Array | None]]:
+    """Return a function of a chunk, and its products."""
+    return function(w, *arguments), chunk_products(w, v_rows, v_columns, on_diagonal)
+
+
+def some_products(
+    w: Array, rows: tuple | None, columns: tuple | None, on_diagonal: bool
+) -> tuple[Array | None, Array | None]:
+    """Return W·V of some columns and, off the diagonal, Wᵀ·V of some rows; None where there are none.
+
+    Both are pairs of indices on the host and their part of V.
+    """
+    xp = array_namespace(w)
+
+    def taken(index: np.ndarray, axis: int) -> Array:
+        return xp.take(w, from_host(index, w), axis=axis)
+
+    right = None if columns is None else product(taken(columns[0], 1), columns[1])
+    down = None if rows is None or on_diagonal else transposed_product(taken(rows[0], 0), rows[1])
+    return right, down
+
+
+def summed_sides(sides: list[int], *products: tuple[Array | None, Array | None]) -> Array:
+    """Add up one side of each pair of products, as far as it is there."""
+    chosen = [pair[side] for pair, side in zip(products, sides, strict=True)]
+    return summed(*[product for product in chosen if product is not None])
+
+
+def summed(*parts: Array) -> Array:
+    """Return the sum of arrays."""
+    return sum(parts[1:], parts[0])
+
+
+def product(w: Array, v: Array) -> Array:
+    """Return W·V in the precision of V."""
+    xp = array_namespace(w, v)
+    return xp.concat([xp.astype(w[rows, :], v.dtype, copy=False) @ v for rows in row_blocks(w)])
+
+
+def transposed_product(w: Array, v: Array) -> Array:
+    """Return Wᵀ·V in the precision of V."""
+    xp = array_namespace(w, v)
+    parts = [v[rows, :].T @ xp.astype(w[rows, :], v.dtype, copy=False) for rows in row_blocks(w)]
+    return summed(*parts).T
+
+
+def chunk_moments(w: Array, c_rows: Array, c_columns: Array, k: int, on_diagonal: bool) -> Array:
+    """Return N, μ and Σ(w − μ)² of each block over the entries of a chunk, (3, k, k).
+
+    The entries wᵢᵢ are left out; a chunk off the diagonal stands for its mirror image, too.
+    """
+    xp = array_namespace(w)
+    z_columns = one_hot(c_columns, k, wide_dtype(w))
+    m_columns = xp.sum(z_columns, axis=0)
+    eye = xp.eye(k, dtype=z_columns.dtype, device=device_of(w)) if on_diagonal else 0.0
+    parts = []
+    for rows in row_blocks(w):
+        z_rows = one_hot(c_rows[rows], k, z_columns.dtype)
+        count = xp.sum(z_rows, axis=0)[:, None] * (m_columns[None, :] - eye)
+        x = xp.astype(w[rows, :], z_columns.dtype, copy=False)
+        x = _without_diagonal(x, rows) if on_diagonal else x
+        means = _ratio((z_rows.T @ x) @ z_columns, count)
+        x = _residuals(x, rows, c_rows, means @ z_columns.T, on_diagonal)
+        x *= x
+        parts.append(xp.stack([count, means, (z_rows.T @ x) @ z_columns]))
+    moments = merged_moments(xp.stack(parts))
+    if on_diagonal:
+        return moments
+    return merged_moments(xp.stack([moments, xp.permute_dims(moments, (0, 2, 1))]))
+
+
+def chunk_square_distance(
+    w: Array, c_rows: Array, c_columns: Array, means: Array, on_diagonal: bool
+) -> Array:
+    """Return Σ (wᵢⱼ − μ_{cᵢcⱼ})² over the entries i ≠ j of a chunk and of its mirror image."""
+    xp = array_namespace(w)
+    z_columns = one_hot(c_columns, means.shape[0], wide_dtype(w))
+    in_columns, by_column = xp.sum(z_columns, axis=1), means @ z_columns.T
+    total = xp.zeros((), dtype=z_columns.dtype, device=device_of(w))
+    for rows in row_blocks(w):
+        x = _residuals(w[rows, :], rows, c_rows, by_column, on_diagonal)
+        x *= x
+        total = total + xp.astype(c_rows[rows] >= 0, x.dtype) @ (x @ in_columns)
+    return total if on_diagonal else 2 * total
+
+
+def _residuals(x: Array, rows: slice, c_rows: Array, by_column: Array, on_diagonal: bool) -> Array:
+    """Return μ_{cᵢcⱼ} − wᵢⱼ for some rows of a chunk, given μ_{c cⱼ}, with zeros in place of μ − wᵢᵢ.
+
+    The rows of objects without a label are arbitrary. The array is a new one, free to be written to.
+    """
+    xp = array_namespace(x)
+    c = c_rows[rows]
+    residuals = xp.take(by_column, xp.where(c >= 0, c, xp.zeros_like(c)), axis=0)
+    residuals -= x
+    return _without_diagonal(residuals, rows) if on_diagonal else residuals
+
+
+def _without_diagonal(x: Array, rows: slice) -> Array:
+    """Return some rows of a chunk on the diagonal with zeros in place of wᵢᵢ."""
+    xp = array_namespace(x)
+    own = xp.eye(x.shape[0], x.shape[1], k=rows.start, dtype=xp.bool, device=device_of(x))
+    return xp.where(own, xp.zeros_like(x), x)
+
+
+def merged_moments(parts: Array) -> Array:
+    """Return N, μ and Σ(w − μ)² of all entries from those of parts, (p, 3, k, k) → (3, k, k).
+
+    N = ΣN_p,   μ = ΣN_pμ_p / N,   Σ(w − μ)² = Σ{ Σ_p(w − μ_p)² + N_p(μ_p − μ)² }
+    """
+    xp = array_namespace(parts)
+    counts, means, squares = parts[:, 0, :, :], parts[:, 1, :, :], parts[:, 2, :, :]
+    count = xp.sum(counts, axis=0)
+    mean = _ratio(xp.sum(counts * means, axis=0), count)
+    return xp.stack([count, mean, xp.sum(squares + counts * (means - mean) ** 2, axis=0)])
+
+
+def stacked_moments(*parts: Array) -> Array:
+    """Return the moments of all entries from those of parts, each (3, k, k)."""
+    return merged_moments(array_namespace(*parts).stack(parts))
+
+
+def chunk_blend(
+    w: Array, past: Array, alpha: Array | float, known_rows: Array | None, known_columns: Array | None
+) -> Array:
+    """Return α·past + (1 − α)·W where both objects are known (None: all are), and W elsewhere."""
+    xp = array_namespace(w, past)
+    a = xp.astype(alpha, w.dtype) if is_array(alpha) else alpha
+    blended = xp.astype(a * past + (1 - a) * w, w.dtype, copy=False)
+    if known_rows is None or known_columns is None:
+        return blended
+    return xp.where(known_rows[:, None] & known_columns[None, :], blended, w)
+
+
+def chunk_scaled(w: Array, s_rows: Array, s_columns: Array) -> Array:
+    """Return sᵢ wᵢⱼ sⱼ in the precision of W; the mirror image gives the same to the last bit."""
+    xp = array_namespace(w, s_rows)
+    return xp.astype(w * (s_rows[:, None] * s_columns[None, :]), w.dtype, copy=False)
+
+
+def chunk_plus_between(w: Array, other: Array, g_rows: Array, g_columns: Array, table: np.ndarray) -> Array:
+    """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ in the precision of W."""
+    xp = array_namespace(w, other)
+    marks = from_host(table, w, w.dtype)
+    marked = xp.take(xp.take(marks, g_columns, axis=1), g_rows, axis=0)
+    return xp.astype(w + marked * other, w.dtype, copy=False)
+
+
+def chunk_beside(past: Array, known_rows: Array | None, dtype: object) -> Array:
+    """Return a chunk of the past with zeros in the rows of objects not known from it (None: all are)."""
+    xp = array_namespace(past)
+    if known_rows is not None:
+        past = xp.where(known_rows[:, None], past, xp.zeros_like(past))
+    return xp.astype(past, dtype, copy=False)
+
+
+def chunk_copy(w: Array) -> Array:
+    """Return a chunk in storage of its own."""
+    return array_namespace(w).asarray(w, copy=True)
+
+
+def _ratio(total: Array, count: Array) -> Array:
+    """Return total / count, and 0 where nothing is counted."""
+    xp = array_namespace(total)
+    return total / xp.where(count > 0, count, xp.ones_like(count))

@@ -1,0 +1,100 @@
+"""Chunks of a matrix in a scratch folder on disk, as zarr arrays that can be read in part."""
+
+import os
+import shutil
+import uuid
+import weakref
+
+import numpy as np
+from array_api_compat import is_numpy_array
+
+from affect_xp.array.namespace import from_host, to_host
+from affect_xp.array.typing import Array
+
+__all__ = ["Spill", "StoredChunk", "opened"]
+
+
+class Spill:
+    """A folder with a zarr array for each chunk.
+
+    It is deleted with the last plan on the client that reads it. The copies that travel to workers
+    delete nothing.
+    """
+
+    def __init__(self, store: str | os.PathLike[str]) -> None:
+        self.path = os.path.join(os.path.abspath(store), f"{uuid.uuid4().hex}.zarr")
+        self.delete = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+    def __reduce__(self) -> tuple:
+        return _spill_at, (self.path,)
+
+
+def _spill_at(path: str) -> Spill:
+    spill = object.__new__(Spill)
+    spill.path = path
+    return spill
+
+
+class StoredChunk:
+    """A chunk on disk: where it is, and what it becomes when it is read.
+
+    Parameters
+    ----------
+    spill : Spill
+    place : (int, int)
+    shape : (int, int)
+    like : array
+        The library, device and dtype of the chunk.
+    """
+
+    def __init__(self, spill: Spill, place: tuple[int, int], shape: tuple[int, int], like: Array) -> None:
+        self.spill, self.place, self.shape, self.like = spill, place, shape, like
+
+    @property
+    def path(self) -> str:
+        """The folder of its zarr array."""
+        return os.path.join(self.spill.path, f"{self.place[0]}.{self.place[1]}")
+
+    def write(self, w: Array) -> "StoredChunk":
+        """Write the chunk, uncompressed (noise does not compress); return itself."""
+        import zarr
+
+        zarr.create_array(
+            self.path,
+            data=to_host(w, reason="a chunk goes to the store")[0].astype(self._dtype, copy=False),
+            chunks=self.shape,
+            compressors=None,
+            filters=None,
+            overwrite=True,
+            config={"write_empty_chunks": True},  # a file is there even for a chunk of zeros
+        )
+        return self
+
+    def mapped(self) -> np.ndarray:
+        """Return the chunk as a read-only map of its file: only what is looked at is read.
+
+        A zarr array of one chunk, neither compressed nor filtered, is a file of its numbers in a row.
+        """
+        return np.asarray(
+            np.memmap(os.path.join(self.path, "c", "0", "0"), self._dtype, mode="r", shape=self.shape)
+        )
+
+    @property
+    def _dtype(self) -> np.dtype:
+        return np.dtype(str(self.like.dtype)).newbyteorder("<")
+
+    def read(self) -> Array:
+        """Return the chunk as an array of its library."""
+        return self._moved(self.mapped())
+
+    def take(self, index: np.ndarray, axis: int) -> Array:
+        """Return some rows or columns of the chunk as an array of its library."""
+        return self._moved(np.take(self.mapped(), index, axis=axis))
+
+    def _moved(self, host: np.ndarray) -> Array:
+        return host if is_numpy_array(self.like) else from_host(host, self.like)
+
+
+def opened(value: object) -> Array:
+    """Return a stored chunk as an array, and anything else as it is."""
+    return value.read() if isinstance(value, StoredChunk) else value

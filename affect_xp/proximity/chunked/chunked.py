@@ -1,0 +1,441 @@
+"""Proximities held in a dask array: larger than memory, or spread over a cluster.
+
+The loop of AFFECT runs on the client. Only chunks on and right of the diagonal are ever read, the
+others being their mirror images. Each question is one `dask.compute`: a pass over these chunks whose
+results are thin (n×r) or small (k×k, numbers), and plain arrays of the library of the chunks.
+"""
+
+import dataclasses
+import functools
+import itertools
+import logging
+import operator
+import os
+from collections.abc import Callable, Sequence
+from typing import final
+
+import numpy as np
+from array_api_compat import is_dask_array
+
+from affect_xp.alignment import UNCHANGED, Alignment
+from affect_xp.array.namespace import array_namespace, device_of, from_host, to_host
+from affect_xp.array.typing import Array
+from affect_xp.exceptions import InputTypeError
+from affect_xp.partition import Partition
+from affect_xp.proximity._base import Proximity
+from affect_xp.proximity.chunked._chunk import (
+    chunk_beside,
+    chunk_blend,
+    chunk_copy,
+    chunk_diagonal,
+    chunk_moments,
+    chunk_plus_between,
+    chunk_products,
+    chunk_scaled,
+    chunk_square_distance,
+    product,
+    some_products,
+    stacked_moments,
+    summed,
+    summed_sides,
+    transposed_product,
+    with_products,
+)
+from affect_xp.proximity.chunked._plan import (
+    Call,
+    Node,
+    Nodes,
+    compute,
+    constant,
+    meta_of,
+    mirrored,
+    persist,
+    square_chunks,
+    square_cut,
+    task,
+    tree,
+    upper_nodes,
+    written,
+)
+from affect_xp.proximity.chunked._product import ChunkedProduct
+from affect_xp.proximity.chunked._spill import Spill, StoredChunk, opened
+from affect_xp.proximity.product import Product
+
+__all__ = ["Chunked", "is_dask_array", "pairwise"]
+
+log = logging.getLogger("affect_xp")
+
+PASS = "pass over chunks: %s of %d objects"
+
+
+@final
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Chunked(Proximity):
+    """A proximity matrix held as an n×n dask array; trusted to be symmetric and finite.
+
+    `as_proximity` makes one from a dask array after checking it. Nothing is computed before a question is
+    asked, then with the scheduler that dask is set to: threads, processes, or a dask.distributed
+    cluster. Blends and copies are kept: in the memory of the workers (`dask.persist`), or in `store`.
+    Without a store, an array that is only planned is computed afresh for each question; call its `persist`
+    first if there is memory for it. With a store, the first question writes its chunks there on the way, and
+    all others read them: of the objects that k-means has moved, only their rows and columns.
+
+    Parameters
+    ----------
+    array : (n, n) dask array of float32 or float64, with NumPy or CuPy chunks
+        Rechunked, lazily, if its rows and columns are not cut alike.
+    store : str or path, optional
+        A scratch folder that client and workers share. The chunks are written there (zarr), half a matrix for
+        each proximity, blend or copy, and are deleted when no one refers to them any more.
+        A blend with a past that has a store goes there, too.
+
+    Examples
+    --------
+    >>> import dask.array, numpy as np
+    >>> from affect_xp.proximity.chunked.chunked import Chunked
+    >>> w = Chunked(dask.array.eye(4, chunks=2))
+    >>> w.matmul(np.ones((4, 1))).ravel()
+    array([1., 1., 1., 1.])
+    """
+
+    array: Array
+    store: str | os.PathLike[str] | None = None
+    _spill: Spill | None = None  # where the chunks are, if this is a blend or copy in a store
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "array", square_chunks(self.array))
+
+    @property
+    def n(self) -> int:
+        """The number of objects."""
+        return self.array.shape[0]
+
+    @property
+    def like(self) -> Array:
+        """An empty array of the library, device and dtype of the chunks."""
+        return meta_of(self.array)
+
+    @functools.cached_property
+    def _slices(self) -> list[slice]:
+        """The rows of each chunk; its columns are cut alike."""
+        stops = np.cumsum(self.array.chunks[0]).tolist()
+        return [slice(a, b) for a, b in zip([0, *stops], stops, strict=False)]
+
+    @functools.cached_property
+    def _known(self) -> "_Known":
+        """What questions have left behind."""
+        chunks = upper_nodes(self.array) if self._spill is None else self._stored(self._spill)
+        return _Known(chunks, self._spill)
+
+    def _stored(self, spill: Spill) -> Nodes:
+        """Return the chunks on and right of the diagonal as they stand in a store."""
+        sizes, like = self.array.chunks[0], self.like
+        places = itertools.combinations_with_replacement(range(len(sizes)), 2)
+        return {(i, j): StoredChunk(spill, (i, j), (sizes[i], sizes[j]), like) for i, j in places}
+
+    def _ask(self, question: str, plan: Callable[[Nodes], list[Node]]) -> tuple:
+        """Compute what is planned on the chunks; the first time, write them to the store on the way."""
+        known = self._known
+        if self.store is None or known.spill is not None:
+            log.debug(PASS, question, self.n)
+            return compute(plan(known.chunks))
+        log.debug(PASS, f"{question}, all written", self.n)
+        spill = Spill(self.store)
+        stored = self._stored(spill)
+        chunks = {place: written(stored[place], opened, chunk) for place, chunk in known.chunks.items()}
+        results = compute([*plan(chunks), *chunks.values()])
+        known.chunks, known.spill = stored, spill
+        return results[: -len(chunks)]
+
+    @functools.cached_property
+    def _diagonal(self) -> Array:
+        own = [(i, i) for i in range(len(self._slices))]
+        return _concat(self._ask("diagonal", lambda chunks: [task(chunk_diagonal, chunks[p]) for p in own]))
+
+    def diagonal(self) -> Array:
+        """Return wᵢᵢ, (n,), in wide floats. It is computed once, from the chunks on the diagonal."""
+        return self._diagonal
+
+    def matmul(self, v: Array, rows: Array | None = None) -> Array:
+        """Return W·V, (n, r), in one pass; with `rows`, W[:, rows]·v from the chunks that hold these rows."""
+        if rows is None:
+            return _concat(self._ask("product", lambda chunks: self._plan_product(chunks, v)))
+        if rows.shape[0] == 0:
+            return array_namespace(v).zeros((self.n, v.shape[1]), dtype=v.dtype, device=device_of(v))
+        operands = self._grouped(v, rows)
+        plan = self._plan_some if self.store is None else self._plan_some_stored
+        return _concat(self._ask("product with some rows", lambda chunks: plan(chunks, operands)))
+
+    def product(self, z: Array) -> Product:
+        """Return W·Z for memberships Z; the pass is put off until it can serve α as well."""
+        return ChunkedProduct(self, z)
+
+    def _plan_product(self, chunks: Nodes, v: Array) -> list[Node]:
+        """Plan W·V. Chunk (i, j) serves twice: W_ij·V_j for rows i of the product, W_ijᵀ·V_i for rows j."""
+        parts = self._split(v)
+        return self._plan_sums(
+            {(i, j): task(chunk_products, w, parts[i], parts[j], i == j) for (i, j), w in chunks.items()}
+        )
+
+    def _plan_some(self, chunks: Nodes, operands: list[Node | None]) -> list[Node]:
+        """Plan W[:, rows]·v, chunk by chunk as for W·V: the chunks stay where they are."""
+        return self._plan_sums(
+            {
+                (i, j): task(some_products, chunk, operands[i], operands[j], i == j)
+                for (i, j), chunk in chunks.items()
+                if operands[i] is not None or operands[j] is not None
+            }
+        )
+
+    def _plan_sums(self, products: Nodes) -> list[Node]:
+        """Plan the sums of the products of each chunk by rows of W."""
+        sums = []
+        for block in range(len(self._slices)):
+            places = [place for place in products if block in place]
+            sides = [int(i != block) for i, _ in places]
+            sums.append(task(summed_sides, sides, *[products[place] for place in places]))
+        return sums
+
+    def _plan_some_stored(self, chunks: Nodes, operands: list[Node | None]) -> list[Node]:
+        """Plan W[:, rows]·v, one task for the rows of each chunk: any worker reads just what it needs."""
+        some = [(i, operand) for i, operand in enumerate(operands) if operand is not None]
+        return [
+            task(
+                _some_sums,
+                [(chunks[min(i, block), max(i, block)], i < block, operand) for i, operand in some],
+            )
+            for block in range(len(operands))
+        ]
+
+    def _grouped(self, v: Array, rows: Array) -> list[Node | None]:
+        """Return for each chunk which of its rows are among `rows`, and their part of v; or None."""
+        xp = array_namespace(v)
+        index = to_host(rows, reason="which chunks hold these rows?")[0]
+        operands: list[Node | None] = []
+        for s in self._slices:
+            here = np.flatnonzero((index >= s.start) & (index < s.stop))
+            part = xp.take(v, from_host(here, v), axis=0)
+            operands.append(constant((index[here] - s.start, part)) if len(here) else None)
+        return operands
+
+    def block_moments(self, partition: Partition) -> tuple[Array, Array]:
+        """Return the mean of each block and the sum of squares about it, both (k, k), in one pass.
+
+        Each chunk takes its sums about its own means, so that no digits are lost where the mean is large
+        and the spread is small; `stacked_moments` puts them together.
+        """
+        return self.block_moments_with(None, partition)[0]
+
+    def block_moments_with(
+        self, z: Array | None, partition: Partition
+    ) -> tuple[tuple[Array, Array], Array | None]:
+        """Return the moments of the blocks and W·Z in one pass."""
+        moments, product = self._reduced("moments", partition, chunk_moments, partition.k, stacked_moments, z)
+        return (moments[1, :, :], moments[2, :, :]), product
+
+    def square_distance(self, partition: Partition, means: Array) -> Array:
+        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² in one pass."""
+        return self.square_distance_with(None, partition, means)[0]
+
+    def square_distance_with(
+        self, z: Array | None, partition: Partition, means: Array
+    ) -> tuple[Array, Array | None]:
+        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² and W·Z in one pass."""
+        total, product = self._reduced(
+            "distance", partition, chunk_square_distance, constant(means), summed, z
+        )
+        return array_namespace(total).reshape(total, ()), product
+
+    def _reduced(
+        self,
+        question: str,
+        partition: Partition,
+        function: Callable[..., Array],
+        argument: object,
+        combine: Callable[..., Array],
+        z: Array | None,
+    ) -> tuple[Array, Array | None]:
+        """Combine what `function` says of each chunk and the labels of its rows and columns; and W·Z."""
+        labels = self._split(partition.labels)
+
+        def plan(chunks: Nodes) -> list[Node]:
+            arguments = {(i, j): (labels[i], labels[j], argument, i == j) for i, j in chunks}
+            if z is None:
+                return [tree([task(function, w, *arguments[p]) for p, w in chunks.items()], combine)]
+            # One task does both: to hand chunks from one task to another would be to keep them in memory.
+            v = self._split(z)
+            both = {
+                (i, j): task(with_products, w, function, arguments[i, j], v[i], v[j], i == j)
+                for (i, j), w in chunks.items()
+            }
+            products = {place: task(operator.getitem, pair, 1) for place, pair in both.items()}
+            parts = [task(operator.getitem, pair, 0) for pair in both.values()]
+            return [tree(parts, combine), *self._plan_sums(products)]
+
+        result, *product = self._ask(question if z is None else f"{question} and product", plan)
+        return result, None if z is None else _concat(product)
+
+    def _split(self, values: Array) -> list[Node]:
+        """Return the part of `values` that belongs to the rows of each chunk."""
+        return [constant(values[rows, ...]) for rows in self._slices]
+
+    def take(self, index: Array) -> "Chunked":
+        """Return the proximities among the objects at `index`, lazily."""
+        host = to_host(index, reason="dask plans with indices on the host")[0]
+        return Chunked(self.array[host, :][:, host], self.store)
+
+    def copy(self) -> "Chunked":
+        """Return the same proximities, computed once and kept.
+
+        What a question has written to the store on the way becomes the copy, and this proximity is again
+        only planned.
+        """
+        known = self._known
+        if known.spill is not None and self._spill is None:
+            del self.__dict__["_known"]
+            return self._kept_in(known.spill)
+        return self._kept({place: (chunk_copy, chunk) for place, chunk in known.chunks.items()}, self.store)
+
+    def blend(
+        self, past: "Chunked", alpha: Array | float, alignment: Alignment, *, overwrite: bool = False
+    ) -> "Chunked":
+        """Return α·past + (1 − α)·W where both objects were there before, and W elsewhere; it is kept.
+
+        A past in memory is let go with the last reference to it; with `overwrite`, one in a store is
+        deleted as soon as the blend is written.
+        """
+        if not isinstance(past, Chunked):
+            raise InputTypeError(
+                f"cannot blend Chunked with {type(past).__name__}; convert the past with "
+                "Chunked(dask.array.from_array(past.array)), or W with Dense(W.array.compute())"
+            )
+        before, known = self._aligned(past, alignment)
+        a = constant(alpha)
+        calls = {
+            (i, j): (chunk_blend, chunk, before[i, j], a, known[i], known[j])
+            for (i, j), chunk in self._known.chunks.items()
+        }
+        blended = self._kept(calls, past.store if self.store is None else self.store)
+        if overwrite and past._spill is not None:
+            past._spill.delete()
+        return blended
+
+    def _aligned(self, past: "Chunked", alignment: Alignment) -> tuple[Nodes, Sequence[Node | None]]:
+        """Return the chunks of the past in the places of W's, and who was there before (None: all)."""
+        if alignment.source is None:
+            cut_alike = past.array.chunks == self.array.chunks
+            chunks = past._known.chunks if cut_alike else upper_nodes(past.array.rechunk(self.array.chunks))
+            return chunks, [None] * len(self._slices)
+        xp = array_namespace(alignment.source)
+        known = alignment.source >= 0
+        # A new object has no row in the past: any row will do.
+        moved = past.take(xp.where(known, alignment.source, xp.zeros_like(alignment.source)))
+        return upper_nodes(moved.array.rechunk(self.array.chunks)), self._split(known)
+
+    def _kept(self, calls: dict[tuple[int, int], Call], store: str | os.PathLike[str] | None) -> "Chunked":
+        """Return a proximity whose chunks are computed now by these calls, in memory or in a store."""
+        log.debug(PASS, "blend or copy", self.n)
+        if store is not None:
+            spill = Spill(store)
+            compute([written(chunk, *calls[place]) for place, chunk in self._stored(spill).items()])
+            return self._kept_in(spill)
+        kept = dict(zip(calls, persist([task(*call) for call in calls.values()]), strict=True))
+        return Chunked(mirrored(kept, self.array.chunks[0], self.like))
+
+    def _kept_in(self, spill: Spill) -> "Chunked":
+        """Return the proximity whose chunks are in a folder of a store."""
+        read = {place: task(chunk_copy, chunk) for place, chunk in self._stored(spill).items()}
+        return Chunked(mirrored(read, self.array.chunks[0], self.like), os.path.dirname(spill.path), spill)
+
+    def mapped(self, function: Callable[[Array], Array]) -> "Chunked":
+        """Return f(wᵢⱼ), lazily: the function gets a chunk at a time, when a question is asked."""
+        return self._planned({place: (function, chunk) for place, chunk in self._known.chunks.items()})
+
+    def scaled(self, s: Array) -> "Chunked":
+        """Return sᵢ wᵢⱼ sⱼ, lazily."""
+        parts = self._split(s)
+        return self._planned(
+            {
+                (i, j): (chunk_scaled, chunk, parts[i], parts[j])
+                for (i, j), chunk in self._known.chunks.items()
+            }
+        )
+
+    def _planned(self, calls: dict[tuple[int, int], Call]) -> "Chunked":
+        """Return a proximity whose chunks are computed by these calls when a question is asked."""
+        nodes = {place: task(*call) for place, call in calls.items()}
+        return Chunked(mirrored(nodes, self.array.chunks[0], self.like), self.store)
+
+    def beside(self, past: "Chunked", source: Array, away: Array) -> "Chunked":
+        """Return these proximities and, behind them, those of objects of the past that are away; kept.
+
+        The objects that are away get chunks of their own, none larger than the largest of W.
+        """
+        if away.shape[0] == 0:
+            return self.copy()
+        sizes, largest = self.array.chunks[0], max(self.array.chunks[0])
+        behind = tuple(min(largest, away.shape[0] - start) for start in range(0, away.shape[0], largest))
+        known = [*self._split(source >= 0), *[None] * len(behind)]
+        before = self._columns_before(past, source, away, (sizes + behind, behind))
+        nodes = {place: task(opened, chunk) for place, chunk in self._known.chunks.items()}
+        for i, j in itertools.product(range(len(known)), range(len(behind))):
+            if i <= len(sizes) + j:
+                nodes[i, len(sizes) + j] = task(chunk_beside, before[i][j], known[i], self.like.dtype)
+        store = past.store if self.store is None else self.store
+        return Chunked(mirrored(nodes, sizes + behind, self.like), store).copy()
+
+    @staticmethod
+    def _columns_before(past: "Chunked", source: Array, away: Array, chunks: tuple) -> list[list[Node]]:
+        """Return the columns of the past of the objects that are away, in chunks; new objects get any row."""
+        rows, columns = to_host(source, away, reason="dask plans with indices on the host")
+        columns = columns.astype(int)
+        rows = np.concatenate([np.maximum(rows, 0).astype(int), columns])
+        return past.array[:, columns][rows, :].rechunk(chunks).to_delayed().tolist()
+
+    def plus_between(self, other: "Chunked", groups: Array, table: np.ndarray) -> "Chunked":
+        """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ; it is kept."""
+        others, _ = self._aligned(other, UNCHANGED)
+        g, marks = self._split(groups), constant(table)
+        calls = {
+            (i, j): (chunk_plus_between, chunk, others[i, j], g[i], g[j], marks)
+            for (i, j), chunk in self._known.chunks.items()
+        }
+        return self._kept(calls, other.store if self.store is None else self.store)
+
+
+@dataclasses.dataclass
+class _Known:
+    """Where the chunks on and right of the diagonal are: planned, or written by a question to a store."""
+
+    chunks: Nodes
+    spill: Spill | None
+
+
+def pairwise(x: Array, block: Callable[[Array, Array | None], Array], dtype: object) -> Chunked:
+    """Return the proximities of the rows of a dask array X (n, p), lazily.
+
+    Chunk (i, j) is block(X_i, X_j) right of the diagonal, and block(X_i, None) on it. The rows are cut finer
+    where a chunk would be larger than dask's setting "array.chunk-size".
+    """
+    allowed = square_cut(x.shape[0], dtype)
+    rows = x.chunks[0] if max(x.chunks[0]) <= max(allowed) else allowed
+    x = x.rechunk({0: rows, 1: -1})
+    parts = x.to_delayed()[:, 0]
+    places = itertools.combinations_with_replacement(range(len(parts)), 2)
+    nodes = {(i, j): task(block, parts[i], None if i == j else parts[j]) for i, j in places}
+    xp = array_namespace(x._meta)
+    return Chunked(mirrored(nodes, rows, xp.empty((0, 0), dtype=dtype, device=device_of(x._meta))))
+
+
+def _some_sums(parts: list[tuple[StoredChunk, bool, tuple[np.ndarray, Array]]]) -> Array:
+    """Add up the products with some rows of chunks (their mirror image being meant), or some columns."""
+    return summed(
+        *[
+            transposed_product(chunk.take(index, 0), v) if mirror else product(chunk.take(index, 1), v)
+            for chunk, mirror, (index, v) in parts
+        ]
+    )
+
+
+def _concat(parts: Sequence[Array]) -> Array:
+    return array_namespace(*parts).concat(list(parts))

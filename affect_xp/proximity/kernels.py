@@ -1,0 +1,385 @@
+"""Features into proximities, block by block, and the way back by approximate features.
+
+X (n, p) has a row for each object. The proximities go straight into the n×n array they are kept in, or
+into the plan of a dask array; nothing else of that size is made. They are exactly symmetric.
+"""
+
+import dataclasses
+import functools
+import math
+import numbers
+import sys
+from collections.abc import Callable
+
+import numpy as np
+
+from affect_xp.array.namespace import (
+    array_namespace,
+    as_array,
+    device_of,
+    from_host,
+    row_blocks,
+    to_host,
+    wide_dtype,
+)
+from affect_xp.array.random import as_generator
+from affect_xp.array.typing import Array, Seed
+from affect_xp.checks import check_choice, check_int
+from affect_xp.exceptions import InputError, InputTypeError
+from affect_xp.proximity import Dense, Proximity
+from affect_xp.proximity.chunked import is_dask_array, pairwise
+
+__all__ = ["KERNELS", "Kernel", "features_to_proximity", "nystroem_features", "random_fourier_features"]
+
+Block = Callable[[Array, Array], Array]  # (a, p), (b, p) → (a, b)
+
+
+def _as_they_are(x: Array) -> Array:
+    return x
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Kernel:
+    """A function of two rows of features.
+
+    Attributes
+    ----------
+    kind : "similarity" or "dissimilarity"
+        What a large value means.
+    block : function (a, p), (b, p) → (a, b)
+        The proximities between two sets of prepared rows.
+    prepare : function (n, p) → (n, p)
+        Done once to all rows before.
+    diagonal : float or None
+        The proximity of every object to itself, where it is the same for all.
+    parameters : tuple of str
+        What `prepare` takes besides.
+    """
+
+    kind: str
+    block: Block
+    prepare: Callable[..., Array] = _as_they_are
+    diagonal: float | None = None
+    parameters: tuple[str, ...] = ()
+
+
+def features_to_proximity(X: Array, kind: str | Block = "dot", **parameters: float | None) -> Proximity:
+    """Return the proximities of objects with features X.
+
+    =============  ===============  ===========================================================
+    kind           it is a          entry (x, y)
+    =============  ===============  ===========================================================
+    "dot"          similarity       x·y
+    "rbf"          similarity       exp(−γ‖x − y‖²), γ = `gamma`, by default 1 / (p · var X)
+    "cosine"       similarity       x·y / ‖x‖‖y‖; 0 if either is zero
+    "euclidean"    dissimilarity    ‖x − y‖, from differences: accurate for points that are close
+    a function     as you say       f(A, B), (a, p), (b, p) → (a, b), on some rows of X
+    =============  ===============  ===========================================================
+
+    They are computed in float64 where the device has it and kept in the dtype of X, by blocks of rows. An
+    array of numbers gives `Dense`, with no other n×n array made. A dask array gives `Chunked` with the
+    chunks of its rows, lazily: one `compute` checks X (and finds γ). A function is asked for the blocks on
+    and right of the diagonal alone, so it must be symmetric, and depend on the two rows only.
+
+    Parameters
+    ----------
+    X : (n, p) array of any library
+    kind : str or function
+    **parameters
+        `gamma` for "rbf".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from affect_xp.proximity.kernels import features_to_proximity
+    >>> X = np.array([[0.0, 0.0], [3.0, 4.0]])
+    >>> features_to_proximity(X, "euclidean").array
+    array([[0., 5.],
+           [5., 0.]])
+    """
+    x, kernel, dtype = _prepared(X, kind, parameters)
+    if is_dask_array(x):
+        return pairwise(x, functools.partial(_chunk, kernel, dtype), dtype)
+    return Dense(_filled(x, kernel, dtype))
+
+
+def random_fourier_features(
+    X: Array, n_features: int, *, gamma: float | None = None, rng: Seed = None
+) -> Array:
+    """Return features whose dot products are about exp(−γ‖x − y‖²).
+
+    With q/2 frequencies ω drawn from N(0, 2γ I), the features √(2/q)·[cos ω·x, sin ω·x] have the kernel for
+    expectation and 1 for the diagonal; an entry is off by about 1/√q. An approximate route from the rbf
+    kernel to a factored proximity, which never forms n×n.
+
+    Parameters
+    ----------
+    X : (n, p) array
+    n_features : int
+        q, even.
+    gamma : float, optional
+        γ, by default 1 / (p · var X).
+    rng : None, int or numpy.random.Generator
+
+    References
+    ----------
+    Rahimi & Recht, "Random Features for Large-Scale Kernel Machines", NIPS 2007.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from affect_xp.proximity.kernels import random_fourier_features
+    >>> F = random_fourier_features(np.array([[0.0], [1.0]]), 2000, gamma=0.5, rng=0)
+    >>> bool(abs((F @ F.T)[0, 1] - np.exp(-0.5)) < 0.05)
+    True
+    """
+    q = check_int("n_features", n_features, 2)
+    if q % 2:
+        raise InputError(f"n_features must be even, a cosine and a sine for each frequency, got {q}")
+    x, size = _checked_features(_in_memory(X))
+    xp, p = array_namespace(x), x.shape[1]
+    size.check_squares(p, "rbf")
+    gamma = _checked_gamma(gamma, p, size.variance)
+    frequencies = as_generator(rng).normal(scale=math.sqrt(2 * gamma), size=(p, q // 2))
+    wide = xp.astype(x, wide_dtype(x), copy=False)
+    angles = wide @ from_host(frequencies, x, dtype=wide.dtype)  # (n, q/2)
+    features = xp.concat([xp.cos(angles), xp.sin(angles)], axis=1) * math.sqrt(2 / q)
+    return xp.astype(features, _storage_dtype(x), copy=False)
+
+
+def nystroem_features(
+    X: Array, n_features: int, kind: str | Block = "rbf", *, rng: Seed = None, **parameters: float | None
+) -> Array:
+    """Return features whose dot products are about the similarities of X: exact to q objects drawn at random.
+
+    With K (n, q) the similarities to these objects, and K_q = VΛVᵀ those among them, the features are
+    K V Λ^{-1/2}, and their dot products K K_q⁻¹ Kᵀ. Directions in which K_q is numerically zero are left
+    out: their columns are 0. Better than random Fourier features where the kernel is smooth (few
+    eigenvalues matter); needs a positive semi-definite similarity.
+
+    Parameters
+    ----------
+    X : (n, p) array
+    n_features : int
+        q, at most n.
+    kind, **parameters
+        As for `features_to_proximity`, but for "euclidean".
+    rng : None, int or numpy.random.Generator
+
+    References
+    ----------
+    Williams & Seeger, "Using the Nyström Method to Speed Up Kernel Machines", NIPS 2000.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from affect_xp.proximity.kernels import nystroem_features
+    >>> X = np.array([[0.0], [1.0], [2.0]])
+    >>> F = nystroem_features(X, 3, gamma=0.5)
+    >>> bool(np.allclose(F @ F.T, np.exp(-0.5 * (X - X.T) ** 2)))
+    True
+    """
+    q = check_int("n_features", n_features, 1)
+    x, kernel, dtype = _prepared(_in_memory(X), kind, parameters)
+    xp, n = array_namespace(x), x.shape[0]
+    if kernel.kind != "similarity":
+        raise InputError(f"kind={kind!r} is a dissimilarity, which no dot products give; use 'rbf'")
+    if q > n:
+        raise InputError(f"n_features={q} is more than the {n} objects to draw from; ask for at most {n}")
+    drawn = xp.take(x, from_host(as_generator(rng).permutation(n)[:q], x), axis=0)
+    values, vectors = xp.linalg.eigh(_symmetric(kernel.block(drawn, drawn), kernel.diagonal))  # Λ, V
+    least = q * xp.finfo(values.dtype).eps * xp.max(values)
+    some = values > least
+    scale = xp.where(some, 1 / xp.sqrt(xp.where(some, values, xp.ones_like(values))), xp.zeros_like(values))
+    root = vectors * scale[None, :]  # VΛ^{-1/2}, (q, q)
+    blocks = [kernel.block(x[rows, :], drawn) @ root for rows in row_blocks(drawn, n)]
+    return xp.astype(xp.concat(blocks), dtype, copy=False)
+
+
+def _dot(a: Array, b: Array) -> Array:
+    return a @ b.T
+
+
+def _unit_rows(x: Array) -> Array:
+    """Return the rows divided by their lengths; a row of zeros stays."""
+    xp = array_namespace(x)
+    largest = xp.max(xp.abs(x), axis=1, keepdims=True)  # so that no square overflows
+    x = x / xp.where(largest > 0, largest, xp.ones_like(largest))
+    length = xp.sqrt(xp.sum(x * x, axis=1, keepdims=True))
+    return x / xp.where(length > 0, length, xp.ones_like(length))
+
+
+def _scaled(x: Array, gamma: float) -> Array:
+    """Return √γ (x − x̄): rows whose squared distances are γ‖x − y‖², near 0 so that few digits cancel."""
+    xp = array_namespace(x)
+    return (x - xp.mean(x, axis=0, keepdims=True)) * math.sqrt(gamma)
+
+
+def _gaussian(a: Array, b: Array) -> Array:
+    """Return exp(−‖a − b‖²), with ‖a − b‖² = ‖a‖² − 2 a·b + ‖b‖²."""
+    xp = array_namespace(a)
+    square = xp.sum(a * a, axis=1)[:, None] - 2 * (a @ b.T) + xp.sum(b * b, axis=1)[None, :]
+    return xp.exp(-xp.where(square > 0, square, xp.zeros_like(square)))
+
+
+def _euclidean(a: Array, b: Array) -> Array:
+    """Return ‖a − b‖, one feature after the other: no digits cancel, and no (a, b, p) array is made."""
+    xp = array_namespace(a)
+    square = xp.zeros((a.shape[0], b.shape[0]), dtype=a.dtype, device=device_of(a))
+    for f in range(a.shape[1]):
+        difference = a[:, f][:, None] - b[:, f][None, :]
+        square = square + difference * difference
+    return xp.sqrt(square)
+
+
+KERNELS: dict[str, Kernel] = {
+    "dot": Kernel("similarity", _dot),
+    "rbf": Kernel("similarity", _gaussian, _scaled, diagonal=1.0, parameters=("gamma",)),
+    "cosine": Kernel("similarity", _dot, _unit_rows),
+    "euclidean": Kernel("dissimilarity", _euclidean, diagonal=0.0),
+}
+
+
+def _as_kernel(kind: str | Block, parameters: dict[str, float | None]) -> Kernel:
+    """Return the kernel asked for, if it takes these parameters."""
+    kernel = Kernel("similarity", kind) if callable(kind) else KERNELS[check_choice("kind", kind, KERNELS)]
+    for name in parameters:
+        if name not in kernel.parameters:
+            taken = ", ".join(kernel.parameters) or "none"
+            raise InputTypeError(f"kind={kind!r} takes no parameter {name}; it takes {taken}")
+    return kernel
+
+
+def _prepared(
+    X: Array, kind: str | Block, parameters: dict[str, float | None]
+) -> tuple[Array, Kernel, object]:
+    """Return X checked and prepared for the kernel, the kernel, and the dtype to keep results in."""
+    kernel = _as_kernel(kind, parameters)
+    x, size = _checked_features(X)
+    xp = array_namespace(x)
+    if kind in ("rbf", "euclidean"):
+        size.check_squares(x.shape[1], str(kind))
+    dtype = _storage_dtype(x)
+    if not callable(kind):
+        x = xp.astype(x, wide_dtype(x), copy=False)
+    if "gamma" in kernel.parameters:
+        parameters = {"gamma": _checked_gamma(parameters.get("gamma"), x.shape[1], size.variance)}
+    return kernel.prepare(x, **parameters), kernel, dtype
+
+
+def _in_memory(X: Array) -> Array:
+    if is_dask_array(X):
+        raise InputTypeError(
+            "X must be in memory here, got a dask array; features are thin: pass X.compute()"
+        )
+    return X
+
+
+@dataclasses.dataclass(frozen=True)
+class _Size:
+    """How large features are: max |x|, and the variance of x / max |x|."""
+
+    largest: float
+    relative: float
+
+    @property
+    def variance(self) -> float:
+        """The variance of all entries; 0 or inf where it is out of the range of numbers."""
+        return self.relative * self.largest * self.largest
+
+    def check_squares(self, p: int, kind: str) -> None:
+        """Raise if squared distances are out of the range of numbers."""
+        if self.relative > 0 and not sys.float_info.min < self.variance < sys.float_info.max / (8 * p):
+            how = "divide" if self.largest > 1 else "multiply"
+            raise InputError(
+                f"X holds numbers up to {self.largest:.3g}, whose squares, as kind={kind!r} needs "
+                f"them, are out of the range of numbers; {how} X by a constant first"
+            )
+
+
+def _checked_features(X: Array) -> tuple[Array, _Size]:
+    """Return X as a finite array of floats, and how large it is, read with one transfer."""
+    x = as_array(X)
+    xp = array_namespace(x)
+    if x.ndim != 2 or 0 in x.shape:
+        hint = "; use X[:, None] for one feature" if x.ndim == 1 else ""
+        raise InputError(
+            f"X must be a matrix with a row of features for each object, got shape {tuple(x.shape)}{hint}"
+        )
+    if xp.isdtype(x.dtype, ("integral", "bool")):
+        x = xp.astype(x, wide_dtype(x))
+    if x.dtype not in (xp.float32, xp.float64):
+        raise InputTypeError(f"X must be of dtype float32 or float64, got {x.dtype}; use astype(float32)")
+    wide = xp.astype(x, wide_dtype(x), copy=False)
+    with np.errstate(invalid="ignore", over="ignore"):
+        largest = xp.max(xp.abs(wide))
+        unit = xp.where(largest > 0, largest, xp.ones_like(largest))  # so that no square overflows
+        facts = to_host(xp.stack([largest, xp.var(wide / unit)]), reason="checking features")[0]
+    if not np.isfinite(facts[0]):
+        host = to_host(x, reason="finding the bad feature")[0]
+        i, f = np.argwhere(~np.isfinite(host))[0]
+        raise InputError(
+            f"X must be finite, but X[{i}, {f}] = {host[i, f]}; "
+            "leave out objects without data, or fill them in"
+        )
+    return x, _Size(float(facts[0]), float(facts[1]))
+
+
+def _storage_dtype(x: Array) -> object:
+    xp = array_namespace(x)
+    return xp.float32 if x.dtype == xp.float32 else wide_dtype(x)
+
+
+def _checked_gamma(gamma: object, p: int, variance: float) -> float:
+    """Return γ, by default 1 / (p · var X); if all features are equal, any will do."""
+    if gamma is None:
+        return 1 / (p * variance) if variance > 0 else 1.0
+    if isinstance(gamma, bool) or not isinstance(gamma, numbers.Real):
+        raise InputTypeError(f"gamma must be a positive number, got {gamma!r}")
+    value = float(gamma)
+    if not 0 < value < math.inf:
+        raise InputError(f"gamma must be positive and finite, got {gamma}")
+    return value
+
+
+def _chunk(kernel: Kernel, dtype: object, a: Array, b: Array | None) -> Array:
+    """Return the proximities between the rows of two chunks of X, or (b=None) of one among themselves."""
+    if b is None:
+        return _filled(a, kernel, dtype)
+    w = array_namespace(a, b).empty((a.shape[0], b.shape[0]), dtype=dtype, device=device_of(a))
+    for rows in row_blocks(w):
+        w[rows, :] = _block(kernel, a[rows, :], b, dtype)
+    return w
+
+
+def _filled(x: Array, kernel: Kernel, dtype: object) -> Array:
+    """Return all proximities of the rows of x: each block right of the diagonal, and its mirror image."""
+    xp, n = array_namespace(x), x.shape[0]
+    w = xp.empty((n, n), dtype=dtype, device=device_of(x))
+    for rows in row_blocks(w):
+        block = _block(kernel, x[rows, :], x[rows.start :, :], dtype)
+        width = rows.stop - rows.start
+        w[rows, rows] = _symmetric(block[:, :width], kernel.diagonal)
+        w[rows, rows.stop :] = block[:, width:]
+        w[rows.stop :, rows] = block[:, width:].T
+    return w
+
+
+def _block(kernel: Kernel, a: Array, b: Array, dtype: object) -> Array:
+    """Return the proximities between two sets of rows in the dtype they are kept in."""
+    block, expected = kernel.block(a, b), (a.shape[0], b.shape[0])
+    if tuple(getattr(block, "shape", ())) != expected:
+        raise InputError(
+            f"the function given as kind must return shape {expected} for rows of shapes {tuple(a.shape)}, "
+            f"{tuple(b.shape)}, got {getattr(block, 'shape', type(block).__name__)}"
+        )
+    return array_namespace(block, a).astype(block, dtype, copy=False)
+
+
+def _symmetric(block: Array, diagonal: float | None) -> Array:
+    """Return a square block whose entries left of the diagonal mirror those right of it."""
+    xp = array_namespace(block)
+    right = xp.triu(block, k=1)
+    own = xp.eye(block.shape[0], dtype=xp.bool, device=device_of(block))
+    on_diagonal = block if diagonal is None else xp.full_like(block, diagonal)
+    return xp.where(own, on_diagonal, right + right.T)

@@ -1,0 +1,165 @@
+"""What proximities look like: similarities, dissimilarities, or nothing that could be clustered.
+
+Two objects of the same cluster have like rows in W, whatever W holds. So where rows are alike, similarities
+are large and dissimilarities are small:
+
+    ρ = corr(wᵢⱼ, rᵢⱼ) over i ≠ j,   rᵢⱼ = corr(wₖᵢ, wₖⱼ) over k ∉ {i, j}
+
+Distances of features have ρ near −1, dot products, kernels and networks of groups ρ > 0, and noise has 0.
+"""
+
+from typing import Any, NamedTuple
+
+from affect_xp.array.namespace import array_namespace, device_of, to_host
+from affect_xp.array.typing import Array
+from affect_xp.checks import warn_caller
+from affect_xp.exceptions import InputWarning
+from affect_xp.proximity import Dense, Factored, Proximity
+from affect_xp.proximity.transforms import sampled_columns
+
+__all__ = ["Looks", "hint_at_kind", "looks_of"]
+
+# The kind of W is not guessed from fewer objects than these.
+FEWEST = 10
+# Beyond this ρ, either way, W is taken for dissimilarities or similarities.
+CLEAR = 0.5
+# Distances are positive but for this share of the pairs, which are duplicates; graphs have more zeros.
+DUPLICATES = 0.1
+# A diagonal below this many square roots of the precision, relative to the largest entry, is rounding.
+ZERO_DIAGONAL = 10
+
+NOTHING_TO_FIND = "there are no clusters to find, and those returned are arbitrary"
+
+
+class Looks(NamedTuple):
+    """Facts about the entries off the diagonal, of up to 256 objects.
+
+    Attributes
+    ----------
+    rho : float
+        The correlation of entries with the likeness of rows; 0 where one of them does not vary.
+    lowest, highest : float
+    zeros : float
+        The share of pairs that have 0.
+    on_diagonal : float
+        The largest |wᵢᵢ|.
+    """
+
+    rho: float
+    lowest: float
+    highest: float
+    zeros: float
+    on_diagonal: float
+
+
+def looks_of(W: Dense) -> Looks:
+    """Return what W looks like, with one read; W must have three objects or more.
+
+    Examples
+    --------
+    >>> import numpy as np, affect_xp as ax
+    >>> from affect_xp.proximity.kinds import looks_of
+    >>> x = np.linspace(0, 1, 20)[:, None]
+    >>> distances, similarities = abs(x - x.T), np.exp(-abs(x - x.T))
+    >>> [round(looks_of(ax.Dense(W)).rho, 1) for W in (distances, similarities)]
+    [-0.9, 0.9]
+    """
+    xp = array_namespace(W.array)
+    columns, places = sampled_columns(W)
+    r, zeros = places.shape[0], xp.zeros_like(columns)
+    largest = xp.max(xp.abs(columns))
+    x = columns / xp.where(largest > 0, largest, xp.ones_like(largest))  # so that no square is too large
+    block = xp.take(x, places, axis=0)  # (r, r), with zeros in place of wᵢᵢ
+    others = xp.arange(r, dtype=xp.int64, device=device_of(x))
+    pairs = xp.astype(others[:, None] != others[None, :], x.dtype)
+    likeness, known = _likeness(x, block)
+    objects = xp.arange(W.n, dtype=xp.int64, device=device_of(x))
+    own = objects[:, None] == places[None, :]
+    lowest = xp.min(xp.where(own, xp.max(columns) + zeros, columns))
+    highest = xp.max(xp.where(own, xp.min(columns) + zeros, columns))
+    n_zeros = xp.sum(xp.astype((columns == 0) & ~own, x.dtype))
+    facts = (
+        _correlation(block, likeness, pairs * known),
+        lowest,
+        highest,
+        n_zeros / (r * max(1, W.n - 1)),
+        xp.max(xp.abs(W.diagonal())),
+    )
+    read = to_host(xp.stack(facts), reason="are these similarities or distances?")[0]
+    return Looks(*read.tolist())
+
+
+def _likeness(x: Array, block: Array) -> tuple[Array, Array]:
+    """Return rᵢⱼ, and 1 where it is known and 0 elsewhere, both (r, r)."""
+    xp = array_namespace(x)
+    n = x.shape[0] - 2
+    # Column i without its entries i, which is 0, and j: sums S and sums of squares Q.
+    S, Q = xp.sum(x, axis=0)[:, None] - block, xp.sum(x * x, axis=0)[:, None] - block * block
+    covariance = x.T @ x - S * S.T / n
+    variance = Q - S * S / n
+    varied = variance > 1e-12 * (Q + xp.ones_like(Q))
+    known = varied & varied.T
+    scale = xp.sqrt(xp.where(known, variance * variance.T, xp.ones_like(variance)))
+    return xp.where(known, covariance / scale, xp.zeros_like(scale)), xp.astype(known, x.dtype)
+
+
+def _correlation(a: Array, b: Array, weights: Array) -> Array:
+    """Return the correlation of a and b where weights are 1, a 0-d array; 0 where one does not vary."""
+    xp = array_namespace(a)
+    total = xp.sum(weights)
+    one = xp.ones_like(total)
+    total = xp.where(total > 0, total, one)
+    a, b = (weights * (y - xp.sum(weights * y) / total) for y in (a, b))
+    product = xp.sum(a * a) * xp.sum(b * b)
+    varied = product > (1e-12 * total) ** 2
+    return xp.where(varied, xp.sum(a * b) / xp.sqrt(xp.where(varied, product, one)), xp.zeros_like(one))
+
+
+def hint_at_kind(W: Proximity, clusterer: Any, *, known: bool) -> None:
+    """Warn if W looks like what the clusterer does not take, or all its entries are the same.
+
+    Only arrays and features are looked at, and of few objects only for the latter. With `known` W is what the
+    clusterer takes.
+    """
+    wants = getattr(clusterer, "wants", None)
+    if wants is None or W.n < 3:
+        return
+    hint = None
+    if isinstance(W, Factored) and _are_same(W.like) and getattr(clusterer, "n_clusters", None) != 1:
+        hint = f"all objects have the same features: {NOTHING_TO_FIND}"
+    if isinstance(W, Dense):
+        hint = _hint(looks_of(W), W, None if known or W.n < FEWEST else wants, clusterer)
+    if hint is not None:
+        warn_caller(hint, InputWarning)
+
+
+def _are_same(x: Array) -> bool:
+    """Tell whether all rows are the same, with one read."""
+    xp = array_namespace(x)
+    same = xp.all(xp.max(x, axis=0) == xp.min(x, axis=0))
+    return bool(to_host(same, reason="do objects differ?")[0])
+
+
+def _hint(looks: Looks, W: Dense, wants: str | None, clusterer: Any) -> str | None:
+    """Return what to tell about W; None if there is nothing to tell."""
+    name = type(getattr(clusterer, "estimator", clusterer)).__name__
+    if looks.lowest == looks.highest and getattr(clusterer, "n_clusters", None) != 1:
+        return f"all entries of W off the diagonal are {looks.lowest:.6g}: {NOTHING_TO_FIND}"
+    eps = array_namespace(W.array).finfo(W.array.dtype).eps
+    if looks.on_diagonal > ZERO_DIAGONAL * eps**0.5 * max(looks.highest, -looks.lowest):
+        return None  # no distances, and those who take distances say so themselves
+    if wants == "dissimilarity" and looks.rho > CLEAR:
+        return (
+            f"{name} takes dissimilarities, but W looks like similarities: objects with large entries "
+            f"between them have like rows (correlation {looks.rho:.2f}); use ax.Spectral or ax.KMeans, or "
+            "pass W.max() - W with zeros on the diagonal"
+        )
+    # Graphs have more zeros.
+    are_distances = looks.rho < -CLEAR and looks.lowest >= 0 and looks.zeros <= DUPLICATES
+    if wants == "similarity" and are_distances:
+        return (
+            f"{name} takes similarities, but W looks like distances: its diagonal is 0, and objects with "
+            f"small entries between them have like rows (correlation {looks.rho:.2f}); use ax.Linkage, or "
+            "convert W with ax.to_similarity(W)"
+        )
+    return None

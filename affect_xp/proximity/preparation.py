@@ -1,0 +1,432 @@
+"""How features are prepared before they are compared: decided at the first step, kept for all later ones.
+
+Dot products follow the units of a column and its distance from 0. What is subtracted and divided by, and the
+width of a Gaussian kernel, are found from the first step alone:
+
+* nothing of the future is used: a model that is given one step at a time does the same as one that is given
+  all of them;
+* all steps are in one system of coordinates. Similarities of different steps are blended, and those of an
+  object that comes later are compared with them.
+"""
+
+import copy
+import dataclasses
+import math
+import numbers
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from affect_xp.array.namespace import (
+    array_namespace,
+    device_of,
+    from_host,
+    is_lazy,
+    row_blocks,
+    to_host,
+    wide_dtype,
+)
+from affect_xp.array.typing import Array
+from affect_xp.checks import check_choice, warn_caller
+from affect_xp.exceptions import InputError, InputTypeError, ScaleWarning
+from affect_xp.proximity.kernels import Block
+
+__all__ = ["GAMMAS", "SCALES", "Preparation", "Request", "decide"]
+
+SCALES = ("auto", "none", "center", "standard", "robust")
+GAMMAS = ("first", "each")
+
+# "auto" subtracts the mean where its square is at least this share of the variance, ‖x̄‖² ≥ ½ Σσ². Below that
+# the forgetting factor hardly notices. Windows of standardised series, whose columns are other days at each
+# step, have less: to later windows the mean of the first one would be noise.
+OFFSET = 0.5
+# Where it must not be subtracted, a mean of this many times the variance is told of: cosines are above 0.9.
+DOMINANT = 10.0
+# Standard deviations that differ by this factor or more are brought to 1.
+SPREAD = 10.0
+# The interquartile range of a normal distribution is so many standard deviations.
+NORMAL_IQR = 1.349
+# A spread below this many roundings of the largest value is rounding: the column is constant.
+ROUNDINGS = 10
+# Powers of two between which the squares of features, and sums of these, are numbers.
+USUAL_EXPONENT = 400
+# The kinds of proximity in which lengths count.
+LENGTHS = ("dot", "rbf", "euclidean")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Preparation:
+    """What a model has decided at its first step, and keeps until `reset()`.
+
+    Features X become (X − location) / scale, column by column.
+
+    Attributes
+    ----------
+    location : (p,) NumPy array or None
+        What is subtracted from each column; None for nothing.
+    scale : (p,) NumPy array or None
+        What each column is divided by; None for 1.
+    gamma : float or None
+        γ of proximity="rbf"; None where it is found anew at each step, or not needed.
+    rescale : str or None
+        The transform that rescale="auto" has chosen for similarities.
+    scaler : object or None
+        The fitted copy of the object that was given as `scale`.
+
+    Examples
+    --------
+    >>> import numpy as np, affect_xp as ax
+    >>> X = np.array([[101.0, 0.0], [103.0, 2.0]])
+    >>> model = ax.Affect(ax.KMeans(2), proximity="dot", random_state=0).partial_fit(X)
+    >>> model.preparation_.location
+    array([102.,   1.])
+    """
+
+    location: np.ndarray | None = None
+    scale: np.ndarray | None = None
+    gamma: float | None = None
+    rescale: str | None = None
+    scaler: Any = None
+
+    def apply(self, X: Array) -> Array:
+        """Return prepared features, in the precision and on the device of X; X itself if nothing is to do."""
+        if self.scaler is not None:
+            return _by_object(self.scaler, X)
+        if self.location is None and self.scale is None:
+            return X
+        if not _is_usable(X):
+            return X  # what makes proximities of it says what is wrong
+        p = len(self.location if self.location is not None else self.scale)  # type: ignore[arg-type]
+        if X.shape[1] != p:
+            raise InputError(
+                f"X has {X.shape[1]} features, but the steps before had {p}, whose location and scale are "
+                "kept; give the same ones at each step, or scale='none'"
+            )
+        xp, wide = array_namespace(X), wide_dtype(X)
+        dtype = X.dtype if xp.isdtype(X.dtype, "real floating") else wide
+        location, scale = (
+            None if x is None else from_host(x, X, dtype=wide)[None, :] for x in (self.location, self.scale)
+        )
+        if is_lazy(X):
+            return xp.astype(_moved(X, location, scale, wide), dtype, copy=False)
+        result = xp.empty(tuple(X.shape), dtype=dtype, device=device_of(X))
+        for rows in row_blocks(X):
+            result[rows, :] = xp.astype(_moved(X[rows, :], location, scale, wide), dtype, copy=False)
+        return result
+
+
+def _moved(x: Array, location: Array | None, scale: Array | None, wide: object) -> Array:
+    """Return (x − location) / scale in wide floats."""
+    x = array_namespace(x).astype(x, wide, copy=False)
+    x = x if location is None else x - location
+    return x if scale is None else x / scale
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Request:
+    """What a model asks for, and what its clusterer stands.
+
+    Attributes
+    ----------
+    scale, gamma, proximity
+        The parameters of the model.
+    translation_free : bool
+        Whether the clusterer finds the same clusters in dot products of features that are moved.
+    unit_free : bool
+        Whether it finds the same clusters in features of other units. One with a threshold does not.
+    """
+
+    scale: Any
+    gamma: str | float
+    proximity: str | Block
+    translation_free: bool = False
+    unit_free: bool = False
+
+    def check(self) -> None:
+        """Raise if a parameter is not valid."""
+        if isinstance(self.scale, type) or not (
+            hasattr(self.scale, "fit") and hasattr(self.scale, "transform")
+        ):
+            check_choice("scale, where it is not an object with fit and transform,", self.scale, SCALES)
+        if self.is_precomputed and not (isinstance(self.scale, str) and self.scale in ("auto", "none")):
+            raise InputError(
+                f"scale={self.scale!r} is for features, but proximity='precomputed'; leave it out, or pass "
+                "features with proximity='dot', 'rbf', 'cosine' or 'euclidean'"
+            )
+        self._check_gamma()
+
+    def _check_gamma(self) -> None:
+        gamma = self.gamma
+        if isinstance(gamma, str):
+            check_choice("gamma, where it is not a number,", gamma, GAMMAS)
+        elif isinstance(gamma, bool) or not isinstance(gamma, numbers.Real):
+            raise InputTypeError(f"gamma must be 'first', 'each' or a positive number, got {gamma!r}")
+        elif not 0 < float(gamma) < math.inf:
+            raise InputError(f"gamma must be positive and finite, got {gamma}")
+        if self.proximity != "rbf" and gamma != "first":
+            raise InputError(f"gamma={gamma!r} is for proximity='rbf', got {self.proximity!r}; leave it out")
+
+    @property
+    def is_precomputed(self) -> bool:
+        """Whether proximities are given, and not features."""
+        return isinstance(self.proximity, str) and self.proximity == "precomputed"
+
+    @property
+    def has_units(self) -> bool:
+        """Whether a parameter is in the units of the features: a threshold, or γ."""
+        return not self.unit_free or not isinstance(self.gamma, str)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Columns:
+    """What is known of the columns of X: mean, standard deviation and largest |x|, (p,) each, on the host."""
+
+    mean: np.ndarray
+    std: np.ndarray  # 0 for constant columns
+    largest: np.ndarray
+
+    @property
+    def offset(self) -> float:
+        """‖x̄‖² / Σσ²: how much of a dot product is the same for all."""
+        unit = self.largest.max() or 1.0  # so that no square leaves the range of numbers
+        square, variance = ((self.mean / unit) ** 2).sum(), ((self.std / unit) ** 2).sum()
+        return float(square / variance) if variance > 0 else 0.0
+
+    @property
+    def spread(self) -> float:
+        """The largest standard deviation divided by the smallest of those that are not 0."""
+        some = self.std[self.std > 0]
+        return float(some.max() / some.min()) if len(some) else 1.0
+
+    def prepared(self, preparation: Preparation) -> "_Columns":
+        """Return the same of prepared features; the largest is a bound."""
+        location = 0.0 if preparation.location is None else preparation.location
+        scale = 1.0 if preparation.scale is None else preparation.scale
+        return _Columns(
+            (self.mean - location) / scale, self.std / scale, self.largest / scale + np.abs(location) / scale
+        )
+
+    @property
+    def variance(self) -> float:
+        """The variance of all entries: the mean variance of columns, and the variance of their means."""
+        with np.errstate(over="ignore", under="ignore"):
+            return float((self.std**2).mean() + self.mean.var())
+
+
+def decide(X: Array, request: Request, names: Sequence[str] | None = None) -> Preparation:
+    """Return how the features of the first step, and of all later ones, are to be prepared.
+
+    Parameters
+    ----------
+    X : (n, p) array
+        The features of the first step. One transfer brings what is needed to the host; "robust" brings those
+        of a dask array as a whole.
+    request : Request
+    names : sequence of str, optional
+        The names of the columns, for messages.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from affect_xp.proximity.preparation import Request, decide
+    >>> X = np.array([[1.0, 10.0], [3.0, 30.0]])
+    >>> found = decide(X, Request("standard", "first", "rbf"))
+    >>> found.location, found.scale, found.gamma
+    (array([ 2., 20.]), array([ 1., 10.]), 0.5)
+    """
+    if not _is_usable(X):
+        return Preparation()  # what makes proximities of it says what is wrong
+    if not isinstance(request.scale, str):
+        return _with_object(X, request)
+    columns = _columns_of(X)
+    if columns is None:
+        return Preparation()
+    found = _scaling(X, columns, request, names or [f"column {j}" for j in range(X.shape[1])])
+    prepared = columns.prepared(found)
+    _check_range(prepared, X.shape, request)
+    return dataclasses.replace(found, gamma=_gamma(request, X.shape[1], prepared.variance))
+
+
+def _is_usable(X: Array) -> bool:
+    xp = array_namespace(X)
+    return X.ndim == 2 and 0 not in X.shape and xp.isdtype(X.dtype, ("real floating", "integral", "bool"))
+
+
+def _columns_of(X: Array) -> _Columns | None:
+    """Return mean, spread and size of each column, read with one transfer; None if they are not finite.
+
+    Columns are divided by their largest value first: no square leaves the range of numbers, and the mean of a
+    constant column is exact.
+    """
+    xp, wide = array_namespace(X), wide_dtype(X)
+    eps = xp.finfo(X.dtype if xp.isdtype(X.dtype, "real floating") else wide).eps
+    blocks = [X[rows, :] for rows in row_blocks(X)]  # views: what is made of one of them is small
+
+    def total(function: Callable[[Array], Array]) -> Array:
+        parts = [xp.sum(function(xp.astype(x, wide, copy=False) / unit[None, :]), axis=0) for x in blocks]
+        return xp.sum(xp.stack(parts), axis=0)
+
+    with np.errstate(invalid="ignore", over="ignore"):
+        sizes = [xp.max(xp.abs(xp.astype(x, wide, copy=False)), axis=0) for x in blocks]
+        largest = xp.max(xp.stack(sizes), axis=0)  # (p,)
+        unit = xp.where(largest > 0, largest, xp.ones_like(largest))
+        mean = total(lambda x: x) / X.shape[0]
+        std = xp.sqrt(total(lambda x: (x - mean[None, :]) ** 2) / X.shape[0])
+        facts = to_host(xp.stack([largest, mean, std]), reason="units and offsets of features")[0]
+    largest, mean, std = (np.asarray(fact, dtype=np.float64) for fact in facts)
+    if not np.isfinite(facts).all():
+        return None
+    std = np.where(std > ROUNDINGS * float(eps), std, 0.0)
+    return _Columns(mean * largest, std * largest, largest)
+
+
+def _scaling(X: Array, columns: _Columns, request: Request, names: Sequence[str]) -> Preparation:
+    """Return location and scale for what was asked for."""
+    if request.scale == "auto":
+        return _automatic(columns, request, names)
+    if request.scale == "none":
+        return Preparation()
+    if request.scale == "robust":
+        return _robust(X, columns)
+    return _standard(columns, center=True, divide=request.scale == "standard")
+
+
+def _standard(columns: _Columns, *, center: bool, divide: bool) -> Preparation:
+    std = np.where(columns.std > 0, columns.std, 1.0)
+    return Preparation(_fixed(columns.mean) if center else None, _fixed(std) if divide else None)
+
+
+def _automatic(columns: _Columns, request: Request, names: Sequence[str]) -> Preparation:
+    """Return what is right as far as it can be known; otherwise say what is not."""
+    is_dot, offset = request.proximity == "dot", columns.offset
+    may_center = is_dot and request.translation_free
+    if callable(request.proximity):
+        return Preparation()  # nobody knows what the function makes of it
+    if not may_center and request.proximity in ("dot", "cosine") and offset >= DOMINANT:
+        _warn_of_offset(offset, request)
+    if request.proximity in LENGTHS and columns.spread >= SPREAD:
+        _warn_of_spread(columns, request, names)
+        if not request.has_units:
+            return _standard(columns, center=may_center or not is_dot, divide=True)
+    center = may_center and offset >= OFFSET
+    return _in_range(columns, _standard(columns, center=center, divide=False), request)
+
+
+def _in_range(columns: _Columns, found: Preparation, request: Request) -> Preparation:
+    """Divide all columns by one power of two if their squares are out of the range of numbers otherwise."""
+    prepared = columns.prepared(found)
+    size = float(np.maximum(np.abs(prepared.mean), prepared.std).max())
+    exponent = math.frexp(size)[1] if size > 0 else 0
+    if abs(exponent) <= USUAL_EXPONENT or request.has_units or request.proximity == "cosine":
+        return found
+    return dataclasses.replace(found, scale=_fixed(np.full_like(columns.mean, 2.0 ** min(exponent, 1023))))
+
+
+def _robust(X: Array, columns: _Columns) -> Preparation:
+    """Return the median, and IQR / 1.349; the standard deviation where the IQR is 0."""
+    x = to_host(X, reason="quartiles of a lazy array")[0] if is_lazy(X) else X
+    xp, n = array_namespace(x), x.shape[0]
+    ordered = xp.sort(xp.astype(x, wide_dtype(x)), axis=0)
+    below = [int(q * (n - 1)) for q in (0.25, 0.5, 0.75)]
+    rows = from_host([i for b in below for i in (b, min(b + 1, n - 1))], ordered)
+    read = to_host(xp.take(ordered, rows, axis=0), reason="quartiles of features")[0]
+    weights = [q * (n - 1) - b for q, b in zip((0.25, 0.5, 0.75), below, strict=True)]
+    low, median, high = (
+        (1 - w) * a + w * b for w, a, b in zip(weights, read[::2, :], read[1::2, :], strict=True)
+    )
+    scale = high / NORMAL_IQR - low / NORMAL_IQR
+    scale = np.where((scale > 0) & (columns.std > 0), scale, columns.std)
+    return Preparation(_fixed(median), _fixed(np.where(scale > 0, scale, 1.0)))
+
+
+def _fixed(values: np.ndarray) -> np.ndarray:
+    """Return values that nobody can change."""
+    values = np.array(values, dtype=np.float64)
+    values.flags.writeable = False
+    return values
+
+
+def _gamma(request: Request, p: int, variance: float) -> float | None:
+    """Return γ: 1 / (p · var X) of the prepared first step, the number given, or None for each step's own."""
+    if request.proximity != "rbf" or request.gamma == "each":
+        return None
+    if request.gamma != "first":
+        return float(request.gamma)
+    return 1 / (p * variance) if variance > 0 else 1.0
+
+
+def _check_range(columns: _Columns, shape: tuple[int, ...], request: Request) -> None:
+    """Raise if dot products or squared distances of features would leave the range of numbers."""
+    if request.proximity not in LENGTHS:
+        return
+    n, p = shape
+    size, spread = float(columns.largest.max()), float(columns.std.max())
+    most = math.sqrt(sys.float_info.max / (4 * p)) / n  # sums over all pairs are numbers, too
+    least = 1e3 * math.sqrt(sys.float_info.min)
+    if size > most or 0 < spread < least:
+        what = "large" if size > most else "small"
+        how = "multiply" if what == "small" else "divide"
+        raise InputError(
+            f"X holds numbers up to {size:.3g} that spread by {spread:.3g}: too {what} for their "
+            f"squares, with scale={request.scale!r}; {how} X by a constant, or use scale='standard'"
+        )
+
+
+def _with_object(X: Array, request: Request) -> Preparation:
+    """Fit a copy of the object that was given as scale."""
+    scaler = copy.deepcopy(request.scale)
+    scaler.fit(_on_host(scaler, X))
+    columns = _columns_of(_by_object(scaler, X))
+    if columns is None:
+        return Preparation(scaler=scaler)
+    _check_range(columns, X.shape, request)
+    return Preparation(gamma=_gamma(request, len(columns.mean), columns.variance), scaler=scaler)
+
+
+def _on_host(scaler: Any, X: Array) -> np.ndarray:
+    if not isinstance(X, np.ndarray):
+        raise InputTypeError(
+            f"scale={scaler!r} works on NumPy arrays, got {type(X).__module__}.{type(X).__name__}; "
+            "use scale='standard' or 'robust', which take those of all libraries"
+        )
+    return X
+
+
+def _by_object(scaler: Any, X: Array) -> np.ndarray:
+    result = np.asarray(scaler.transform(_on_host(scaler, X)))
+    if result.ndim != 2 or len(result) != len(X):
+        raise InputError(
+            f"scale={scaler!r} must return a row for each of {len(X)} objects, got shape {result.shape}"
+        )
+    return result
+
+
+def _warn_of_offset(offset: float, request: Request) -> None:
+    remedy = "use proximity='rbf'"
+    if request.proximity == "cosine":
+        remedy = "use scale='center' to subtract it"
+    warn_caller(
+        f"the mean of the features dominates: its square is {offset:.3g} times their variance, so that all "
+        f"similarities of proximity={request.proximity!r} are nearly the same. X is not centred, since here "
+        f"that changes what similarities mean; {remedy}, or scale='none' to keep X and silence this",
+        ScaleWarning,
+    )
+
+
+def _warn_of_spread(columns: _Columns, request: Request, names: Sequence[str]) -> None:
+    places = [int(j) for j in np.argsort(-columns.std, kind="stable") if columns.std[j] > 0]
+    shown = places if len(places) <= 6 else [*places[:3], None, *places[-3:]]
+    spreads = ", ".join("..." if j is None else f"{names[j]} {columns.std[j]:.3g}" for j in shown)
+    done = (
+        "X is kept as it is, since a parameter is in its units: use scale='standard' with a parameter in "
+        "standard deviations"
+        if request.has_units
+        else "Using the standard deviations of the first step; pass scale='standard' to silence this"
+    )
+    warn_caller(
+        f"the columns of X differ in spread by a factor of {columns.spread:.3g} ({spreads}): without a scale "
+        f"the widest decide alone. {done}, or scale='none' to keep X and silence this",
+        ScaleWarning,
+    )

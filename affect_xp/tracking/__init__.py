@@ -1,0 +1,1 @@
+"""Clusters through time: matching, events, history, change points."""

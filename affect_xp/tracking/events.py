@@ -1,0 +1,413 @@
+"""What happens to clusters between two steps, and names that outlast a step in which a cluster is missed.
+
+All of it works on few integers on the host: the number of objects that clusters before (rows) and now
+(columns) have in common. Objects that came, left, or belong to no cluster do not count as common.
+"""
+
+import dataclasses
+from collections.abc import Callable, Hashable, Sequence
+
+import numpy as np
+
+from affect_xp.alignment import Ids
+from affect_xp.checks import check_fraction, check_int
+from affect_xp.exceptions import InputError
+from affect_xp.parameters import Parameters
+from affect_xp.tracking.matching import CONTINUITY, MIN_SHARE, match_clusters, matching_weights, totals
+
+Members = Callable[[], Sequence[frozenset[Hashable]]]
+
+KINDS = ("split", "merge", "return", "birth", "death", "growth", "shrink", "continuation")
+
+
+@dataclasses.dataclass(frozen=True)
+class EventRules(Parameters):
+    """When a cluster keeps its name, and from where on a change is an event.
+
+    A name goes on to a cluster that is similar enough, by `continuity` and `min_share`; a cluster that is
+    similar to none before gets a new name. The events are
+
+    split
+        At least two clusters now are parts of one before: each holds at least `part` of its common
+        objects, and more than `overlap` of their own common objects come from it. One of them may have its
+        name, the others have new ones.
+    merge
+        At least two clusters before are parts of one now: each sends it more than `overlap` of its
+        common objects, and makes up at least `part` of those it has. It may have the name of one of them,
+        the names of the others end.
+    return
+        After steps without a cluster one appears of whose objects more than `overlap` belonged to it,
+        and which holds more than `overlap` of those of its objects that are in a cluster now, and
+        `min_share` of all of them. It gets its old name.
+    birth, death
+        A new name that comes from none of these; a name that ends in none of these.
+    growth, shrink, continuation
+        A name at both steps. It grows or shrinks when the larger size is at least 1 + `growth` times the
+        smaller one, and `min_objects` more.
+
+    Parameters
+    ----------
+    overlap : float
+        From 0.5 on, a cluster is part of at most one other.
+    part : float
+    growth : float
+    max_dormant : int
+        The number of steps a cluster may be missing and still return; 0 to forget it at once. The
+        ids of its objects are kept that long.
+    continuity : float
+        The least similarity of a cluster and the one before that has the same name: the number of common
+        objects, divided by the geometric mean of the sizes of both. Objects that are in no cluster, or are
+        not there, at one of the two steps do not count. With 0 any common object is enough.
+    min_share : float
+        The common objects are at least this share of the smaller of the two clusters; here all of its
+        objects count.
+    min_objects : int
+        The least number of objects of a part of a split or a merge, and the least difference between two
+        sizes that is a growth or a shrink. With 1, what a single object does can be an event.
+
+    Examples
+    --------
+    >>> import affect_xp as ax
+    >>> model = ax.Affect(ax.KMeans(2), events=ax.EventRules(continuity=0.5, max_dormant=0))
+    >>> model.events.continuity
+    0.5
+    """
+
+    overlap: float = 0.5
+    part: float = 0.15
+    growth: float = 0.25
+    max_dormant: int = 10
+    continuity: float = CONTINUITY
+    min_share: float = MIN_SHARE
+    min_objects: int = 2
+
+    def check(self) -> None:
+        """Raise if a parameter is not valid."""
+        for name in ("overlap", "part", "continuity", "min_share"):
+            check_fraction(name, getattr(self, name))
+        check_int("max_dormant", self.max_dormant, 0)
+        check_int("min_objects", self.min_objects, 1)
+        if not self.growth > 0:
+            raise InputError(f"growth must be more than 0, got {self.growth}")
+
+
+DEFAULT_RULES = EventRules()
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """What happened to one or more clusters.
+
+    Attributes
+    ----------
+    kind : str
+        "split", "merge", "return", "birth", "death", "growth", "shrink" or "continuation".
+    before, after : tuples of int
+        The names of the clusters before and now. A cluster that returns stands in both.
+    n_common : int
+        The objects they have in common. Of a birth, those of its objects that were in some cluster before;
+        of a death, those that are in some cluster now.
+    size_before, size_after : int
+        The number of objects in the clusters before, all told, and in those now.
+
+    Examples
+    --------
+    >>> from affect_xp.tracking.events import Event
+    >>> print(Event("split", (3,), (3, 7), n_common=18, size_before=20, size_after=19))
+    cluster 3 (20 objects) split into clusters 3 and 7
+    """
+
+    kind: str
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    n_common: int
+    size_before: int
+    size_after: int
+
+    def __str__(self) -> str:
+        return _SENTENCES[self.kind].format(
+            before=_named(self.before),
+            after=_named(self.after),
+            n_common=self.n_common,
+            came=f", {self.n_common} from other clusters" if self.n_common else "",
+            went=f", {self.n_common} now in other clusters" if self.n_common else "",
+            size_before=_counted(self.size_before),
+            size_after=_counted(self.size_after),
+        )
+
+
+_SENTENCES = {
+    "split": "{before} ({size_before}) split into {after}",
+    "merge": "{before} ({size_before}) merged into {after}",
+    "return": "{after} returned with {n_common} of its {size_before}",
+    "birth": "{after} ({size_after}{came}) appeared",
+    "death": "{before} ({size_before}{went}) disappeared",
+    "growth": "{after} grew from {size_before} to {size_after}",
+    "shrink": "{after} shrank from {size_before} to {size_after}",
+    "continuation": "{after} continued with {size_after}",
+}
+
+
+def _named(names: tuple[int, ...]) -> str:
+    listed = [str(name) for name in names]
+    return (
+        f"clusters {', '.join(listed[:-1])} and {listed[-1]}"
+        if len(listed) > 1
+        else f"cluster {''.join(listed)}"
+    )
+
+
+def _counted(n: int) -> str:
+    return f"{n} object{'' if n == 1 else 's'}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Dormant:
+    """A cluster that is missing.
+
+    Attributes
+    ----------
+    name : int
+    last_seen : int
+        The number of the last step at which it was there.
+    members : frozenset of hashables
+        The ids of its objects at that step.
+    """
+
+    name: int
+    last_seen: int
+    members: frozenset[Hashable]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Clusters:
+    """The clusters of a step, as the next one needs to know them.
+
+    Attributes
+    ----------
+    names : (k,) int array
+        The lasting name of each.
+    sizes : (k,) int array
+        The number of objects of each; a cluster without any is none.
+    fresh : int
+        The first name that was never given.
+    t : int
+        The number of the step.
+    dormant : tuple of Dormant
+        Missing clusters, the last seen first.
+    """
+
+    names: np.ndarray
+    sizes: np.ndarray
+    fresh: int
+    t: int
+    dormant: tuple[Dormant, ...] = ()
+
+    @staticmethod
+    def none() -> "Clusters":
+        """Return what there is before the first step."""
+        return Clusters(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), fresh=0, t=-1)
+
+
+def follow(
+    before: Clusters,
+    table: np.ndarray,
+    sizes: np.ndarray,
+    *,
+    members_before: Members,
+    members: Members,
+    rules: EventRules = DEFAULT_RULES,
+) -> tuple[Clusters, tuple[Event, ...]]:
+    """Name the clusters of a step after those before them, and tell what happened.
+
+    Names follow a maximum-weight one-to-one matching on the number of common objects, over the pairs of
+    clusters that are similar enough. If that leaves a cluster without a name and some clusters are missing,
+    these are matched too, so that the parts of two clusters that were taken for one at a step get their two
+    names back.
+
+    Parameters
+    ----------
+    before : Clusters
+        `Clusters.none()` at the first step.
+    table : (k_before, k) array
+        Common objects of each cluster before and each now; shape (0, k) at the first step.
+    sizes : (k,) array
+        The number of objects of each cluster now.
+    members_before, members : functions without arguments
+        Return the ids of the objects of each cluster, before and now. They are called only when a
+        cluster has disappeared, and when one may return.
+    rules : EventRules
+
+    Returns
+    -------
+    now : Clusters
+    events : tuple of Event
+        In the order of `KINDS`, then of names. Each name, before or now, stands in at least one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from affect_xp.tracking.events import Clusters, follow
+    >>> first, _ = follow(Clusters.none(), np.zeros((0, 1)), [9], members_before=list, members=list)
+    >>> now, events = follow(first, np.array([[5, 4]]), [5, 6], members_before=list, members=list)
+    >>> now.names
+    array([0, 1])
+    >>> print(*events, sep="\\n")
+    cluster 0 (9 objects) split into clusters 0 and 1
+    cluster 0 shrank from 9 objects to 5 objects
+    """
+    table, sizes = np.asarray(table).astype(np.int64), np.asarray(sizes).astype(np.int64)
+    smaller = np.minimum(before.sizes[:, None], sizes)
+    weights = matching_weights(table, *totals(table), smaller, rules.continuity, rules.min_share)
+    names = match_clusters(weights, before.names, before.fresh)
+    returned: dict[int, tuple[Dormant, int]] = {}
+    if before.dormant and (names >= before.fresh).any():
+        common, recalled = _recallable(before.dormant, members(), rules)
+        names = _matched_with_dormant(weights, recalled, before)
+        returned = {
+            d.name: (d, int(common[i, names == d.name][0]))
+            for i, d in enumerate(before.dormant)
+            if d.name in names
+        }
+    now = Clusters(names, sizes, before.fresh, before.t + 1)
+    events = _events(before, now, table, returned, rules)
+    dormant = _dormant(before, now, members_before, rules.max_dormant)
+    fresh = max(before.fresh, int(names[now.sizes > 0].max(initial=-1)) + 1)
+    return dataclasses.replace(now, fresh=fresh, dormant=dormant), events
+
+
+def members_of(labels: np.ndarray, ids: Ids, k: int) -> list[frozenset[Hashable]]:
+    """Return the ids of the objects of each of k clusters; those labelled -1 are in none.
+
+    Examples
+    --------
+    >>> from affect_xp.tracking.events import members_of
+    >>> [sorted(names) for names in members_of([0, 1, -1, 0], "abcd", 2)]
+    [['a', 'd'], ['b']]
+    """
+    groups: list[set[Hashable]] = [set() for _ in range(k)]
+    for label, name in zip(np.asarray(labels).tolist(), ids, strict=True):
+        if label >= 0:
+            groups[label].add(name)
+    return [frozenset(group) for group in groups]
+
+
+def _recallable(
+    dormant: Sequence[Dormant], members: Sequence[frozenset[Hashable]], rules: EventRules
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the common objects of each missing cluster and each one now, and their weights in the matching.
+
+    The weight is 0 where the cluster does not return.
+    """
+    common = np.array([[len(d.members & group) for group in members] for d in dormant])
+    here = common.sum(axis=1, keepdims=True)  # objects of the missing cluster that are in any cluster now
+    sizes = np.array([len(group) for group in members])
+    known = np.array([[len(d.members)] for d in dormant])
+    weights = matching_weights(common, here, sizes, known, rules.continuity, rules.min_share)
+    most = (common > rules.overlap * here) & (common > rules.overlap * sizes)
+    return common, np.where(most, weights, 0)
+
+
+def _matched_with_dormant(weights: np.ndarray, recalled: np.ndarray, before: Clusters) -> np.ndarray:
+    """Return names for the clusters now from those before and those missing."""
+    names = np.append(before.names, [d.name for d in before.dormant])
+    # Among equals the cluster that was there a step before comes first, then the one seen last.
+    both = np.concatenate([weights, recalled])
+    rank = np.append(np.full(len(weights), len(recalled)), np.arange(len(recalled))[::-1])
+    by_number = np.floor(both) * (len(names) ** 2 + 1) + rank[:, None]
+    return match_clusters(np.where(both > 0, by_number + both % 1 / 2, 0), names, before.fresh)
+
+
+def _dormant(
+    before: Clusters, now: Clusters, members_before: Members, max_dormant: int
+) -> tuple[Dormant, ...]:
+    """Return the clusters that are missing now, the last seen first, but for those missing too long."""
+    present = now.names[now.sizes > 0]
+    gone = _places((before.sizes > 0) & ~np.isin(before.names, present))
+    new: list[Dormant] = []
+    if gone and max_dormant > 0:
+        members = members_before()
+        new = [Dormant(int(before.names[c]), before.t, members[c]) for c in gone]
+    old = [d for d in before.dormant if d.name not in present and now.t - d.last_seen <= max_dormant]
+    return (*new, *old)
+
+
+def _events(
+    before: Clusters,
+    now: Clusters,
+    table: np.ndarray,
+    returned: dict[int, tuple[Dormant, int]],
+    rules: EventRules,
+) -> tuple[Event, ...]:
+    """Return what happened, from the names on both sides and the table of common objects."""
+    is_part, has_part = _parts(before, now, table, rules)
+    events = [
+        _event("split", before, now, [c], _places(is_part[c]), table)
+        for c in range(len(before.names))
+        if is_part[c].sum() > 1
+    ] + [
+        _event("merge", before, now, _places(has_part[:, d]), [d], table)
+        for d in range(len(now.names))
+        if has_part[:, d].sum() > 1
+    ]
+    accounted = {name for event in events for name in (*event.before, *event.after)}
+    places = {int(name): c for c, name in enumerate(before.names) if before.sizes[c] > 0}
+    for d in _places(now.sizes > 0):
+        name, size = int(now.names[d]), int(now.sizes[d])
+        if name in returned:
+            missed, n_common = returned[name]
+            events.append(Event("return", (name,), (name,), n_common, len(missed.members), size))
+        elif name in places:
+            c = places.pop(name)
+            kind = _change(int(before.sizes[c]), size, rules)
+            events.append(_event(kind, before, now, [c], [d], table))
+        elif name not in accounted:
+            events.append(_event("birth", before, now, [], [d], table))
+    gone = [c for name, c in places.items() if name not in accounted]
+    events += [_event("death", before, now, [c], [], table) for c in gone]
+    return tuple(sorted(events, key=lambda event: (KINDS.index(event.kind), event.before, event.after)))
+
+
+def _parts(
+    before: Clusters, now: Clusters, table: np.ndarray, rules: EventRules
+) -> tuple[np.ndarray, np.ndarray]:
+    """Tell for each cluster before and each now whether the second is part of the first, and vice versa.
+
+    A cluster with the name of a third one is that one: it is no part, whatever objects it took or gave.
+    """
+    out, into = totals(table)
+    enough = table >= rules.min_objects
+    same = before.names[:, None] == now.names
+    new = ~np.isin(now.names, before.names[before.sizes > 0])
+    ended = ~np.isin(before.names, now.names[now.sizes > 0])[:, None]
+    part_of_before = (table > rules.overlap * into) & (table >= rules.part * out)
+    part_of_now = (table > rules.overlap * out) & (table >= rules.part * into)
+    return enough & part_of_before & (same | new), enough & part_of_now & (same | ended)
+
+
+def _places(mask: np.ndarray) -> list[int]:
+    return np.flatnonzero(mask).tolist()
+
+
+def _change(size_before: int, size: int, rules: EventRules) -> str:
+    """Return how to call the change in size of a cluster that goes on."""
+    smaller, larger = sorted((size_before, size))
+    if larger < (1 + rules.growth) * smaller or larger - smaller < rules.min_objects:
+        return "continuation"
+    return "growth" if size > size_before else "shrink"
+
+
+def _event(
+    kind: str, before: Clusters, now: Clusters, rows: Sequence[int], columns: Sequence[int], table: np.ndarray
+) -> Event:
+    """Return the event of the clusters at these rows and columns of the table, none of one side for all."""
+    common = table[rows] if rows else table
+    common = common[:, columns] if columns else common
+    return Event(
+        kind,
+        tuple(sorted(int(before.names[c]) for c in rows)),
+        tuple(sorted(int(now.names[d]) for d in columns)),
+        n_common=int(common.sum()),
+        size_before=sum(int(before.sizes[c]) for c in rows),
+        size_after=sum(int(now.sizes[d]) for d in columns),
+    )

@@ -1,0 +1,174 @@
+"""What happened at each step of a run."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from typing import Any, overload
+
+import numpy as np
+
+from affect_xp import display
+from affect_xp.alignment import Ids
+from affect_xp.array.namespace import to_host
+from affect_xp.array.typing import Array
+from affect_xp.tracking.events import Event
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Record:
+    """One step.
+
+    Attributes
+    ----------
+    time : hashable
+        The time given with the step, or its number.
+    n, k : int
+        The number of objects and of clusters.
+    alpha : float
+        The forgetting factor; 0 at the first step, which has no past.
+    alphas : tuple of float
+        The forgetting factor by iteration.
+    labels : (n,) int array
+        The cluster of each object.
+    ids : sequence of hashables
+        The objects, in the order of the labels.
+    events : tuple of Event
+        What happened to the clusters since the step before.
+    scores : dict or None
+        The score of each number of clusters that was tried, where it was chosen.
+    n_iter : int
+        Iterations of the clusterer, all told.
+    noise, drift : float or None
+        What α = noise² / (noise² + drift²) was estimated from: the standard deviation of an observed entry,
+        and how far the past is from what is expected now, as root mean squares over the entries of objects
+        that were there before, in the units of the proximities. None where α was not estimated. The first
+        step has noise alone.
+    noise_of_means : float or None
+        The noise that is left in the means of blocks, alike. Known at the first step, if α is estimated.
+    """
+
+    time: Hashable
+    n: int
+    k: int
+    alpha: float
+    alphas: tuple[float, ...]
+    labels: Array
+    ids: Ids
+    events: tuple[Event, ...] = ()
+    scores: dict[int, float] | None = None
+    n_iter: int = 0
+    noise: float | None = None
+    drift: float | None = None
+    noise_of_means: float | None = None
+
+
+class History:
+    """The steps of a run, in their order; `history_[t]` is a `Record`."""
+
+    def __init__(self, records: tuple[Record, ...] = ()) -> None:
+        self._records = list(records)
+
+    def append(self, record: Record) -> None:
+        """Add a step."""
+        self._records.append(record)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self._records)
+
+    @overload
+    def __getitem__(self, t: int) -> Record: ...
+    @overload
+    def __getitem__(self, t: slice) -> "History": ...
+    def __getitem__(self, t: int | slice) -> "Record | History":
+        return History(tuple(self._records[t])) if isinstance(t, slice) else self._records[t]
+
+    @property
+    def times(self) -> list[Hashable]:
+        """The times of the steps."""
+        return [record.time for record in self]
+
+    @property
+    def alpha(self) -> np.ndarray:
+        """The forgetting factor of each step."""
+        return np.array([record.alpha for record in self])
+
+    @property
+    def labels(self) -> list[Array]:
+        """The labels of each step."""
+        return [record.labels for record in self]
+
+    @property
+    def events(self) -> list[tuple[Event, ...]]:
+        """What happened at each step."""
+        return [record.events for record in self]
+
+    def to_frame(self) -> Any:
+        """Return a pandas DataFrame with a row for each step: time, n, k, alpha."""
+        rows = [(record.time, record.n, record.k, record.alpha) for record in self]
+        return _pandas().DataFrame(rows, columns=["time", "n", "k", "alpha"])
+
+    def labels_to_frame(self) -> Any:
+        """Return a pandas DataFrame with a row for each object at each step: time, id, cluster."""
+        pandas = _pandas()
+        parts = [
+            pandas.DataFrame(
+                {
+                    "time": record.time,
+                    "id": list(record.ids),
+                    "cluster": to_host(record.labels, reason="labels as a table")[0],
+                }
+            )
+            for record in self
+        ]
+        empty = pandas.DataFrame({"time": [], "id": [], "cluster": []})
+        return pandas.concat(parts, ignore_index=True) if parts else empty
+
+    def __repr__(self) -> str:
+        title = f"History({display.counted(len(self), 'step')})"
+        lines = [[name for name, _ in COLUMNS]] if len(self) else []
+        lines += [["…"] * len(COLUMNS) if record is None else _shown(record) for record in self._ends(5)]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(COLUMNS))] if lines else []
+        aligned = [
+            "  ".join(
+                text.rjust(width) if kind == "number" else text.ljust(width)
+                for text, width, (_, kind) in zip(line, widths, COLUMNS, strict=True)
+            ).rstrip()
+            for line in lines
+        ]
+        return "\n".join([title, *aligned])
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for record in self._ends(10):
+            texts = ["…"] * len(COLUMNS) if record is None else _shown(record)
+            cells = [display.cell(text, kind) for text, (_, kind) in zip(texts, COLUMNS, strict=True)]
+            rows.append(f"<tr>{''.join(cells)}</tr>")
+        table = display.table(rows, COLUMNS) if rows else ""
+        return display.box("History", display.counted(len(self), "step"), table)
+
+    def _ends(self, count: int) -> list[Record | None]:
+        """Return the first and the last records with a gap between, or all if there are few."""
+        if len(self) <= 2 * count:
+            return [*self._records]
+        return [*self._records[:count], None, *self._records[-count:]]
+
+
+COLUMNS = (("time", ""), ("n", "number"), ("k", "number"), ("α", "number"), ("events", ""))
+
+
+def _shown(record: Record) -> list[str]:
+    """Return a record as texts, one for each column; of its events all but clusters that go on."""
+    counts = Counter(event.kind for event in record.events if event.kind != "continuation")
+    events = ", ".join(kind if count == 1 else f"{count} × {kind}" for kind, count in counts.items())
+    return [str(record.time), str(record.n), str(record.k), f"{record.alpha:.3f}", events]
+
+
+def _pandas() -> Any:
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError("tables need pandas: pip install 'affect_xp[pandas]'") from error
+    return pandas

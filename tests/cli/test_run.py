@@ -1,0 +1,547 @@
+"""The command `affect-xp run`."""
+
+import csv
+import json
+import signal
+import warnings
+
+import numpy as np
+import pytest
+
+import affect_xp as ax
+from affect_xp.cli import results, run, terminal
+from affect_xp.cli.app import main
+from affect_xp.cli.libraries import LIBRARIES, open_backend
+from affect_xp.exceptions import ConvergenceWarning, InputError
+from affect_xp.io import read_steps
+
+N, STEPS = 12, 5
+
+
+@pytest.fixture
+def features(tmp_path):
+    """Two groups of objects over five weeks, as a file."""
+    rng = np.random.default_rng(0)
+    path = tmp_path / "features.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["time", "id", "x", "y"])
+        for t in range(STEPS):
+            for i in range(N):
+                x, y = rng.normal(size=2) + (3 if i % 2 else -3)
+                writer.writerow([f"2024-01-{1 + 7 * t:02d}" if t < 5 else "", f"o{i}", x, y])
+    return path
+
+
+@pytest.fixture
+def edges(tmp_path):
+    """Two cliques over three days, as a file."""
+    path = tmp_path / "edges.csv"
+    rows = [
+        f"2024-01-0{t},{5 * c + a},{5 * c + b}"
+        for t in (1, 2, 3)
+        for c in (0, 1)
+        for a in range(5)
+        for b in range(a)
+    ]
+    rows = sorted([*rows, "2024-01-01,0,5", "2024-01-02,1,6", "2024-01-03,2,7"])
+    path.write_text("\n".join(["day,source,target", *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "out"
+
+
+def call(*arguments):
+    return main(["run", *map(str, arguments)])
+
+
+def table(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_features(features, out, capsys):
+    assert call(features, "-k", 2, "--freq", "7D", "--out", out) == 0
+    printed = capsys.readouterr()
+    assert "5 steps from 2024-01-01 to 2024-01-29, 12 objects, 2 clusters at the end" in printed.out
+    assert "step 3, 2024-01-15: 12 objects, 2 clusters, α = 0." in printed.err
+    labels, alpha = table(out / "labels.csv"), table(out / "alpha.csv")
+    assert [row["time"] for row in labels[::N]] == [f"2024-01-{d:02d}" for d in (1, 8, 15, 22, 29)]
+    clusters = {row["id"]: row["cluster"] for row in labels[:N]}
+    assert len({clusters[f"o{i}"] for i in range(0, N, 2)}) == 1
+    model = ax.Affect(ax.KMeans(2), proximity="dot", scale="standard", random_state=0)  # as features are here
+    model.fit(read_steps(features, freq="7D"))
+    assert [float(row["alpha"]) for row in alpha] == [record.alpha for record in model.history_]
+    assert [int(row["cluster"]) for row in labels] == np.concatenate(model.history_.labels).tolist()
+    assert [row["event"] for row in table(out / "events.csv")] == ["birth", "birth"]
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    assert summary["finished"] and summary["steps"] == STEPS and summary["backend"] == "numpy"
+
+
+def test_edges(edges, out):
+    assert call(edges, "-k", 2, "--out", out, "--quiet") == 0
+    last = {row["id"]: row["cluster"] for row in table(out / "labels.csv")[-10:]}
+    assert len({last[str(i)] for i in range(5)}) == len({last[str(i)] for i in range(5, 10)}) == 1
+    assert "Spectral" in json.loads((out / "summary.json").read_text(encoding="utf-8"))["model"]
+
+
+def test_json_and_silence(features, out, capsys):
+    assert call(features, "-k", "silhouette", "--out", out, "--json", "--quiet") == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    assert printed.err == ""
+
+
+@pytest.mark.parametrize(
+    "method, proximity", [("kmeans", "dot"), ("spectral", "rbf"), ("linkage", "euclidean")]
+)
+def test_each_method_has_its_proximity(method, proximity, features, out, capsys):
+    assert call(features, "-k", 2, "--method", method, "--out", out, "--json") == 0
+    assert f"proximity='{proximity}'" in json.loads(capsys.readouterr().out)["model"]
+
+
+def test_options_for_networks(edges, out, capsys):
+    options = ["--rescale", "log1p", "--absent", "keep", "--max-absence", 3]
+    assert call(edges, "-k", 2, *options, "--out", out, "--json") == 0
+    model = json.loads(capsys.readouterr().out)["model"]
+    assert "rescale='log1p', absent='keep', max_absence=3" in model
+    assert ax.load(out / "model.affect").absent == "keep"
+
+
+def test_options_reach_the_model(features, out, capsys):
+    options = [
+        "--method",
+        "linkage",
+        "--linkage",
+        "complete",
+        "--alpha",
+        "0.5",
+        "--n-iter",
+        "1",
+        "--seed",
+        "7",
+    ]
+    assert call(features, "-k", "2,2,2,2,3", *options, "--out", out, "--json") == 0
+    model = json.loads(capsys.readouterr().out)["model"]
+    for part in ("[2, 2, 2, 2, 3]", "method='complete'", "alpha=0.5", "n_iter=1", "random_state=7"):
+        assert part in model
+    assert [float(row["alpha"]) for row in table(out / "alpha.csv")] == [0, 0.5, 0.5, 0.5, 0.5]
+
+
+def test_parquet(features, out):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    assert call(features, "-k", 2, "--out", out, "--format", "parquet", "--quiet") == 0
+    labels = parquet.read_table(out / "labels.parquet")
+    assert labels.column_names == ["time", "id", "cluster"] and labels.num_rows == N * STEPS
+
+
+def test_parquet_without_pyarrow(features, out, monkeypatch, capsys):
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    assert call(features, "-k", 2, "--out", out, "--format", "parquet") == 1
+    assert "need pyarrow: pip install" in capsys.readouterr().err and not out.exists()
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (["--freq", "7X"], "--freq 7X is not understood"),
+        (["--id", "nobody"], "--id nobody is not a column"),
+        (["--objective", "ratio_cut"], "--objective is for --method spectral, not kmeans"),
+        (["--method", "linkage"], "-k modularity is for --method kmeans or spectral, not linkage; give that"),
+        (["-k", "gap"], "-k gap is for --method linkage, not kmeans; give that, or a number, or what kmeans"),
+        (["-k", "eigengap"], "-k eigengap is for --method spectral, not kmeans"),
+        (
+            ["-k", "calinski_harabasz", "--method", "spectral"],
+            "is for --method kmeans or linkage, not spectral",
+        ),
+        (["-k", "many"], "-k many is neither a number, nor one for each step as in 3,3,4, nor a rule: silho"),
+        (["--method", "linkage", "--proximity", "dot", "-k", "2"], "proximity='dot' gives a similarity"),
+        (["--freq", "30D", "-k", "2"], "id 'o0' has 5 rows at time 2024-01-01; give --aggregate mean (or "),
+        (["--alpha", "much", "-k", "2"], "alpha must be"),
+        (["-k", "99"], "more than the 12 objects"),
+    ],
+)
+def test_errors_are_one_line(arguments, told, features, out, capsys):
+    assert call(features, "-k", "modularity", *arguments, "--out", out) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("affect-xp: ") and error.count("\n") == 1
+    assert told in error
+
+
+def test_proximities_are_not_made_of_proximities(edges, out, capsys):
+    assert call(edges, "-k", 2, "--proximity", "dot", "--out", out) == 1
+    assert "--proximity is for features" in capsys.readouterr().err
+
+
+def test_graphs_have_no_dissimilarities(edges, out, capsys):
+    assert call(edges, "-k", 2, "--method", "linkage", "--out", out) == 1
+    assert "linkage takes dissimilarities, but edges are similarities" in capsys.readouterr().err
+
+
+def test_no_input(tmp_path, out, capsys):
+    assert call(tmp_path / "none.csv", "-k", 2, "--out", out) == 1
+    assert "there is none at" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as stopped:
+        call(tmp_path / "none.csv")
+    assert stopped.value.code == 2
+
+
+def test_an_empty_table(tmp_path, out, capsys):
+    path = tmp_path / "empty.csv"
+    path.write_text("time,id,x\n", encoding="utf-8")
+    assert call(path, "-k", 2, "--out", out) == 1
+    assert "holds no steps" in capsys.readouterr().err
+
+
+def test_memory_that_is_not_enough(features, out, monkeypatch, capsys):
+    def exhaust(*arguments, **options):
+        raise MemoryError("Unable to allocate 8. TiB")
+
+    monkeypatch.setattr(ax.Affect, "partial_fit", exhaust)
+    assert call(features, "-k", 2, "--out", out) == 1
+    assert capsys.readouterr().err.startswith("affect-xp: out of memory (Unable to allocate 8. TiB)")
+
+
+# What is decided where no option says so
+
+
+def write_table(path, heading, rows):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([heading, *rows])
+    return path
+
+
+@pytest.fixture
+def countries(tmp_path):
+    """Countries of two kinds, with incomes and populations that say nothing of that, and the kind of each."""
+    rng, rows = np.random.default_rng(0), []
+    income, people = rng.lognormal(9, 0.2, size=40), rng.lognormal(16, 0.2, size=40)
+    for year in range(1960, 2000, 5):
+        for i in range(40):
+            life = rng.normal(75 if i % 2 else 50, 3)
+            children = rng.normal(2 if i % 2 else 6, 0.5)
+            rows.append([year, f"country {i}", income[i], life, people[i], children])
+    heading = ["year", "country", "gdp", "life", "population", "children"]
+    path = write_table(tmp_path / "countries.csv", heading, rows)
+    return path, {f"country {i}": i % 2 for i in range(40)}
+
+
+def agreement(out, groups):
+    """Return the least adjusted Rand index of a step."""
+    rows = table(out / "labels.csv")
+    found = []
+    for time in sorted({row["time"] for row in rows}):
+        own = [row for row in rows if row["time"] == time]
+        truth = [groups[row["id"]] for row in own]
+        found.append(ax.adjusted_rand_index([int(row["cluster"]) for row in own], truth))
+    return min(found)
+
+
+COUNTRIES = ("--time", "year", "--id", "country", "-k", 2)
+
+
+@pytest.mark.parametrize("method", ["kmeans", "spectral", "linkage"])
+@pytest.mark.parametrize("hindsight", [[], ["--offline"]])
+def test_features_in_different_units(method, hindsight, countries, out, capsys):
+    path, groups = countries
+    assert call(path, *COUNTRIES, "--method", method, *hindsight, "--out", out) == 0
+    error = capsys.readouterr().err
+    assert error.count("scale standard: 4 columns of features, by those of step 1960, the same for all") == 1
+    assert "warning" not in error and "rescale" not in error
+    decided = json.loads((out / "summary.json").read_text(encoding="utf-8"))["decided"]
+    assert decided["at"] == "1960" and decided["scale"] == "standard" and decided["scaled_columns"] == 4
+    assert agreement(out, groups) > 0.8
+    assert call(path, *COUNTRIES, "--method", method, "--scale", "none", *hindsight, "--out", out) == 0
+    assert "scale" not in capsys.readouterr().err
+    assert agreement(out, groups) < 0.1  # clusters are bands of population
+
+
+@pytest.mark.filterwarnings("default::affect_xp.exceptions.ScaleWarning")
+def test_scales_can_be_chosen(countries, out, capsys):
+    for scale in ("none", "center", "standard", "robust", "auto"):
+        assert call(countries[0], *COUNTRIES, "--scale", scale, "--out", out) == 0
+        printed = capsys.readouterr().err
+        decided = json.loads((out / "summary.json").read_text(encoding="utf-8"))["decided"]
+        expected = "standard" if scale == "auto" else scale
+        assert decided["scale"] == expected and decided["scaled_columns"] == (0 if scale == "none" else 4)
+        assert (f"scale {expected}: 4 columns" in printed) == (scale != "none")
+        assert ("pass --scale standard to silence this, or --scale none" in printed) == (scale == "auto")
+
+
+def test_what_is_cut_and_angles_are_not_standardised(features, out, capsys):
+    cut = ["--method", "spectral", "--objective", "average_association"]
+    for options in (["--proximity", "cosine"], [*cut, "--proximity", "dot"]):
+        assert call(features, "-k", 2, *options, "--out", out, "--quiet") == 0
+        decided = json.loads((out / "summary.json").read_text(encoding="utf-8"))["decided"]
+        assert decided["scale"] == "none" and decided["scaled_columns"] == 0
+
+
+def test_series_have_no_columns_that_last(tmp_path, out, capsys):
+    rng = np.random.default_rng(0)
+    walk = np.cumsum(rng.normal(size=(40, 2)), axis=0)[:, [0, 0, 0, 1, 1, 1]] + 0.1 * rng.normal(size=(40, 6))
+    rows = [[t, *(100 * (i + 1) + w for i, w in enumerate(row))] for t, row in enumerate(walk)]
+    path = write_table(tmp_path / "series.csv", ["time", *"abcdef"], rows)
+    options = (path, "-k", 2, "--freq", "10 rows", "--changes", "absolute", "--standardize", "--out", out)
+    assert call(*options) == 0
+    assert "scale" not in capsys.readouterr().err
+    decided = json.loads((out / "summary.json").read_text(encoding="utf-8"))["decided"]
+    assert decided["scale"] == "none" and decided["scaled_columns"] == 0
+    assert agreement(out, dict(zip("abcdef", [0, 0, 0, 1, 1, 1], strict=True))) == 1
+    assert call(*options, "--scale", "standard") == 1
+    assert "--scale standard is for features, but" in (error := capsys.readouterr().err)
+    assert "holds series; use --standardize" in error
+
+
+@pytest.fixture
+def meetings(tmp_path):
+    """Contacts of two groups with heavy tails, and the group of each person."""
+    steps = list(
+        ax.datasets.contacts(6, n_groups=2, group_size=20, absence=0.2, mixing=0.1, lunch_mixing=0.1, rng=0)
+    )
+    rows = [
+        [t, step.ids[i], step.ids[j], step.W[i, j]]
+        for t, step in enumerate(steps)
+        for i, j in zip(*np.triu(step.W).nonzero(), strict=True)
+    ]
+    path = write_table(tmp_path / "meetings.csv", ["time", "source", "target", "weight"], rows)
+    groups = {str(name): label for step in steps for name, label in zip(step.ids, step.labels, strict=True)}
+    return path, groups
+
+
+@pytest.mark.parametrize("hindsight", [[], ["--offline"]])
+def test_counts_with_heavy_tails(meetings, hindsight, out, capsys):
+    path, groups = meetings
+    assert call(path, "-k", 2, *hindsight, "--out", out) == 0
+    error = capsys.readouterr().err
+    assert error.count("affect-xp: rescale log1p: weights are skewed at step 0 (--rescale none keeps") == 1
+    assert "warning" not in error
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    assert summary["decided"]["rescale"] == "log1p" and summary["decided"]["absent"] == "keep"
+    assert "absent='keep'" in summary["model"]
+    assert agreement(out, groups) > 0.8
+    options = ["--rescale", "none", "--absent", "forget"]
+    assert call(path, "-k", 2, *options, *hindsight, "--out", out) == 0
+    assert "rescale" not in capsys.readouterr().err
+    decided = json.loads((out / "summary.json").read_text(encoding="utf-8"))["decided"]
+    assert decided["rescale"] == "none" and decided["absent"] == "forget"
+
+
+def test_links_without_weights_are_not_rescaled(edges, out, capsys):
+    assert call(edges, "-k", 2, "--out", out) == 0
+    assert "rescale none: weights are not skewed at step 2024-01-01\n" in capsys.readouterr().err
+    assert call(edges, "-k", 2, "--out", out, "--scale", "robust") == 1
+    assert "--scale robust is for features, but" in capsys.readouterr().err
+
+
+def test_matrices_are_rescaled_and_the_absent_forgotten(tmp_path, out, capsys):
+    path = tmp_path / "w.npy"
+    steps = ax.datasets.contacts(3, n_groups=2, group_size=15, daily_contacts=2000, rng=0)
+    np.save(path, np.stack([step.W for step in steps]))
+    assert call(path, "-k", 2, "--out", out) == 0
+    assert "rescale log1p" in capsys.readouterr().err
+    decided = json.loads((out / "summary.json").read_text(encoding="utf-8"))["decided"]
+    assert decided["rescale"] == "log1p" and decided["absent"] == "forget"
+
+
+def test_decisions_are_kept_by_the_checkpoint(meetings, out, tmp_path, monkeypatch, capsys):
+    path, _ = meetings
+    assert call(path, "-k", 2, "--out", tmp_path / "whole", "--quiet") == 0
+    assert capsys.readouterr().err == ""
+    with monkeypatch.context() as patch:
+        stopping_at(patch, 2)
+        assert call(path, "-k", 2, "--out", out) == 130
+    capsys.readouterr()
+    assert call(path, "-k", 2, "--out", out, "--resume", "--rescale", "log1p") == 1
+    assert "was made with rescale='auto', but now rescale='log1p' is asked for" in capsys.readouterr().err
+    assert call(path, "-k", 2, "--out", out, "--resume") == 0
+    assert "rescale" not in capsys.readouterr().err  # said at the first step
+    assert files(out) == files(tmp_path / "whole")
+    wholes = [json.loads((folder / "summary.json").read_text()) for folder in (out, tmp_path / "whole")]
+    assert wholes[0]["decided"] == wholes[1]["decided"]
+
+
+def test_later_steps_that_do_not_fit_what_was_decided(tmp_path, out, capsys):
+    steps = [step.W for step in ax.datasets.contacts(2, n_groups=2, daily_contacts=5000, rng=0)]
+    steps[1][0, 1] = steps[1][1, 0] = -1
+    np.save(tmp_path / "w.npy", np.stack(steps))
+    assert call(tmp_path / "w.npy", "-k", 2, "--out", out) == 1
+    error = capsys.readouterr().err
+    assert "--rescale log1p is for similarities of 0 or more" in error and "use --rescale none" in error
+
+
+# Stopping and going on
+
+
+def stopping_at(monkeypatch, step, times=1):
+    """Let Ctrl-C be pressed while a step is under way; return how often steps were taken."""
+    partial_fit, taken = ax.Affect.partial_fit, []
+
+    def pressed(self, *arguments, **options):
+        taken.append(options["time"])
+        if len(taken) == step:
+            for _ in range(times):
+                signal.raise_signal(signal.SIGINT)
+        return partial_fit(self, *arguments, **options)
+
+    monkeypatch.setattr(ax.Affect, "partial_fit", pressed)
+    return taken
+
+
+def files(out):
+    return {
+        name: (out / name).read_text(encoding="utf-8") for name in ("labels.csv", "alpha.csv", "events.csv")
+    }
+
+
+def test_stopped_and_resumed_is_the_same_as_in_one_go(features, out, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("affect_xp.persistence")
+    assert call(features, "-k", 2, "--out", tmp_path / "whole") == 0
+    handlers = [signal.getsignal(number) for number in terminal.StopBetweenSteps.SIGNALS]
+    with monkeypatch.context() as patch:
+        taken = stopping_at(patch, 2)
+        assert call(features, "-k", 2, "--out", out) == 130
+    assert handlers == [signal.getsignal(number) for number in terminal.StopBetweenSteps.SIGNALS]
+    assert len(taken) == 2 and len(table(out / "alpha.csv")) == 2
+    printed = capsys.readouterr()
+    assert "--resume goes on" in printed.out and "stopping after this step" in printed.err
+    assert call(features, "-k", 2, "--out", out) == 1  # the stopped run is not lost by mistake
+    assert "add --resume to go on, or --overwrite" in capsys.readouterr().err
+    assert call(features, "-k", 2, "--out", out, "--resume") == 0
+    assert "going on after 2 steps" in capsys.readouterr().err
+    assert files(out) == files(tmp_path / "whole")
+
+
+def test_pressed_twice_it_stops_at_once(features, out, monkeypatch, capsys):
+    pytest.importorskip("affect_xp.persistence")
+    stopping_at(monkeypatch, 3, times=2)
+    assert call(features, "-k", 2, "--out", out) == 130
+    assert capsys.readouterr().err.endswith("affect-xp: interrupted\n")
+    assert len(table(out / "alpha.csv")) == 2
+    monkeypatch.undo()
+    assert call(features, "-k", 2, "--out", out, "--overwrite") == 0
+    assert len(table(out / "alpha.csv")) == STEPS
+
+
+def test_a_bad_step_leaves_what_is_before_it(features, out, capsys):
+    pytest.importorskip("affect_xp.persistence")
+    good = features.read_text(encoding="utf-8")
+    lines = good.splitlines()
+    lines[-1] = lines[-1].rpartition(",")[0] + ","
+    features.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert call(features, "-k", 2, "--out", out, "--quiet") == 1
+    error = capsys.readouterr().err
+    assert (
+        "id 'o11' has no value" in error and "the 4 steps before are kept: mend it and add --resume" in error
+    )
+    features.write_text(good, encoding="utf-8")
+    assert call(features, "-k", 2, "--out", out, "--resume", "--quiet") == 0
+    assert len(table(out / "alpha.csv")) == STEPS
+
+
+def test_new_rows_are_taken_when_they_come(features, out, tmp_path):
+    pytest.importorskip("affect_xp.persistence")
+    assert call(features, "-k", 2, "--out", tmp_path / "whole", "--quiet") == 0
+    lines = features.read_text(encoding="utf-8").splitlines()
+    old, new = tmp_path / "old.csv", tmp_path / "new.csv"
+    old.write_text("\n".join(lines[: 1 + 3 * N]) + "\n", encoding="utf-8")
+    new.write_text("\n".join([lines[0], *lines[1 + 3 * N :]]) + "\n", encoding="utf-8")
+    state = tmp_path / "kept.affect"
+    for path in (old, new):
+        assert call(path, "-k", 2, "--out", out, "--state", state, "--resume", "--quiet") == 0
+    assert files(out) == files(tmp_path / "whole")
+
+
+def test_resumed_with_other_options(features, out, capsys):
+    pytest.importorskip("affect_xp.persistence")
+    assert call(features, "-k", 2, "--out", out, "--quiet") == 0
+    assert call(features, "-k", 3, "--out", out, "--resume") == 1
+    error = capsys.readouterr().err
+    assert "was made with clusterer=KMeans(n_clusters=2" in error and "give the same options" in error
+
+
+def test_the_model_is_saved_now_and_then(features, out, monkeypatch):
+    persistence = pytest.importorskip("affect_xp.persistence")
+    saved, save = [], persistence.save
+    monkeypatch.setattr(
+        persistence, "save", lambda model, path: saved.append(model.n_steps_) or save(model, path)
+    )
+    assert call(features, "-k", 2, "--out", out, "--quiet", "--save-every", 0) == 0
+    assert saved == [1, 2, 3, 4, 5, 5]
+
+
+# Parts
+
+
+def test_torch_computes_the_same(features, edges, tmp_path):
+    pytest.importorskip("torch")
+    for name, path in (("f", features), ("e", edges)):
+        of = {}
+        for backend in ("numpy", "torch"):
+            out = tmp_path / f"{name}-{backend}"
+            assert call(path, "-k", 2, "--out", out, "--backend", backend, "--device", "cpu", "--quiet") == 0
+            of[backend] = table(out / "labels.csv"), [float(row["alpha"]) for row in table(out / "alpha.csv")]
+        assert of["torch"][0] == of["numpy"][0]
+        np.testing.assert_allclose(of["torch"][1], of["numpy"][1], rtol=1e-9)
+
+
+def test_backends_that_are_not_here(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "cupy", None)
+    with pytest.raises(InputError, match=r"CuPy cannot be used here .*pip install 'affect_xp\[cuda12\]'"):
+        open_backend("cupy")
+    with pytest.raises(InputError, match="NumPy has no device 'cuda:7' here; it has cpu"):
+        open_backend("numpy", "cuda:7")
+
+
+def test_cupy_keeps_sparse_matrices(edges):
+    cupy = pytest.importorskip("cupy")
+    try:
+        backend = open_backend("cupy")
+    except InputError as error:
+        pytest.skip(str(error))
+    step = next(iter(read_steps(edges)))
+    there = backend.put(step.values)
+    assert isinstance(there.data, cupy.ndarray)
+    np.testing.assert_array_equal(there.get().toarray(), step.values.toarray())
+
+
+def test_the_arguments_of_reading_are_options():
+    assert run.as_options("freq='20 rows' or time=") == "--freq '20 rows' or --time"
+    assert run.as_options("names=['time', 'source']") == "--names time,source"
+    assert run.as_options("scale='standard' or rescale=None") == "--scale standard or --rescale none"
+    assert run.as_options("time_format='%d/%m/%Y', n_clusters=3") == "--time-format %d/%m/%Y, n_clusters=3"
+
+
+def test_warnings_are_one_line(capsys):
+    with terminal.plain_warnings():
+        warnings.simplefilter("always")
+        warnings.warn("raise it", ConvergenceWarning, stacklevel=1)
+    assert capsys.readouterr().err == "affect-xp: warning: raise it\n"
+
+
+def test_times_are_written_in_one_way():
+    from datetime import datetime
+
+    midnight, noon = datetime(2024, 1, 1), datetime(2024, 1, 1, 12)
+    assert results.time_format([midnight])(midnight) == "2024-01-01"
+    assert [results.time_format([midnight, noon])(t) for t in (midnight, noon)] == [
+        "2024-01-01T00:00:00",
+        "2024-01-01T12:00:00",
+    ]
+    assert results.time_format([3])(3) == "3"
+
+
+def test_a_bar_on_a_terminal(monkeypatch, capsys):
+    pytest.importorskip("tqdm")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    record = ax.Affect(ax.KMeans(1)).fit([np.eye(2)]).history_[-1]
+    with terminal.StepProgress(4, 1) as progress:
+        progress.show(record, "2024-01-01")
+    error = capsys.readouterr().err
+    assert "2/4" in error and "step 2" not in error
+
+
+def test_backends_of_the_command_line_are_known():
+    assert set(run.BACKENDS) <= set(LIBRARIES)

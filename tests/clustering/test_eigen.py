@@ -1,0 +1,316 @@
+"""Eigenpairs against a full decomposition by NumPy."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from patches import replace_everywhere
+
+import affect_xp as ax
+from affect_xp.array.namespace import to_host
+from affect_xp.clustering import eigen
+from affect_xp.clustering.eigen import Operator, top_eigenpairs
+from affect_xp.exceptions import InputError
+
+
+def kernel(n, seed=0, drift=0.0):
+    """Return a normalised Gaussian kernel matrix of points in four groups that have moved by `drift`."""
+    rng = np.random.default_rng(seed)
+    x = 2.5 * rng.normal(size=(4, 3))[rng.integers(4, size=n)] + rng.normal(size=(n, 3))
+    x = x + drift * rng.normal(size=(n, 3))
+    w = np.exp(-np.sum((x[:, None] - x[None]) ** 2, axis=2) / 2)
+    s = w.sum(axis=1) ** -0.5
+    return w * s[:, None] * s
+
+
+def with_spectrum(values, seed=0):
+    q = np.linalg.qr(np.random.default_rng(seed).normal(size=(len(values),) * 2))[0]
+    a = (q * values) @ q.T
+    return (a + a.T) / 2
+
+
+def operator(xp, a, dtype=None):
+    return Operator.of(ax.Dense(xp.array(a, dtype=dtype)))
+
+
+def top(a, r):
+    values, vectors = np.linalg.eigh(a)
+    return values[::-1][:r], vectors[:, ::-1][:, :r]
+
+
+def assert_spans_top(vectors, a, r):
+    expected = top(a, r)[1]
+    np.testing.assert_allclose(vectors @ vectors.T, expected @ expected.T, atol=1e-6)
+
+
+@pytest.mark.parametrize("solver", ["full", "iterative"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_values_and_space(xp, solver, dtype):
+    a = kernel(90).astype(dtype).astype(float)
+    pairs = top_eigenpairs(operator(xp, a, dtype), 4, solver=solver)
+    vectors = pairs.vectors if xp.name == "dask" else xp.numpy(pairs.vectors)
+    np.testing.assert_allclose(pairs.values, top(a, 4)[0], atol=1e-10)
+    assert_spans_top(vectors, a, 4)
+    assert pairs.converged and pairs.residual < 1e-7
+    assert (pairs.n_iter > 0) == (solver == "iterative")
+    assert xp.name == "dask" or xp.owns(pairs.vectors)
+
+
+def test_the_residual_is_what_it_says():
+    a = kernel(200)
+    pairs = top_eigenpairs(Operator.of(ax.Dense(a)), 5, solver="iterative")
+    actual = np.linalg.norm(a @ pairs.vectors - pairs.vectors * pairs.values, axis=0).max()
+    np.testing.assert_allclose(pairs.residual * pairs.values[0], actual, rtol=1e-3)
+
+
+def test_last_vectors_are_a_good_start(eager_xp):
+    a = kernel(300, drift=0.01)
+    before = top_eigenpairs(operator(eager_xp, kernel(300)), 4, solver="iterative")
+    cold = top_eigenpairs(operator(eager_xp, a), 4, solver="iterative")
+    warm = top_eigenpairs(operator(eager_xp, a), 4, solver="iterative", start=before.vectors)
+    assert warm.n_iter < cold.n_iter
+    assert_spans_top(eager_xp.numpy(warm.vectors), a, 4)
+
+
+def test_start_without_rows_for_new_objects():
+    a = kernel(300)
+    start = top(a, 4)[1].copy()
+    start[::10] = 0
+    pairs = top_eigenpairs(Operator.of(ax.Dense(a)), 4, solver="iterative", start=start)
+    assert_spans_top(pairs.vectors, a, 4)
+
+
+@pytest.mark.parametrize("width", [0, 1, 4, 9])
+def test_start_of_any_width(width):
+    a = kernel(120)
+    start = np.zeros((120, width))
+    pairs = top_eigenpairs(Operator.of(ax.Dense(a)), 4, solver="iterative", start=start)
+    assert_spans_top(pairs.vectors, a, 4)
+
+
+def test_start_of_vectors_that_depend_on_each_other():
+    # All that is left of twelve vectors when but three objects are.
+    a, start = kernel(300), np.zeros((300, 12))
+    start[:3] = np.random.default_rng(0).normal(size=(3, 12))
+    pairs = top_eigenpairs(Operator.of(ax.Dense(a)), 12, solver="iterative", start=start)
+    np.testing.assert_allclose(pairs.values, top(a, 12)[0], atol=1e-9)
+    assert_spans_top(pairs.vectors, a, 12)
+
+
+def test_start_that_is_exact_but_not_the_top():
+    # New objects form a block of their own: the old eigenvectors are still exact, and no longer the largest.
+    old, new = kernel(80, seed=1), 3 * kernel(80, seed=2)
+    a = np.block([[old, np.zeros((80, 80))], [np.zeros((80, 80)), new]])
+    start = np.concatenate([top(old, 3)[1], np.zeros((80, 3))])
+    pairs = top_eigenpairs(Operator.of(ax.Dense(a)), 3, solver="iterative", start=start)
+    np.testing.assert_allclose(pairs.values, top(a, 3)[0], atol=1e-10)
+
+
+@pytest.mark.parametrize("copies, k", [(2, 3), (4, 10), (8, 5)])
+def test_repeated_eigenvalues_are_all_found(eager_xp, copies, k):
+    block = kernel(40, seed=4)
+    a = np.kron(np.eye(copies), block)
+    complete = -(-k // copies) * copies  # all of the value that number k has
+    values = np.repeat(top(block, complete // copies)[0], copies)
+    for solver in ("full", "iterative"):
+        pairs = top_eigenpairs(operator(eager_xp, a), k, solver=solver)
+        assert pairs.converged and len(pairs.values) == complete
+        np.testing.assert_allclose(pairs.values, values, atol=1e-9)
+        assert_spans_top(eager_xp.numpy(pairs.vectors), a, complete)
+
+
+@pytest.mark.parametrize("solver", ["full", "iterative"])
+@pytest.mark.parametrize(
+    "values, k, kept",
+    [
+        (np.ones(60), 3, 0),  # nothing stands out
+        (np.zeros(60), 3, 0),
+        (np.r_[3, 2, np.ones(58)], 4, 2),  # too many are tied with number 4
+        (np.r_[3, 2, 2, 2, np.linspace(1, 0, 56)], 2, 4),
+        (np.r_[-np.linspace(1, 2, 60)], 3, 3),  # all negative
+        (np.r_[1, 0.999999, 0.999998, np.linspace(0.5, 0, 57)], 2, 2),  # close, and not tied
+    ],
+)
+def test_spaces_are_complete(eager_xp, solver, values, k, kept):
+    a = with_spectrum(values) if len(set(values)) > 1 else np.diag(values)
+    pairs = top_eigenpairs(operator(eager_xp, a), k, solver=solver)
+    assert pairs.converged
+    np.testing.assert_allclose(pairs.values, np.sort(values)[::-1][:kept], atol=1e-9)
+    assert tuple(pairs.vectors.shape) == (60, kept)
+
+
+@pytest.mark.parametrize("solver", ["auto", "full", "iterative"])
+@pytest.mark.parametrize("n, k", [(1, 1), (2, 1), (2, 2), (3, 2), (20, 19), (20, 20)])
+def test_nearly_all_pairs(eager_xp, solver, n, k):
+    a = with_spectrum(np.linspace(1, -1, n))
+    pairs = top_eigenpairs(operator(eager_xp, a), k, solver=solver)
+    np.testing.assert_allclose(pairs.values, top(a, k)[0], atol=1e-12)
+    assert_spans_top(eager_xp.numpy(pairs.vectors), a, k)
+
+
+@pytest.mark.parametrize("solver", ["full", "iterative"])
+@pytest.mark.parametrize("k", [3, 38])
+def test_known_vectors_are_not_returned(eager_xp, solver, k):
+    a = with_spectrum(np.r_[9, 9, np.linspace(1, 0, 38)])
+    null = top(a, 2)[1]
+    known = dataclasses.replace(
+        operator(eager_xp, a), null=eager_xp.array(null), null_products=(eager_xp.array(9 * null),)
+    )
+    pairs = top_eigenpairs(known, k, solver=solver)
+    np.testing.assert_allclose(pairs.values, np.linspace(1, 0, 38)[:k], atol=1e-12)
+    np.testing.assert_allclose(eager_xp.numpy(pairs.vectors).T @ null, 0, atol=1e-9)
+
+
+def scaled(xp, weights, s=1.0, e=0.0, null=None):
+    """Return S (θ₁A + θ₂B) S + diag(e) as an operator, and as the matrix it stands for."""
+    parts = [kernel(150), kernel(150, drift=0.5)][: len(weights)]
+    total = s * sum(w * p for w, p in zip(weights, parts, strict=True)) * np.transpose(s) + np.eye(150) * e
+    products = tuple(ax.Dense(xp.array(p)).matmul for p in parts)
+    options = {name: x if isinstance(x, float) else xp.array(x) for name, x in (("s", s), ("e", e))}
+    if null is not None:
+        options |= {"null": xp.array(null), "null_products": tuple(xp.array(p @ (s * null)) for p in parts)}
+    return Operator(150, xp.array(parts[0]), products, weights, **options), total
+
+
+@pytest.mark.parametrize("solver", ["full", "iterative"])
+def test_scaled_sums_of_parts(eager_xp, solver):
+    s, e = np.linspace(1, 2, 150)[:, None], -np.linspace(0, 1, 150)[:, None]
+    a, formed = scaled(eager_xp, (0.3, 0.7), s, e)
+    pairs = top_eigenpairs(a, 4, solver=solver)
+    np.testing.assert_allclose(pairs.values, top(formed, 4)[0], atol=1e-9)
+    assert_spans_top(eager_xp.numpy(pairs.vectors), formed, 4)
+
+
+@pytest.mark.parametrize("before", [(0.5, 0.5), (1.0,)], ids=["of both parts", "of the first part"])
+def test_a_space_serves_other_weights_and_scales(eager_xp, before):
+    s = np.linspace(1, 2, 150)[:, None]
+    found = top_eigenpairs(scaled(eager_xp, before)[0], 4, solver="iterative")
+    a, formed = scaled(eager_xp, (0.45, 0.55), s)
+    cold = top_eigenpairs(a, 4, solver="iterative")
+    warm = top_eigenpairs(a, 4, solver="iterative", start=found.space)
+    assert warm.converged and warm.n_iter < cold.n_iter
+    assert_spans_top(eager_xp.numpy(warm.vectors), formed, 4)
+    again = top_eigenpairs(a, 4, solver="iterative", start=warm.space)
+    assert again.n_iter == 0  # nothing is left to multiply
+    assert_spans_top(eager_xp.numpy(again.vectors), formed, 4)
+
+
+def test_a_space_is_made_orthogonal_to_vectors_known_since(eager_xp):
+    found = top_eigenpairs(scaled(eager_xp, (0.5, 0.5))[0], 5, solver="iterative")
+    s = np.linspace(1, 2, 150)[:, None]
+    null = top(scaled(eager_xp, (0.4, 0.6), s)[1], 1)[1]
+    a, formed = scaled(eager_xp, (0.4, 0.6), s, null=null)
+    pairs = top_eigenpairs(a, 4, solver="iterative", start=found.space)
+    np.testing.assert_allclose(pairs.values, top(formed, 5)[0][1:], atol=1e-9)
+    assert_spans_top(np.concatenate([null, eager_xp.numpy(pairs.vectors)], axis=1), formed, 5)
+
+
+@pytest.mark.parametrize("accuracy", [1e-2, 1e-4])
+def test_accuracy_is_that_of_the_space(accuracy):
+    a = kernel(300)
+    quick, exact = (
+        top_eigenpairs(Operator.of(ax.Dense(a)), 4, solver="iterative", accuracy=x) for x in (accuracy, 0.0)
+    )
+    outside = quick.vectors - exact.vectors @ (exact.vectors.T @ quick.vectors)
+    assert 1e-7 < np.linalg.norm(outside, 2) < accuracy  # the sine of the largest angle
+    assert quick.converged and quick.n_iter < exact.n_iter
+
+
+def narrow_operator(a, seen):
+    """Return an operator that is fastest in float32, and notes in which precision it was multiplied."""
+
+    def multiply(x):
+        seen.append(x.dtype)
+        return a.astype(x.dtype) @ x
+
+    return Operator(len(a), a, (multiply,), thin_dtype=np.dtype(np.float32))
+
+
+def largest_sine(found, expected):
+    return np.linalg.norm(found - expected @ (expected.T @ found), 2)
+
+
+def test_float32_serves_where_half_the_digits_are_enough():
+    a, seen = kernel(300), []
+    quick = top_eigenpairs(narrow_operator(a, seen), 4, solver="iterative", accuracy=1e-3)
+    assert set(seen) == {np.dtype(np.float32)}
+    assert quick.converged and quick.vectors.dtype == np.float64
+    assert largest_sine(quick.vectors, top(a, 4)[1]) < 1e-3
+    np.testing.assert_allclose(quick.values, top(a, 4)[0], atol=1e-5)
+    seen.clear()
+    top_eigenpairs(narrow_operator(a, seen), 4, solver="iterative")
+    assert set(seen) == {np.dtype(np.float64)}  # all digits were asked for
+
+
+@pytest.mark.parametrize("gap", [1e-5, 1e-4])
+def test_near_ties_are_settled_in_wide_floats(gap):
+    values = np.concatenate([[1.0, 0.9, 0.8, 0.8 - gap], np.linspace(0.5, 0.0, 146)])
+    a, seen = with_spectrum(values), []
+    found = top_eigenpairs(narrow_operator(a, seen), 3, solver="iterative", accuracy=1e-3)
+    assert found.converged and found.vectors.shape[1] == 3
+    assert largest_sine(found.vectors, top(a, 3)[1]) < 1e-3
+    assert seen[0] == np.float32 and seen[-1] == np.float64
+    seen.clear()
+    again = top_eigenpairs(narrow_operator(a, seen), 3, solver="iterative", accuracy=1e-3, start=found.space)
+    assert not seen and again.n_iter == 0  # it goes on in wide floats, with what is known
+
+
+@pytest.mark.parametrize("scale", [1e-60, 1e60])
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
+def test_numbers_beyond_the_range_of_float32_are_left_to_wide_floats(scale):
+    a, seen = scale * kernel(300), []
+    found = top_eigenpairs(narrow_operator(a, seen), 4, solver="iterative", accuracy=1e-3)
+    assert found.converged and seen[-1] == np.float64
+    assert largest_sine(found.vectors, top(a, 4)[1]) < 1e-3
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered in")
+def test_numbers_beyond_every_range_are_refused():
+    with pytest.raises(InputError, match=r"too large or too small .* divide W by its largest entry"):
+        top_eigenpairs(Operator.of(ax.Dense(1e300 * kernel(300))), 4, solver="iterative")
+
+
+def test_exact_ties_are_all_found_from_float32():
+    values = np.concatenate([[1.0, 0.9, 0.8, 0.8], np.linspace(0.5, 0.0, 146)])
+    found = top_eigenpairs(narrow_operator(with_spectrum(values), []), 3, solver="iterative", accuracy=1e-3)
+    np.testing.assert_allclose(found.values, values[:4], atol=1e-9)
+
+
+def test_rough_pairs_are_left_in_float32(eager_xp):
+    a = kernel(300).astype(np.float32)
+    found = top_eigenpairs(
+        operator(eager_xp, a, np.float32), 4, solver="iterative", accuracy=1e-3, residual=1e-3
+    )
+    vectors = eager_xp.numpy(found.vectors)
+    assert found.converged and found.residual <= 1e-3 and vectors.dtype == np.float64
+    assert np.linalg.norm(a @ vectors - vectors * found.values, axis=0).max() < 1.1e-3
+
+
+def test_failure_is_reported_and_auto_recovers(monkeypatch):
+    monkeypatch.setattr(eigen, "MAX_PRODUCTS", 5)
+    path = np.eye(500, k=1) + np.eye(500, k=-1)
+    failed = top_eigenpairs(Operator.of(ax.Dense(path)), 3, solver="iterative")
+    assert not failed.converged and failed.residual > 1e-6 and failed.n_iter == 5
+    assert np.all(np.isfinite(failed.vectors))
+    rescued = top_eigenpairs(Operator.of(ax.Dense(path)), 3)
+    assert rescued.converged and rescued.n_iter == 0
+    np.testing.assert_allclose(rescued.values, 2 * np.cos(np.pi * np.arange(1, 4) / 501), atol=1e-12)
+
+
+def test_host_waits_twice_for_each_product(eager_xp, monkeypatch):
+    sizes = []
+
+    def counted(*arrays, reason):
+        sizes.append(sum(math.prod(x.shape) for x in arrays))
+        return to_host(*arrays, reason=reason)
+
+    replace_everywhere(monkeypatch, "to_host", counted)
+    pairs = top_eigenpairs(operator(eager_xp, kernel(150)), 4, solver="iterative")
+    assert len(sizes) == 2 * pairs.n_iter
+    assert max(sizes) < 150 * 8  # smaller than one block of vectors
+
+
+def test_unknown_solver():
+    with pytest.raises(ax.exceptions.InputError, match="solver must be one of 'auto', 'full', 'iterative'"):
+        top_eigenpairs(Operator.of(ax.Dense(np.eye(2))), 1, solver="lanczos")

@@ -1,0 +1,272 @@
+"""k-means from proximities against a naive Lloyd iteration on the same starts."""
+
+import importlib
+
+import numpy as np
+import pytest
+import reference
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import affect_xp as ax
+from affect_xp.alignment import UNCHANGED
+from affect_xp.clustering import _lloyd_host, seeding
+from affect_xp.proximity.blend import Blend
+from affect_xp.proximity.factored import Factored
+
+module = importlib.import_module(
+    "affect_xp.clustering.kmeans"
+)  # `affect_xp.clustering.kmeans` is the function
+
+
+def clouds(rng, n=40, k=4, p=3):
+    return rng.normal(size=(n, p)) + 2.0 * rng.normal(size=(k, p))[np.arange(n) % k]
+
+
+@pytest.fixture(params=["update the moved", "multiply anew"])
+def update(request, monkeypatch):
+    if request.param == "multiply anew":
+        monkeypatch.setattr(module, "UPDATE_SHARE", -1.0)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_same_labels_as_the_naive_iteration(eager_xp, small_blocks, update, dtype):
+    rng = np.random.default_rng(0)
+    x = clouds(rng)
+    w, start = (x @ x.T).astype(dtype), rng.integers(0, 4, size=40)
+    start[:5] = -1
+    result = ax.kmeans(eager_xp.array(w), 4, init=eager_xp.array(start))
+    expected = reference.kmeans(w.astype(float), start, 4)
+    assert eager_xp.owns(result.labels)
+    np.testing.assert_array_equal(eager_xp.numpy(result.labels), expected)
+    np.testing.assert_allclose(result.inertia, reference.inertia(w.astype(float), expected), rtol=1e-6)
+    assert result.converged and result.moved and result.n_iter > 1
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 14), st.integers(1, 6), st.integers(0, 2**32 - 1), st.booleans())
+def test_any_start(n, k, seed, indefinite):
+    rng = np.random.default_rng(seed)
+    k = min(n, k)
+    x = rng.integers(-3, 4, size=(n, 2)).astype(float)  # many ties
+    w = x @ x.T if not indefinite else np.rint(4 * (s := rng.normal(size=(n, n))) + 4 * s.T)
+    start = rng.integers(-1, k, size=n)
+    result = ax.kmeans(w, k, init=start, max_iter=50)
+    assert len(np.unique(result.labels)) == k  # no cluster is empty
+    assert np.isfinite(result.inertia)
+    np.testing.assert_allclose(result.inertia, reference.inertia(w, result.labels), rtol=1e-9, atol=1e-9)
+    if result.converged:  # a fixed point: nobody is nearer to another centroid
+        distance = reference.distances(w, result.labels, k)
+        own = distance[np.arange(n), result.labels]
+        assert np.all(own <= distance.min(axis=1) + 1e-9 * (1 + abs(w).max()))
+    if result.converged and not indefinite:
+        assert result.inertia <= reference.inertia(w, reference.kmeans(w, start, k)) + 1e-6 * (
+            1 + abs(w).max()
+        )
+
+
+def test_each_restart_converges_on_its_own(eager_xp, small_blocks):
+    rng = np.random.default_rng(3)
+    x = clouds(rng, n=60, k=6)
+    w = x @ x.T
+    starts = seeding.random_partitions(ax.Dense(w), 6, 8, np.random.default_rng(0))
+    alone = [module.lloyd(ax.Dense(w), starts[:, [r]], 6, 300) for r in range(8)]
+    best = min(alone, key=lambda result: result.inertia)
+    together = ax.kmeans(eager_xp.array(w), 6, init="random", n_init=8, tol=0, rng=0)
+    np.testing.assert_array_equal(eager_xp.numpy(together.labels), best.labels)
+    assert together.n_iter >= best.n_iter
+    assert len({result.n_iter for result in alone}) > 1  # they do not all stop at once
+
+
+def test_more_starts_are_no_worse():
+    x = clouds(np.random.default_rng(1), n=60, k=6)
+    few, many = (ax.kmeans(x @ x.T, 6, n_init=r, rng=0).inertia for r in (1, 20))
+    assert many <= few
+
+
+@pytest.mark.parametrize("init", ["random", "k-means++"])
+def test_libraries_agree(eager_xp, init):
+    x = clouds(np.random.default_rng(5))
+    w = x @ x.T
+    mine = ax.kmeans(eager_xp.array(w), 4, init=init, n_init=3, rng=11)
+    theirs = ax.kmeans(w, 4, init=init, n_init=3, rng=11)
+    np.testing.assert_array_equal(eager_xp.numpy(mine.labels), theirs.labels)
+    np.testing.assert_allclose(mine.inertia, theirs.inertia, rtol=1e-10)
+
+
+def test_random_partitions_leave_no_cluster_empty():
+    labels = seeding.random_partitions(ax.Dense(np.eye(7)), 5, 30, np.random.default_rng(0))
+    assert labels.shape == (7, 30)
+    for column in labels.T:
+        assert set(column) == set(range(5))
+
+
+def test_spread_partitions_draw_far_objects():
+    x = np.repeat([[0.0, 0.0], [100.0, 0.0], [0.0, 100.0]], 10, axis=0)
+    x += np.random.default_rng(0).normal(size=x.shape)
+    labels = seeding.spread_partitions(ax.Dense(x @ x.T), 3, 20, np.random.default_rng(1))
+    truth = np.repeat([0, 1, 2], 10)
+    assert all(ax.rand_index(column, truth) == 1.0 for column in labels.T)
+
+
+def test_identical_objects(eager_xp):
+    for init in ("random", "k-means++", eager_xp.array([0, 0, 0, 0, 0])):
+        result = ax.kmeans(eager_xp.array(np.ones((5, 5))), 3, init=init, rng=0)
+        assert set(eager_xp.numpy(result.labels)) == {0, 1, 2}
+        assert result.inertia == pytest.approx(0.0, abs=1e-12)
+
+
+def test_one_object_and_one_cluster(eager_xp):
+    assert eager_xp.numpy(ax.kmeans(eager_xp.array([[2.0]]), 1).labels).tolist() == [0]
+    x = clouds(np.random.default_rng(0), n=9)
+    assert set(eager_xp.numpy(ax.kmeans(eager_xp.array(x @ x.T), 1).labels)) == {0}
+    assert sorted(eager_xp.numpy(ax.kmeans(eager_xp.array(x @ x.T), 9, rng=0).labels)) == list(range(9))
+
+
+def test_an_emptied_cluster_takes_the_farthest_object(eager_xp):
+    x = np.array([[0.0], [1.0], [2.0], [30.0], [100.0]])
+    start = [0, 0, 0, 0, 0]  # cluster 1 is empty from the start
+    result = ax.kmeans(eager_xp.array(x @ x.T), 2, init=eager_xp.array(start))
+    np.testing.assert_array_equal(eager_xp.numpy(result.labels), [0, 0, 0, 0, 1])
+
+
+def test_fewer_clusters_than_the_start_keeps_the_largest(eager_xp):
+    x = np.repeat([[0.0, 0.0], [50.0, 0.0], [50.0, 3.0]], [4, 3, 1], axis=0)
+    x += np.random.default_rng(0).normal(size=x.shape) * 0.1
+    start = np.repeat([0, 1, 2], [4, 3, 1])
+    result = ax.kmeans(eager_xp.array(x @ x.T), 2, init=eager_xp.array(start))
+    np.testing.assert_array_equal(eager_xp.numpy(result.labels), [0, 0, 0, 0, 1, 1, 1, 1])
+
+
+def test_indefinite_matrix_that_goes_in_circles():
+    rng = np.random.default_rng(0)
+    stuck = None
+    for _ in range(2000):
+        w = rng.normal(size=(6, 6))
+        w += w.T
+        result = ax.kmeans(w, 3, init=rng.integers(0, 3, size=6), max_iter=300)
+        if not result.converged:
+            stuck = result
+            break
+    assert stuck is not None, "no example found: is the search wide enough?"
+    assert stuck.n_iter < 300  # it gives up early
+    np.testing.assert_allclose(stuck.inertia, reference.inertia(w, stuck.labels), rtol=1e-9)
+
+
+def test_max_iter(eager_xp):
+    x = clouds(np.random.default_rng(0))
+    w = x @ x.T
+    start = np.random.default_rng(1).integers(0, 4, size=40)
+    result = ax.kmeans(eager_xp.array(w), 4, init=eager_xp.array(start), max_iter=1)
+    assert not result.converged and result.n_iter == 1
+    expected = reference.kmeans(w, start, 4, max_iter=1)
+    np.testing.assert_array_equal(eager_xp.numpy(result.labels), expected)
+    np.testing.assert_allclose(result.inertia, reference.inertia(w, expected), rtol=1e-10)
+
+
+def test_tolerance_stops_early(eager_xp):
+    x = np.random.default_rng(0).normal(size=(300, 2))  # no clusters: the iteration takes long
+    w, start = x @ x.T, eager_xp.array(np.random.default_rng(1).integers(0, 8, size=300))
+    exact = ax.kmeans(eager_xp.array(w), 8, init=start)
+    early = ax.kmeans(eager_xp.array(w), 8, init=start, tol=0.05)
+    assert early.converged and exact.converged
+    assert early.n_iter < exact.n_iter
+    assert exact.inertia < early.inertia < 1.5 * exact.inertia
+    np.testing.assert_allclose(early.inertia, reference.inertia(w, eager_xp.numpy(early.labels)), rtol=1e-9)
+
+
+def test_same_as_scikit_learn_on_features():
+    cluster = pytest.importorskip("sklearn.cluster")
+    x = clouds(np.random.default_rng(2), n=200)
+    start = np.random.default_rng(3).integers(0, 4, size=200)
+    centres = np.stack([x[start == c].mean(axis=0) for c in range(4)])
+    theirs = cluster.KMeans(4, init=centres, n_init=1, tol=0, algorithm="lloyd").fit(x)
+    mine = ax.kmeans(x @ x.T, 4, init=start)
+    np.testing.assert_array_equal(mine.labels, theirs.labels_)
+    np.testing.assert_allclose(mine.inertia, theirs.inertia_)
+
+
+def by_columns(rng, kind, n=300, k=5):
+    """Proximities known by their columns, with clusters that overlap: k-means takes a while."""
+    weights = np.array([1.0, 2.0, -0.1]) if kind == "indefinite" else None
+    past, now = (Factored.from_features(5.0 + clouds(rng, n, k), weights) for _ in range(2))
+    return Blend(now, past, 0.4, UNCHANGED) if kind == "blend" else now
+
+
+@pytest.mark.parametrize("kind", ["features", "blend", "indefinite"])
+@pytest.mark.parametrize("seed", range(4))
+def test_columns_give_the_labels_of_the_matrix(small_blocks, update, kind, seed):
+    rng = np.random.default_rng(seed)
+    W = by_columns(rng, kind)
+    start = rng.integers(-1, 5, size=300)
+    dense = (W.formed() if kind == "blend" else W).to_dense()
+    found, expected = ax.kmeans(W, 5, init=start), ax.kmeans(dense, 5, init=start)
+    np.testing.assert_array_equal(found.labels, expected.labels)
+    np.testing.assert_allclose(found.inertia, expected.inertia, rtol=1e-9)
+    assert (found.n_iter, found.converged, found.moved) == (expected.n_iter, expected.converged, True)
+    z = np.eye(5)[found.labels]
+    np.testing.assert_allclose(found.product.rows(slice(0, 300)), dense.array @ z, rtol=1e-9)
+
+
+def test_columns_fill_clusters_that_run_empty(small_blocks):
+    x = np.concatenate([np.zeros((30, 1)), np.full((30, 1), 9.0), [[20.0]]])
+    result = ax.kmeans(Factored.from_features(x), 3, init=np.where(x[:, 0] > 0, 1, 0))
+    assert result.converged and result.inertia == pytest.approx(0.0, abs=1e-9)
+    assert len(np.unique(result.labels)) == 3
+
+
+def test_objects_that_stay_are_not_looked_at_again(monkeypatch):
+    monkeypatch.setattr("affect_xp.array.namespace.HOST_BLOCK_BYTES", 2**12)
+    rng, n, seen = np.random.default_rng(0), 4000, []
+    x = np.repeat([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0], [4.5, 0.2]], [1200, 1200, 1200, 400], axis=0)
+    x += rng.normal(size=(n, 2)) + 100.0
+    combined = _lloyd_host.combined
+
+    def watched(factors, which, b):
+        rows = combined(factors, which, b)
+        seen.append(rows.shape[0])
+        return rows
+
+    monkeypatch.setattr(_lloyd_host, "combined", watched)
+    start = np.repeat([0, 1, 2, 0], [1200, 1200, 1200, 400])
+    result = ax.kmeans(Factored.from_features(x), 3, init=start)
+    assert result.n_iter > 3 and sum(seen) < 2 * n
+
+
+def test_threads_do_not_change_a_bit(monkeypatch):
+    monkeypatch.setattr("affect_xp.array.namespace.HOST_BLOCK_BYTES", 2**12)
+    results = []
+    for n_threads in ("1", "3"):
+        monkeypatch.setenv("OMP_NUM_THREADS", n_threads)
+        W = by_columns(np.random.default_rng(0), "blend", n=3000)
+        results.append(ax.kmeans(W, 5, init=np.arange(3000) % 5))
+    one, three = results
+    np.testing.assert_array_equal(one.labels, three.labels)
+    assert one.inertia == three.inertia
+    everywhere = slice(0, 3000)
+    np.testing.assert_array_equal(one.product.rows(everywhere), three.product.rows(everywhere))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n_clusters": 4}, "n_clusters=4 is more than the 3 objects"),
+        ({"n_clusters": 0}, "n_clusters must be at least 1, got 0"),
+        ({"n_clusters": 1.5}, "n_clusters must be an integer, got 1.5"),
+        (
+            {"n_clusters": 2, "init": "nearest"},
+            "init must be one of 'k-means\\+\\+', 'random', got 'nearest'",
+        ),
+        ({"n_clusters": 2, "init": [0, 1]}, "init has length 2, but there are 3 objects"),
+        ({"n_clusters": 2, "n_init": 0}, "n_init must be at least 1, got 0"),
+        ({"n_clusters": 2, "tol": -1.0}, "tol must lie between 0 and 1, got -1.0"),
+        ({"n_clusters": 2, "max_iter": 0}, "max_iter must be at least 1, got 0"),
+        (
+            {"n_clusters": 2, "rng": "seed"},
+            "rng must be None, a non-negative int or a numpy.random.Generator",
+        ),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        ax.kmeans(np.eye(3), **arguments)

@@ -1,0 +1,269 @@
+"""Pictures: what they are drawn from, against slow twins, and that it is drawn."""
+
+import datetime
+
+import numpy as np
+import pytest
+
+import affect_xp as ax
+from affect_xp.exceptions import AffectError
+from affect_xp.plots.flows import CLUSTER_COLOURS, flow
+from affect_xp.plots.memberships import ABSENT, memberships
+from affect_xp.tracking.events import Event
+from affect_xp.tracking.history import History, Record
+
+matplotlib = pytest.importorskip("matplotlib", reason="pictures need matplotlib")
+matplotlib.use("agg")
+
+
+@pytest.fixture(autouse=True)
+def closed_figures():
+    yield
+    import matplotlib.pyplot as plt
+
+    plt.close("all")
+
+
+def record(labels, ids, *, time=0, alpha=0.5, events=()):
+    return Record(time, len(ids), 0, alpha, (alpha,), np.asarray(labels), tuple(ids), tuple(events))
+
+
+def random_history(rng, n_steps=7):
+    """Objects that come and go, clusters up to 5, and some in none."""
+    records = []
+    for t in range(n_steps):
+        ids = rng.permutation([name for name in "abcdefghijklmnopqrst" if rng.random() < 0.7]).tolist()
+        records.append(record(rng.integers(-1, 5, len(ids)), ids, time=t))
+    return History(tuple(records))
+
+
+# ---- flow and memberships ---------------------------------------------------------------------------------
+
+
+def test_flow_counts_as_a_loop_does():
+    history = random_history(np.random.default_rng(0))
+    found = flow(history)
+    before = {}
+    for t, step in enumerate(history):
+        now = dict(zip(step.ids, step.labels.tolist(), strict=True))
+        sizes, links = {}, {}
+        for name, label in now.items():
+            if label >= 0:
+                sizes[label] = sizes.get(label, 0) + 1
+                if before.get(name, -1) >= 0:
+                    links[before[name], label] = links.get((before[name], label), 0) + 1
+        assert found.sizes[t] == sizes
+        assert found.links[t] == links
+        before = now
+    assert sorted(found.order) == [0, 1, 2, 3, 4]
+
+
+def test_flow_takes_labels_of_any_library(xp):
+    steps = list(ax.datasets.colliding_gaussians(n_samples=16, n_steps=4, rng=0))
+    model = ax.Affect(ax.KMeans(2), random_state=0).fit(xp.array(step.W) for step in steps)
+    twin = ax.Affect(ax.KMeans(2), random_state=0).fit(step.W for step in steps)
+    assert flow(model.history_).links == flow(twin.history_).links
+
+
+def test_a_new_cluster_stands_beside_the_one_it_came_from():
+    first, second = record([0, 0, 0, 1, 1, 2, 2], "abcdefg"), record([0, 3, 3, 1, 1, 2, 2], "abcdefg")
+    assert flow(History((first, second))).order == [0, 3, 1, 2]
+
+
+def test_clusters_that_meet_have_different_colours():
+    n = len(CLUSTER_COLOURS)
+    clash = History((record([0, n], "ab"), record([0, n], "ab")))  # both would have the first colour
+    assert len(set(flow(clash).colours.values())) == 2
+    many = History(tuple(record(np.arange(t, t + n - 1), range(n - 1)) for t in range(40)))
+    found = flow(many)
+    for sizes in found.sizes:
+        assert len({found.colours[name] for name in sizes}) == n - 1
+
+
+def test_stacks_are_as_high_as_sizes_and_do_not_overlap():
+    found = flow(random_history(np.random.default_rng(5)))
+    for t, sizes in enumerate(found.sizes):
+        place = found.stacked(t, gap=0.5)
+        assert {name: high - low for name, (low, high) in place.items()} == sizes
+        ends = [end for name in found.order if name in place for end in place[name]]
+        assert ends == sorted(ends)
+
+
+def test_memberships_are_those_of_the_history():
+    history = random_history(np.random.default_rng(2))
+    shown = memberships(history, flow(history))
+    assert shown.n_objects == len(shown.ids) == len({name for step in history for name in step.ids})
+    for row, name in zip(shown.labels, shown.ids, strict=True):
+        for t, step in enumerate(history):
+            there = name in step.ids
+            assert row[t] == (step.labels[step.ids.index(name)] if there else ABSENT)
+
+
+def test_memberships_keep_together_what_was_together():
+    labels = np.array([0, 1, 0, 1, 1, 0])
+    history = History((record(labels, "abcdef"), record(labels, "abcdef")))
+    assert memberships(history, flow(history)).ids == ["a", "c", "f", "b", "d", "e"]
+
+
+def test_memberships_of_many_objects_are_thinned_evenly():
+    history = History((record(np.zeros(1000, dtype=int), range(1000)),))
+    shown = memberships(history, flow(history), max_objects=10)
+    assert shown.ids == list(range(0, 1000, 100)) and shown.n_objects == 1000
+
+
+# ---- pictures ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def history():
+    """Cluster 1 splits, then 0 and 2 merge; times are days."""
+    split = Event("split", (1,), (1, 3), 4, 4, 4)
+    merge = Event("merge", (0, 2), (0,), 4, 4, 4)
+    rows = [
+        ([0, 0, 1, 1, 1, 1, 2, 2], ()),
+        ([0, 0, 1, 1, 3, 3, 2, 2], (split,)),
+        ([0, 0, 1, 1, 3, 3, 0, 0], (merge,)),
+    ]
+    return History(
+        tuple(
+            record(labels, ["$x_1$", *"bcdefgh"], time=datetime.datetime(2024, 1, 1 + t), events=events)
+            for t, (labels, events) in enumerate(rows)
+        )
+    )
+
+
+def drawn(axes):
+    axes.figure.canvas.draw()
+    return axes
+
+
+def measured_history(n_steps, change=None, model=None):
+    """A run of three clusters, of which one jumps at a step."""
+    rng, centres = np.random.default_rng(0), np.array([[5.0, 0.0], [-3.0, 4.0], [-3.0, -4.0]])
+    model = model or ax.Affect(ax.KMeans(3, init="k-means++", n_init=10), proximity="dot", random_state=0)
+    for t in range(n_steps):
+        centres[0] += 4.0 * (t == change)
+        model.partial_fit(centres[np.arange(60) % 3] + rng.normal(size=(60, 2)))
+    return model.history_
+
+
+def test_alpha_marks_change_points():
+    history = measured_history(9, change=6)
+    axes = drawn(ax.plots.plot_alpha(history, changes=True))
+    marks = next(line for line in axes.lines if line.get_label() == "change point")
+    assert marks.get_xdata().tolist() == [6] and marks.get_ydata().tolist() == [history.alpha[6]]
+    assert not axes.texts
+    given = ax.plots.plot_alpha(history, changes=[2, 3])
+    assert given.lines[-1].get_xdata().tolist() == [2, 3]
+    assert len(ax.plots.plot_alpha(history).lines) == 1
+
+
+def test_alpha_says_when_change_points_cannot_be_told():
+    axes = drawn(ax.plots.plot_alpha(measured_history(3), changes=True))
+    assert "3 steps is too short" in axes.texts[0].get_text() and "from step 3 on" in axes.texts[0].get_text()
+    assert not ax.plots.plot_alpha(measured_history(3)).texts
+    fixed = measured_history(9, model=ax.Affect(ax.KMeans(3), proximity="dot", alpha=0.5, random_state=0))
+    assert "estimated" in ax.plots.plot_alpha(fixed, changes=True).texts[0].get_text()
+
+
+def test_flow_draws_bars_ribbons_and_events(history):
+    axes = drawn(ax.plots.plot_flow(history))
+    assert len(axes.patches) == 3 + 4 + 3
+    assert len(axes.collections) == 4 + 4
+    assert {line.get_label(): line.get_xdata().tolist() for line in axes.lines} == {
+        "split": [0],
+        "merge": [2],
+    }
+    assert [text.get_text().strip() for text in axes.texts] == ["0", "1", "2", "3"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == [
+        "2024-01-01",
+        "2024-01-02",
+        "2024-01-03",
+    ]
+    assert not ax.plots.plot_flow(history, events=False).lines
+
+
+def test_a_cluster_keeps_its_colour(history):
+    found, axes = flow(history), ax.plots.plot_flow(history)
+    bars = iter(axes.patches)
+    for sizes in found.sizes:
+        for name in [name for name in found.order if name in sizes]:
+            colour = matplotlib.colors.to_hex(next(bars).get_facecolor()).upper()
+            assert colour == CLUSTER_COLOURS[found.colours[name]]
+
+
+def test_memberships_are_drawn_in_the_colours_of_clusters(history):
+    axes = drawn(ax.plots.plot_memberships(history))
+    pixels, found = axes.images[0].get_array(), flow(history)
+    shown = memberships(history, found)
+    assert pixels.shape == (8, 3, 3)
+    for row, labels in zip(pixels, shown.labels.tolist(), strict=True):
+        expected = [matplotlib.colors.to_rgb(CLUSTER_COLOURS[found.colours[label]]) for label in labels]
+        np.testing.assert_allclose(row, expected)
+    assert axes.get_yticklabels()[0].get_text() in [r"\$x_1\$", *"bcdefgh"]
+
+
+def test_proximity_is_ordered_by_cluster(xp):
+    rng = np.random.default_rng(0)
+    W = rng.normal(size=(9, 9))
+    W = W + W.T
+    labels = np.array([2, 0, 1, 2, 0, 1, 0, 0, 2])
+    axes = drawn(ax.plots.plot_proximity(xp.array(W), xp.array(labels)))
+    order = np.argsort(labels, kind="stable")
+    np.testing.assert_allclose(axes.images[0].get_array(), W[np.ix_(order, order)], atol=1e-6)
+    assert sorted({float(line.get_ydata()[0]) for line in axes.lines[::2]}) == [3.5, 5.5]
+
+
+def test_proximity_of_many_objects_is_thinned():
+    X = np.random.default_rng(0).normal(size=(1500, 2))
+    axes = ax.plots.plot_proximity(X @ X.T, np.arange(1500) % 3)
+    assert axes.images[0].get_array().shape == (1000, 1000)
+
+
+def test_smoothing_is_drawn_in_one_scale():
+    panels = ax.plots.plot_smoothing(np.diag([1.0, 5.0]), np.diag([3.0, 2.0]) - 1, np.array([0, 1]))
+    assert [panel.images[0].get_clim() for panel in panels] == [(-1, 5), (-1, 5)]
+    drawn(panels[0])
+
+
+def test_proximity_rejects_labels_of_other_objects():
+    with pytest.raises(AffectError, match=r"labels has shape \(3,\), but W has 2 objects"):
+        ax.plots.plot_proximity(np.eye(2), np.array([0, 1, 1]))
+
+
+@pytest.mark.parametrize("n_clusters", [2, 3, 5])
+def test_dendrogram_is_cut_where_the_clusters_are(n_clusters):
+    x = np.array([0.0, 1.0, 5.0, 7.5, 20.0])
+    tree = ax.linkage(np.abs(x[:, None] - x))
+    axes = drawn(ax.plots.plot_dendrogram(tree, n_clusters=n_clusters))
+    assert tree.n_clusters_at(axes.lines[-1].get_ydata()[0]) == n_clusters
+
+
+def test_dendrogram_of_many_objects_is_cut_short():
+    x = np.random.default_rng(0).normal(size=200)
+    axes = drawn(ax.plots.plot_dendrogram(ax.linkage(np.abs(x[:, None] - x)), max_leaves=20))
+    assert len(axes.get_xticklabels()) == 20
+
+
+def test_eigenvalues_and_scores(xp):
+    axes = drawn(ax.plots.plot_eigenvalues(xp.array([3.0, 2.0, 0.1]), n_clusters=2))
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), [3, 2, 0.1], rtol=1e-6)
+    assert axes.lines[1].get_xdata()[0] == 2.5
+    axes = drawn(ax.plots.plot_scores_by_k({4: 0.5, 2: 0.4, 3: 0.7}, chosen=3))
+    assert axes.lines[0].get_ydata().tolist() == [0.4, 0.7, 0.5]
+    assert axes.lines[1].get_xydata().tolist() == [[3, 0.7]]
+    with pytest.raises(AffectError, match="scores is empty"):
+        ax.plots.plot_scores_by_k({})
+
+
+def test_pictures_of_no_steps():
+    for draw in (ax.plots.plot_alpha, ax.plots.plot_flow, ax.plots.plot_memberships):
+        drawn(draw(History()))
+
+
+def test_pictures_go_where_they_are_told(history):
+    from matplotlib.figure import Figure
+
+    for draw in (ax.plots.plot_alpha, ax.plots.plot_flow, ax.plots.plot_memberships):
+        axes = Figure().subplots()
+        assert draw(history, ax=axes) is axes

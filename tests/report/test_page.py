@@ -1,0 +1,212 @@
+"""The page of a run: complete, bounded, and safe whatever the ids are. Drawn in test_report_browser.py."""
+
+import datetime
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+import affect_xp as ax
+from affect_xp.cli.app import main
+from affect_xp.exceptions import AffectError
+from affect_xp.report import _data, write_report
+from affect_xp.report._data import report_data
+from affect_xp.tracking.events import Event
+from affect_xp.tracking.history import History, Record
+
+HOSTILE = [
+    "</script><script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "\"&\u2028'",
+    "<!--<script x",
+]
+
+
+def record(labels, ids, *, time=0, alpha=0.5, events=()):
+    return Record(time, len(ids), 0, alpha, (alpha,), np.asarray(labels), tuple(ids), tuple(events))
+
+
+@pytest.fixture
+def history():
+    split = Event("split", (0,), (0, 1), 4, 4, 4)
+    went_on = Event("continuation", (0,), (0,), 2, 2, 2)
+    return History(
+        (
+            record([0, 0, 0, 0], "abcd", time=datetime.datetime(2024, 1, 1), alpha=0.0),
+            record([0, 0, 1, 1], "abcd", time=datetime.datetime(2024, 1, 8), events=(split,)),
+            record([0, 1, 1, -1], "abce", time=datetime.datetime(2024, 1, 15), events=(went_on,)),
+        )
+    )
+
+
+class Page(HTMLParser):
+    """The elements of a page, and the text of each script."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.scripts, self._open = [], [], False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self._open = tag == "script"
+        if self._open:
+            self.scripts.append("")
+
+    def handle_data(self, data):
+        if self._open:
+            self.scripts[-1] += data
+
+    def handle_endtag(self, tag):
+        self._open = False
+
+
+def parsed(path):
+    page = Page(path.read_text(encoding="utf-8"))
+    return page, json.loads(page.scripts[0])
+
+
+def test_data_of_a_small_run(history):
+    data = report_data(history)
+    assert data["times"] == ["2024-01-01", "2024-01-08", "2024-01-15"]
+    assert data["alpha"] == [None, 0.5, 0.5]
+    assert data["n"] == [4, 4, 4] and data["k"] == [1, 2, 2]
+    assert data["sizes"] == [[[0, 4]], [[0, 2], [1, 2]], [[0, 1], [1, 2]]]
+    assert data["links"] == [[], [[0, 0, 2], [0, 1, 2]], [[0, 0, 1], [0, 1, 1], [1, 1, 1]]]
+    assert [[event["text"] for event in events] for events in data["events"]] == [
+        [],
+        ["cluster 0 (4 objects) split into clusters 0 and 1"],
+        [],
+    ]
+    by_step = [dict(zip(data["ids"], labels, strict=True)) for labels in data["labels"]]
+    assert by_step[2] == {"a": 0, "b": 1, "c": 1, "d": -2, "e": -1}
+    assert data["nObjects"] == 5 and data["notes"] == []
+
+
+def test_the_page_says_when_change_points_cannot_be_told(history, tmp_path):
+    assert "estimated" in report_data(history)["changesNote"]  # these records know no noise and drift
+    rng = np.random.default_rng(0)
+    model = ax.Affect(ax.KMeans(2), proximity="dot", random_state=0)
+    for t in range(8):
+        centres = np.array([[4.0, 0.0], [-4.0, 0.0]]) + (t >= 5) * np.array([[0.0, 6.0], [0.0, 0.0]])
+        model.partial_fit(centres[np.arange(40) % 2] + rng.normal(size=(40, 2)))
+        data = report_data(model.history_)
+        assert ("too short" in data["changesNote"]) is (t < 3)
+    assert data["changes"] == [5] and data["changesNote"] == ""
+    page = write_report(model, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert 'id="changes-note"' in page
+
+
+def test_the_page_holds_the_data_and_loads_nothing(history, tmp_path):
+    page, data = parsed(write_report(history, tmp_path / "report.html", title="a < b"))
+    assert data == json.loads(json.dumps(report_data(history)))
+    policy = next(attrs["content"] for _, attrs in page.tags if "http-equiv" in attrs)
+    assert policy.startswith("default-src 'none'")
+    assert not [attrs for _, attrs in page.tags if {"src", "href", "action"} & attrs.keys()]
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert set(re.findall(r"https?://[\w./]+", text)) == {
+        "http://www.w3.org/2000/svg"
+    }  # a name, not an address
+    assert "<title>a &lt; b</title>" in text
+
+
+def test_ids_times_and_titles_cannot_become_elements(tmp_path):
+    plain = History((record([0, 0, 1, 1], "abcd", time="t"),))
+    hostile = History((record([0, 0, 1, 1], HOSTILE, time=HOSTILE[0]),))
+    expected, _ = parsed(write_report(plain, tmp_path / "plain.html", title="title"))
+    page, data = parsed(write_report(hostile, tmp_path / "hostile.html", title=HOSTILE[0]))
+    assert page.tags == expected.tags
+    assert page.scripts[1] == expected.scripts[1]
+    assert not set("<>&") & set(page.scripts[0])
+    assert sorted(data["ids"]) == sorted(HOSTILE) and data["times"] == HOSTILE[:1]
+
+
+def test_the_script_never_makes_markup_of_text():
+    from importlib import resources
+
+    script = resources.files("affect_xp.report").joinpath("page.js").read_text(encoding="utf-8")
+    for door in (
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "eval(",
+        "fetch(",
+        "import(",
+    ):
+        assert door not in script
+
+
+def test_large_runs_are_thinned_and_say_so(monkeypatch):
+    monkeypatch.setattr(_data, "MAX_ENTRIES", 60)
+    monkeypatch.setattr(_data, "MAX_BARS", 6)
+    monkeypatch.setattr(_data, "MAX_LINKS", 4)
+    monkeypatch.setattr(_data, "MAX_EVENTS", 2)
+    births = tuple(Event("birth", (), (name,), 0, 0, 9) for name in range(5))
+    rng = np.random.default_rng(0)
+    history = History(tuple(record(rng.integers(0, 5, 300), range(300), events=births) for _ in range(2)))
+    data = report_data(history)
+    assert len(data["ids"]) == 30 and [len(labels) for labels in data["labels"]] == [30, 30]
+    assert [len(sizes) for sizes in data["sizes"]] == [3, 3] and data["k"] == [5, 5]
+    assert len(data["links"][1]) == 2
+    kept = [{name for name, _ in sizes} for sizes in data["sizes"]]
+    assert all(c in kept[0] and d in kept[1] for c, d, _ in data["links"][1])
+    smallest_kept = min(size for _, size in data["sizes"][0])
+    counts = np.bincount(history[0].labels)
+    assert (counts[sorted(set(range(5)) - kept[0])] <= smallest_kept).all()
+    assert [len(events) for events in data["events"]] == [1, 1]
+    assert data["notes"][0].startswith("Members are shown for 30 of 300 objects")
+    assert [note.split()[0] for note in data["notes"][1:]] == ["The", "The", "8"]
+
+
+def test_a_large_run_makes_a_page_of_a_few_megabytes(tmp_path):
+    rng = np.random.default_rng(0)
+    records = [record(rng.integers(0, 30, 20_000), range(20_000), time=t) for t in range(50)]
+    path = write_report(History(tuple(records)), tmp_path / "report.html")
+    assert path.stat().st_size < 4e6
+    assert len(parsed(path)[1]["ids"]) == 2000
+
+
+def test_long_ids_are_cut():
+    assert len(report_data(History((record([0], ["x" * 1000]),)))["ids"][0]) == 80
+
+
+def test_models_of_any_library(xp, tmp_path):
+    steps = list(ax.datasets.colliding_gaussians(n_samples=16, n_steps=4, rng=0))
+    model = ax.Affect(ax.KMeans(2), random_state=0).fit(xp.array(step.W) for step in steps)
+    twin = ax.Affect(ax.KMeans(2), random_state=0).fit(step.W for step in steps)
+    _, data = parsed(write_report(model, tmp_path / "report.html"))
+    assert data["labels"] == report_data(twin.history_)["labels"]
+    assert "Affect(clusterer=KMeans(n_clusters=2" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_no_steps(tmp_path):
+    _, data = parsed(write_report(History(), tmp_path / "report.html"))
+    assert data["times"] == [] and data["labels"] == []
+
+
+def test_rejects(history, tmp_path):
+    with pytest.raises(AffectError, match="max_objects must be at least 1"):
+        write_report(history, tmp_path / "report.html", max_objects=0)
+    with pytest.raises(AffectError, match="is a folder"):
+        write_report(history, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_writes_a_report(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    lines = ["time,id,x,y"]
+    for day in range(1, 4):
+        for i in range(8):
+            x, y = rng.normal(6 * (i % 2), 1, 2)
+            lines.append(f"2024-01-0{day},o{i},{x},{y}")
+    source = tmp_path / "points.csv"
+    source.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert main(["run", str(source), "-k", "2", "--out", str(tmp_path / "out"), "--quiet"]) == 0
+    assert "report.html" in capsys.readouterr().out
+    _, data = parsed(tmp_path / "out" / "report.html")
+    assert data["times"] == ["2024-01-01", "2024-01-02", "2024-01-03"]
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))
+    assert summary["files"]["report"] == "report.html"
