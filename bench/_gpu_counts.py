@@ -118,7 +118,7 @@ def peak_bytes(n: int, init: str) -> int:
     arrays = [torch.empty((n, n), dtype=torch.float32, device="meta") for _ in range(3)]
 
     def made_up(*arrays: Any, reason: str) -> tuple[np.ndarray, ...]:
-        return tuple(np.ones(tuple(a.shape)) for a in arrays)
+        return tuple(np.ones(tuple(a.shape), str(a.dtype).removeprefix("torch.")) for a in arrays)
 
     with as_on_device(), replaced("to_host", made_up), warnings.catch_warnings():
         warnings.simplefilter("ignore", InputWarning)  # made up, W looks like nothing

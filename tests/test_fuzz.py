@@ -191,7 +191,11 @@ def test_alpha_of_chunks_against_the_twin(part, steps):
 
 def alpha_is_as_defined(steps, clusterer, put):
     """Check α of each step entry by entry, given the clusters of the step before."""
-    model, psi, past_ids = ax.Affect(clusterer, n_iter=1, init="previous", random_state=0), None, []
+    model, psi, past_ids = (
+        ax.Affect(clusterer, rescale=None, n_iter=1, init="previous", random_state=0),
+        None,
+        [],
+    )
     for t, ids in enumerate(steps.ids):
         before = dict(zip(past_ids, np.asarray(model.labels_).tolist(), strict=True)) if t else {}
         exactly = steps.pattern if put is sparse else steps.products
@@ -262,7 +266,8 @@ def accidents():
 def test_the_whole_loop_against_the_twin(part, drawn, init, representation):
     steps, k = drawn
     put = ax.Factored.from_features if representation == "Factored" else lambda x: x @ x.T
-    model = ax.Affect(ax.KMeans(k), init=init, random_state=0).partial_fit(put(steps[0][0]), steps[0][1])
+    clusterer = ax.KMeans(k, init="random", tol=0.0)
+    model = ax.Affect(clusterer, init=init, random_state=0).partial_fit(put(steps[0][0]), steps[0][1])
     matrices, ids = [x @ x.T for x, _ in steps], [names for _, names in steps]
     start = np.asarray(model._state.partition.labels)
     with accidents() as met:

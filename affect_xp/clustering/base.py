@@ -182,7 +182,7 @@ class KMeans(Parameters):
 
     See Also
     --------
-    affect_xp.clustering.kmeans : the function underneath.
+    affect_xp.kmeans : the function underneath.
     """
 
     wants: ClassVar[str] = "similarity"
@@ -283,7 +283,7 @@ class Spectral(Parameters):
 
     See Also
     --------
-    affect_xp.clustering.spectral : the function underneath, which explains the parameters.
+    affect_xp.spectral : the function underneath, which explains the parameters.
     """
 
     wants: ClassVar[str] = "similarity"
@@ -378,7 +378,7 @@ class Linkage(Parameters):
 
     See Also
     --------
-    affect_xp.clustering.linkage : the function underneath, which returns the dendrogram.
+    affect_xp.linkage : the function underneath, which returns the dendrogram.
     """
 
     wants: ClassVar[str] = "dissimilarity"

@@ -10,6 +10,9 @@ from affect_xp.array.namespace import array_namespace, device_of, from_host, to_
 from affect_xp.array.typing import Array
 from affect_xp.proximity import Dense, Proximity
 
+# Distances, and sums of them, that differ by less than this share are equal: rounding decides nothing.
+TIE = 1e-9
+
 
 def random_partitions(W: Proximity, k: int, n_init: int, rng: np.random.Generator) -> Array:
     """Return labels of random partitions into parts of equal size, (n, n_init)."""
@@ -43,10 +46,12 @@ def spread_partitions(W: Proximity, k: int, n_init: int, rng: np.random.Generato
         distance = w_ii[:, None] - 2 * W.matmul(unit, rows=tried) + xp.take(w_ii, tried)[None, :]
         distance = xp.reshape(xp.where(distance > 0, distance, xp.zeros_like(distance)), shape)
         closest = xp.minimum(distance, nearest[:, :, None])
-        best = xp.argmin(xp.sum(closest, axis=0), axis=1)  # (n_init,)
+        left = xp.sum(closest, axis=0)  # (n_init, n_trials)
+        smallest = xp.min(left, axis=1, keepdims=True)
+        best = xp.argmax(xp.astype(left <= (1 + TIE) * smallest, xp.int8), axis=1)  # (n_init,)
         chosen = xp.broadcast_to(best[None, :, None], (W.n, n_init, 1))
         closest = xp.take_along_axis(closest, chosen, axis=2)[:, :, 0]
-        labels = xp.where(closest < nearest, xp.full_like(labels, c), labels)
+        labels = xp.where(closest < (1 - TIE) * nearest, xp.full_like(labels, c), labels)
         weight = nearest = closest
     return labels
 
@@ -108,7 +113,7 @@ class Sample:
         xp, index = array_namespace(w_ii), None
         if W.n > 2 * size:
             index = draw_mixed(xp.where(w_ii > 0, w_ii, xp.zeros_like(w_ii)), size, rng)
-        arrays = [W.entries(index)]
+        arrays = [W.submatrix(index)]
         arrays += [] if index is None else [index]
         arrays += [] if labels is None else [labels if index is None else xp.take(labels, index)]
         entries, *rest = to_host(*arrays, reason="a sample on which starts of k-means are compared")

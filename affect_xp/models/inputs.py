@@ -34,7 +34,7 @@ def steps_of(sequence: Any, *, of_features: bool) -> Iterator[Any]:
             f"fit(ax.io.read_steps({os.fspath(sequence)!r}))"
         )
     _check_is_no_table(sequence)
-    if isinstance(sequence, dict):
+    if isinstance(sequence, dict) and not is_sparse(sequence):  # SciPy's dok_matrix is a dict, too
         return (Snapshot(time, None, step) for time, step in sequence.items())
     if _is_matrix(sequence):
         if of_features:

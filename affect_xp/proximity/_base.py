@@ -95,7 +95,7 @@ class Proximity(abc.ABC):
     def take(self, index: Array) -> Self:
         """Return the proximities among the objects at `index`."""
 
-    def entries(self, index: Array | None = None) -> Array:
+    def submatrix(self, index: Array | None = None) -> Array:
         """Return wᵢⱼ among the few objects at `index`, by default all, as an (m, m) array in wide floats."""
         taken, like = self if index is None else self.take(index), self.like
         m = self.n if index is None else index.shape[0]

@@ -305,18 +305,18 @@ class Blend(Proximity):
         """Return the proximities among the objects at `index`."""
         return self.formed().take(index)
 
-    def entries(self, index: Array | None = None) -> Array:
+    def submatrix(self, index: Array | None = None) -> Array:
         """Return the blend among the objects at `index`, by default all; nothing else is formed."""
         parts, source = self._parts, self._parts.alignment.source
-        w = parts.current.entries(index)
+        w = parts.current.submatrix(index)
         if self._without_past:
             return w
         xp = array_namespace(w)
         if source is None:
-            return w + self.alpha * (parts.past.entries(index) - w)
+            return w + self.alpha * (parts.past.submatrix(index) - w)
         places = source if index is None else xp.take(source, index)
         known = places >= 0
-        psi = parts.past.entries(xp.where(known, places, xp.zeros_like(places)))
+        psi = parts.past.submatrix(xp.where(known, places, xp.zeros_like(places)))
         return xp.where(known[:, None] & known[None, :], w + self.alpha * (psi - w), w)
 
     def copy(self) -> Proximity:  # type: ignore[override]

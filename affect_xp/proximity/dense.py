@@ -243,7 +243,7 @@ class Dense(Summable):
         blocks = row_blocks(w, index.shape[0])
         return Dense(xp.concat([xp.take(xp.take(w, index[b], axis=0), index, axis=1) for b in blocks]))
 
-    def entries(self, index: Array | None = None) -> Array:
+    def submatrix(self, index: Array | None = None) -> Array:
         """Return wᵢⱼ among the objects at `index`, by default all, in wide floats."""
         w = self.array if index is None else self.take(index).array
         return array_namespace(w).astype(w, wide_dtype(w), copy=False)

@@ -19,7 +19,7 @@ from affect_xp.proximity.transforms import sampled_columns
 
 __all__ = ["Looks", "hint_at_kind", "looks_of"]
 
-# The kind of W is not guessed from fewer objects than these.
+# Nothing is said of fewer objects than these.
 FEWEST = 10
 # Beyond this ρ, either way, W is taken for dissimilarities or similarities.
 CLEAR = 0.5
@@ -118,17 +118,16 @@ def _correlation(a: Array, b: Array, weights: Array) -> Array:
 def hint_at_kind(W: Proximity, clusterer: Any, *, known: bool) -> None:
     """Warn if W looks like what the clusterer does not take, or all its entries are the same.
 
-    Only arrays and features are looked at, and of few objects only for the latter. With `known` W is what the
-    clusterer takes.
+    Only arrays and features of ten objects or more are looked at. With `known` W is what the clusterer takes.
     """
     wants = getattr(clusterer, "wants", None)
-    if wants is None or W.n < 3:
+    if wants is None or W.n < FEWEST:
         return
     hint = None
     if isinstance(W, Factored) and _are_same(W.like) and getattr(clusterer, "n_clusters", None) != 1:
         hint = f"all objects have the same features: {NOTHING_TO_FIND}"
     if isinstance(W, Dense):
-        hint = _hint(looks_of(W), W, None if known or W.n < FEWEST else wants, clusterer)
+        hint = _hint(looks_of(W), W, None if known else wants, clusterer)
     if hint is not None:
         warn_caller(hint, InputWarning)
 

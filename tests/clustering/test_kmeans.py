@@ -1,7 +1,5 @@
 """k-means from proximities against a naive Lloyd iteration on the same starts."""
 
-import importlib
-
 import numpy as np
 import pytest
 import reference
@@ -11,12 +9,9 @@ from hypothesis import strategies as st
 import affect_xp as ax
 from affect_xp.alignment import UNCHANGED
 from affect_xp.clustering import _lloyd_host, seeding
+from affect_xp.clustering import kmeans as module
 from affect_xp.proximity.blend import Blend
 from affect_xp.proximity.factored import Factored
-
-module = importlib.import_module(
-    "affect_xp.clustering.kmeans"
-)  # `affect_xp.clustering.kmeans` is the function
 
 
 def clouds(rng, n=40, k=4, p=3):

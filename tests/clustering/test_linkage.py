@@ -13,6 +13,7 @@ from scipy.spatial.distance import pdist, squareform
 
 import affect_xp as ax
 from affect_xp.alignment import align
+from affect_xp.clustering import linkage as module
 from affect_xp.clustering.base import Linkage, Moment
 from affect_xp.clustering.linkage import (
     METHODS,
@@ -22,10 +23,6 @@ from affect_xp.clustering.linkage import (
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.proximity import Blend, Proximity
 from affect_xp.proximity.dissimilarity import to_dissimilarity, to_similarity
-
-module = importlib.import_module(
-    "affect_xp.clustering.linkage"
-)  # `affect_xp.clustering.linkage` may be the function
 
 SPREAD = {"single": np.min, "complete": np.max, "average": np.mean}
 

@@ -31,6 +31,7 @@ from affect_xp.experiments import (
 )
 from affect_xp.experiments._filters import filtered_rand
 from affect_xp.experiments._gaussians import Trace, Truth, alpha_of, follow_all, oracle
+from affect_xp.experiments._models import paper_kmeans, rg
 from affect_xp.experiments._progress import progress
 from affect_xp.experiments._runs import over_runs, run_seeds
 
@@ -285,7 +286,7 @@ def test_alpha_by_iteration():
 @pytest.mark.parametrize("order", [1, 3])
 def test_filter_by_distances_is_rg(order):
     steps = list(ax.datasets.colliding_gaussians(rng=3))
-    model = ax.RG(ax.KMeans(2), order=order, random_state=3).fit(step.X for step in steps)
+    model = rg(paper_kmeans(2), order=order, random_state=3).fit(step.X for step in steps)
     expected = [ax.rand_index(r.labels, s.labels) for r, s in zip(model.history_, steps, strict=True)]
     np.testing.assert_array_equal(filtered_rand(steps, order, 1, 3), expected)
     assert not np.array_equal(filtered_rand(steps, 10, 0, 3), filtered_rand(steps, 10, 2, 3))

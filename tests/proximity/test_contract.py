@@ -34,7 +34,7 @@ def test_entries(xp, pair, index):
     proximity, w = pair
     given = None if index is None else xp.array(np.array(index))
     index = range(N) if index is None else index
-    np.testing.assert_allclose(xp.numpy(proximity.entries(given)), w[np.ix_(index, index)], atol=1e-12)
+    np.testing.assert_allclose(xp.numpy(proximity.submatrix(given)), w[np.ix_(index, index)], atol=1e-12)
 
 
 def test_size_and_library(xp, pair):

@@ -493,6 +493,7 @@ def test_affect_is_that_of_the_dense_matrix(library, churn, init):
 
 
 @pytest.mark.filterwarnings("ignore::affect_xp.exceptions.SkewedWarning")  # chance makes some so
+@pytest.mark.filterwarnings("ignore::affect_xp.exceptions.InputWarning")  # or leaves them without a link
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**32), st.integers(6, 40), st.integers(0, 5), st.floats(0.02, 0.45))
 def test_affect_is_that_of_the_dense_matrix_on_any_graph(seed, n, churn, density):
