@@ -7,6 +7,7 @@ import sys
 import pytest
 
 import affect_xp as ax
+from affect_xp.cli import app
 from affect_xp.cli.app import main
 from affect_xp.experiments import EXPERIMENTS, Claim, Entry, Measured, Options, Report, Table
 
@@ -50,7 +51,7 @@ def one_table(monkeypatch):
         table = Table("Rand", "Rand index", (Entry("AFFECT", Measured(0.9837, 0.0006), 0.984),))
         return Report(name, f"Title of {name}", {"runs": options.runs}, (table,), (Claim("it works", True),))
 
-    monkeypatch.setattr(main, "reproduce", run)
+    monkeypatch.setattr(app, "reproduce", run)
     monkeypatch.delenv("AFFECT_XP_DATA", raising=False)
     return asked
 
@@ -136,7 +137,7 @@ def test_interrupted(monkeypatch, tmp_path, capsys):
     def stop(name, options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(main, "reproduce", stop)
+    monkeypatch.setattr(app, "reproduce", stop)
     assert main(["reproduce", "separated", "--out", str(tmp_path)]) == 130
     assert capsys.readouterr().err == "affect-xp: interrupted\n"
 

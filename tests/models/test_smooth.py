@@ -17,6 +17,7 @@ from affect_xp.affect.step import State
 from affect_xp.cli.app import main
 from affect_xp.datasets import colliding_gaussians, contacts, separated_gaussians
 from affect_xp.exceptions import InputError, InputTypeError, SkewedWarning
+from affect_xp.models import smooth as module
 from affect_xp.models.smooth import smooth
 from affect_xp.partition import Partition
 from affect_xp.report import write_report
@@ -247,7 +248,7 @@ def test_states_found_again_are_the_same(monkeypatch):
     steps, ids = zip(*churning(2, 11), strict=True)
     results = []
     for at_least in (1, 100):
-        monkeypatch.setattr(smooth, "SEGMENT", at_least)
+        monkeypatch.setattr(module, "SEGMENT", at_least)
         results.append(smooth(steps, ax.KMeans(K), ids=ids, random_state=np.random.default_rng(7), keep=True))
     np.testing.assert_array_equal(results[0].weights, results[1].weights)
     for t in range(11):

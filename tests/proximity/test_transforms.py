@@ -146,7 +146,7 @@ def test_scalings_of_a_blend_of_features():
     """Features of two steps, masks for objects that are new, and what was left out."""
     rng = np.random.default_rng(1)
     x, y = rng.random((N, 2)), rng.random((N - 2, 2))
-    moves = ax.objects.align(tuple(range(N)), tuple(range(2, N)), x)
+    moves = ax.alignment.align(tuple(range(N)), tuple(range(2, N)), x)
     past = ax.Factored.from_features(y, max_rank=2)
     psi = ax.Factored.from_features(x).blend(past, 0.25, moves)
     s = rng.random(N)
@@ -173,7 +173,7 @@ def test_a_blend_is_formed():
     from affect_xp.proximity import Blend
 
     w = counts()
-    blend = Blend(ax.Dense(w), ax.Dense(w + 2), 0.5, ax.objects.align(range(N), range(N), w))
+    blend = Blend(ax.Dense(w), ax.Dense(w + 2), 0.5, ax.alignment.align(range(N), range(N), w))
     np.testing.assert_allclose(transform(blend, "log1p").array, np.log1p(w + 1), rtol=1e-12)
 
 
