@@ -5,7 +5,7 @@ import pytest
 import reference
 
 from affect_xp.alignment import align
-from affect_xp.proximity import Blend, Dense, Sparse
+from affect_xp.proximity import Dense, Pair, Sparse
 
 N = 11
 
@@ -28,14 +28,14 @@ def dense_float32(xp, rng):
 def blend(xp, rng):
     w, past = symmetric(rng), symmetric(rng)
     same = align(range(N), range(N), xp.array([0.0]))
-    return Blend(Dense(xp.array(w)), Dense(xp.array(past)), 0.3, same), 0.3 * past + 0.7 * w
+    return Pair(Dense(xp.array(w)), Dense(xp.array(past)), same).blend(0.3), 0.3 * past + 0.7 * w
 
 
 def blend_with_new_objects(xp, rng):
     w, past = symmetric(rng), symmetric(rng, 9)
     ids, past_ids = list("abcdefghijk"), list("kxbadycif")
     moves = align(tuple(ids), tuple(past_ids), xp.array([0.0]))
-    return Blend(Dense(xp.array(w)), Dense(xp.array(past)), 0.3, moves), reference.blend(
+    return Pair(Dense(xp.array(w)), Dense(xp.array(past)), moves).blend(0.3), reference.blend(
         w, past, 0.3, ids, past_ids
     )
 

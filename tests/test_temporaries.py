@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
+from alphas import estimate  # noqa: E402
 from large_arrays import Large, N, labels, matrix  # noqa: E402
 from patches import replace_everywhere  # noqa: E402
 
 import affect_xp as ax  # noqa: E402
-from affect_xp.affect.forgetting import estimate  # noqa: E402
 from affect_xp.affect.step import State, step  # noqa: E402
 from affect_xp.alignment import align  # noqa: E402
-from affect_xp.proximity import Blend  # noqa: E402
+from affect_xp.proximity import Pair  # noqa: E402
 from affect_xp.tracking.events import Clusters  # noqa: E402
 
 
@@ -32,7 +32,7 @@ def test_alpha(dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_kmeans_products(dtype):
     same = align(range(N), range(N), matrix(dtype).like)
-    blend = Blend(matrix(dtype), matrix(dtype), 0.5, same)
+    blend = Pair(matrix(dtype), matrix(dtype), same).blend(0.5)
     rows = torch.empty((N // 8,), dtype=torch.int64, device="meta")
     with Large() as large:
         blend.matmul(labels().membership)

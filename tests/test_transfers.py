@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from alphas import estimate
 
 import affect_xp as ax
-from affect_xp.affect.forgetting import estimate
 from affect_xp.alignment import align
 from affect_xp.partition import Partition
 

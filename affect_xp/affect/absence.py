@@ -27,7 +27,7 @@ from affect_xp.partition import Partition
 from affect_xp.proximity import Proximity
 
 if TYPE_CHECKING:
-    from affect_xp.affect.step import State, Step
+    from affect_xp.affect.state import State, Step
 
 ABSENT = ("forget", "keep")
 
@@ -154,7 +154,7 @@ def keep_absent(before: "State | None", found: "Step", max_absence: int, *, over
         partition=_with_unlabelled(state.partition, len(kept)),
         ids=(*state.ids, *(before.ids[i] for i in kept.tolist())),
         memory=None if state.memory is None else _with_rows(state.memory, len(kept), 0),
-        product=None,
+        groups=None,
         away=Away(seen[kept], meetings.after(source, kept)),
     )
 

@@ -1,15 +1,24 @@
 """The forgetting factor α: estimated from the data, or given by an oracle that knows the truth."""
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import numpy as np
 
 from affect_xp.affect.moments import BlockMoments, mean_variances, moments_of
 from affect_xp.array.namespace import array_namespace, device_of, row_blocks, to_host, wide_dtype
 from affect_xp.array.threads import ours
 from affect_xp.array.typing import Array
+from affect_xp.checks import check_fraction
 from affect_xp.exceptions import InputError
 from affect_xp.partition import Partition, as_partition
-from affect_xp.proximity import Product, Proximity, as_proximity
+from affect_xp.proximity import Grouped, Proximity, as_proximity
 from affect_xp.proximity._scale import in_units_of_their_own
+
+# A rule for α: "estimate", a number, one for each step, or a function.
+Alpha = (
+    str | float | Sequence[float] | np.ndarray | Callable[[Proximity, Proximity, Array, int], Array | float]
+)
 
 # Sums of squares below this, or above its inverse, are not trusted; squares of those between are numbers.
 LEAST = 1e-140
@@ -74,10 +83,10 @@ def forgetting_factor(
     partition = as_partition(labels, W.n, W.like, n_clusters)
     check_correction(correction)
     with np.errstate(over="ignore", invalid="ignore"):  # seen to below
-        noise, drift = noise_and_drift(W, past, partition, partition, correction)
+        noise, drift = noise_and_drift(W.group(partition), past.group(partition), correction)
     if not in_range(float(to_host(noise + drift, reason="is α within the range of numbers?")[0])):
         W, past, _ = in_units_of_their_own(W, past)
-        noise, drift = noise_and_drift(W, past, partition, partition, correction)
+        noise, drift = noise_and_drift(W.group(partition), past.group(partition), correction)
     return share_of_noise(noise, drift)
 
 
@@ -88,29 +97,10 @@ def check_correction(correction: object) -> str | None:
     return correction
 
 
-def estimate(
-    W: Proximity | Product,
-    past: Proximity | Product,
-    partition: Partition,
-    past_partition: Partition,
-    correction: str | None = None,
-) -> Array:
-    """Return the estimated α; the partition is given in the order of W's objects and of the past's."""
-    return share_of_noise(*noise_and_drift(W, past, partition, past_partition, correction))
-
-
-def noise_and_drift(
-    W: Proximity | Product,
-    past: Proximity | Product,
-    partition: Partition,
-    past_partition: Partition,
-    correction: str | None = None,
-) -> tuple[Array, Array]:
+def noise_and_drift(W: Grouped, past: Grouped, correction: str | None = None) -> tuple[Array, Array]:
     """Return the sums of which α is the share of the first: noise / (noise + drift).
 
     Both are squares of proximities: where they are not `in_range`, W and the past are to be scaled.
-
-    Products with the memberships of these may stand for W and the past.
 
     The correction: the sample mean μ̂ of a block strays from the expectation μ independently of the past, so
     that over the N entries of the block
@@ -122,11 +112,11 @@ def noise_and_drift(
 
         α = (T + U) / (T + D),   and 1 where U > D
     """
-    moments = moments_of(W, partition)
-    drift = drift_from(past, past_partition, moments)
+    moments = moments_of(W)
+    drift = drift_from(past, moments)
     if correction is None:
         return moments.total_variance(), drift
-    uncertainty = moments.total(*mean_variances(W, partition, moments))  # U
+    uncertainty = moments.total(*mean_variances(W, moments))  # U
     return _positive(moments.total_squares() + uncertainty), _positive(drift - uncertainty)
 
 
@@ -138,11 +128,12 @@ def in_range(total: float) -> bool:
     return LEAST < total < 1 / LEAST
 
 
-def drift_from(past: Proximity | Product, past_partition: Partition, moments: BlockMoments) -> Array:
+def drift_from(past: Grouped, moments: BlockMoments) -> Array:
     """Return Σ(ψ − μ)²: off the diagonal, and on it."""
-    deviation = past.diagonal() - past_partition.by_object(moments.diagonal_means)
-    deviation = deviation * past_partition.is_member
-    return past.square_distance(past_partition, moments.means) + deviation @ deviation
+    partition = past.partition
+    deviation = past.diagonal() - partition.by_object(moments.diagonal_means)
+    deviation = deviation * partition.is_member
+    return past.distance_to(moments.means) + deviation @ deviation
 
 
 def _positive(x: Array) -> Array:
@@ -243,3 +234,29 @@ def gaussian_mixture_proximity(means: Array, covariances: Array, labels: Array) 
         return xp.where(same, xp.take(on_diagonal, labels)[:, None], entries)
 
     return spread_out(expectation, own_expectation), spread_out(variance, own_variance)
+
+
+def _by_step(alpha: object) -> bool:
+    """Tell whether α is given as one number for each step."""
+    return isinstance(alpha, Sequence) or (isinstance(alpha, np.ndarray) and alpha.ndim > 0)
+
+
+def alpha_at(alpha: Any, t: int) -> float:
+    """Return the fixed forgetting factor of step t."""
+    if not _by_step(alpha):
+        return check_fraction("alpha", alpha.item() if isinstance(alpha, np.ndarray) else alpha)
+    if t >= len(alpha):
+        raise InputError(f"alpha has {len(alpha)} entries, but this is step {t}; give one for each step")
+    return check_fraction(f"alpha[{t}]", alpha[t])
+
+
+def check_alpha(alpha: Any) -> None:
+    """Raise unless `alpha` is "estimate", a number, a sequence of numbers, or a function."""
+    if callable(alpha) or (isinstance(alpha, str) and alpha == "estimate"):
+        return
+    if isinstance(alpha, str) or alpha is None:
+        raise InputError(
+            f"alpha must be 'estimate', a number, one for each step, or a function, got {alpha!r}"
+        )
+    for t in range(len(alpha) if _by_step(alpha) else 1):
+        alpha_at(alpha, t)

@@ -42,13 +42,13 @@ import numpy as np
 
 from affect_xp.affect.forgetting import drift_from, in_range, share_of_noise
 from affect_xp.affect.moments import mean_variances, moments_of
-from affect_xp.affect.step import Past, State
+from affect_xp.affect.state import Past, State
 from affect_xp.alignment import Alignment, Ids
 from affect_xp.array.namespace import array_namespace, from_host, to_host
 from affect_xp.array.typing import Array
-from affect_xp.clustering.base import Clusterer, Clustering, Moment
+from affect_xp.clustering.base import Call, Clusterer, Clustering
 from affect_xp.partition import Partition
-from affect_xp.proximity import Blend, Proximity
+from affect_xp.proximity import Pair, Proximity
 from affect_xp.tracking.history import Record
 
 
@@ -89,11 +89,11 @@ def two_sided(
         return causal
     if past.start is None:
         return _alone(here[1], views[1].record, [(0.0, alpha) for alpha in views[1].record.alphas])
-    moments = [Moment(t, side.start, side.memory, [seed, t]) for side in here]
+    calls = [Call(t, side.start, side.memory, [seed, t]) for side in here]
     sources = _Sources.of(W, past, future, here, correction)
     if isinstance(sources, Proximity):  # no pair has both neighbours
-        return Found(clusterer.cluster(sources, moments[0]), [(0.0, 0.0)], lambda: sources)
-    return _in_turn(sources, moments, clusterer, n_iter) or causal
+        return Found(clusterer.cluster(sources, calls[0]), [(0.0, 0.0)], lambda: sources)
+    return _in_turn(sources, calls, clusterer, n_iter) or causal
 
 
 def _alone(here: Past, record: Record, weights: Sequence[tuple[float, float]]) -> Found:
@@ -110,28 +110,26 @@ def _of_step(here: Past) -> Proximity:
     return here.smoothed if source is None else here.smoothed.take(source)
 
 
-def _in_turn(
-    sources: "_Sources", moments: Sequence[Moment], clusterer: Clusterer, n_iter: int
-) -> Found | None:
+def _in_turn(sources: "_Sources", calls: Sequence[Call], clusterer: Clusterer, n_iter: int) -> Found | None:
     """Go from clusters to weights to clusters a few times.
 
     The first weights are by the clusters of both passes. The clusterer starts from those of the pass whose
     neighbour weighs more. None where there is neither noise nor drift, or their squares are out of range.
     """
-    both = [moment.start for moment in moments if moment.start is not None]
+    both = [call.start for call in calls if call.start is not None]
     G = sources.difference(both[0])
     alpha, r, total = sources.weights(both, G)
     share, size = to_host(r, total, reason="does the future weigh more than the past?")
     if not in_range(float(size)):
         return None
-    on_device, moment, before, n_runs = [(alpha, r)], moments[int(share > 0.5)], None, 0
+    on_device, call, before, n_runs = [(alpha, r)], calls[int(share > 0.5)], None, 0
     for i in range(n_iter):
         blend = sources.blend(*on_device[-1])
-        found = clusterer.cluster(blend, moment)
+        found = clusterer.cluster(blend, call)
         n_runs += found.n_iter
         if i + 1 == n_iter or (before is not None and _same(found.partition, before)):
             break  # the next weights would be the same
-        moment, before = dataclasses.replace(moment, memory=found.memory), found.partition
+        call, before = dataclasses.replace(call, memory=found.memory), found.partition
         on_device.append(sources.weights([before], G)[:2])
     read = to_host(*(x for pair in on_device for x in pair), reason="weights of past and future")
     pairs = zip(map(float, read[::2]), map(float, read[1::2]), strict=True)
@@ -184,9 +182,9 @@ class _Sources:
     def difference(self, partition: Partition) -> Array:
         """Return G = Σ(f − b)² = 2 Σ(f − μ)² + 2 Σ(b − μ)² − 4 Σ(h − μ)², with H = ½F + ½B."""
         own = self._own(partition)
-        moments = moments_of(self.W, own)
+        moments = moments_of(self.W.group(own))
         half = self._between(0.5)
-        f, b, h = (drift_from(proximity, own, moments) for proximity in (self.past, self.future, half))
+        f, b, h = (drift_from(part.group(own), moments) for part in (self.past, self.future, half))
         return 2 * (f + b) - 4 * h
 
     @np.errstate(over="ignore", invalid="ignore")  # the sum tells
@@ -204,17 +202,18 @@ class _Sources:
 
     def _sums(self, own: Partition) -> tuple[Array, Array, Array, Array]:
         """Return V, with the correction, D_F and D_B without it, and the correction U."""
-        moments = moments_of(self.W, own)
-        drifts = drift_from(self.past, own, moments), drift_from(self.future, own, moments)
+        groups = self.W.group(own)
+        moments = moments_of(groups)
+        drifts = drift_from(self.past.group(own), moments), drift_from(self.future.group(own), moments)
         V = moments.total_variance()
         if self.correction is None:
             return V, *drifts, array_namespace(V).zeros_like(V)
-        U = moments.total(*mean_variances(self.W, own, moments))
+        U = moments.total(*mean_variances(groups, moments))
         return moments.total_squares() + U, *drifts, U
 
     def blend(self, alpha: Array, r: Array) -> Proximity:
         """Return α P + (1 − α) W, P = (1 − r) F + r B, and the rest where it is none of these pairs."""
-        blend = Blend(self.W, self._between(r), alpha, self._together)
+        blend = Pair(self.W, self._between(r), self._together).blend(alpha)
         if self.rest is None or self.places is None:
             return blend
         return self.rest.blend(blend.formed(), 1.0, _within(self.places, self.rest.n, self.rest.like))

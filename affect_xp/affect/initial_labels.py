@@ -35,7 +35,7 @@ from affect_xp.alignment import Alignment
 from affect_xp.array.namespace import array_namespace, device_of, not_negative, pick, row_blocks
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
-from affect_xp.proximity import Product
+from affect_xp.proximity import Grouped, GroupedPair
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -65,22 +65,14 @@ class Judgement:
         return xp.abs(previous * d - v) <= xp.abs(static * d - v)
 
 
-def judge(
-    alignment: Alignment,
-    previous: Partition,
-    static: Partition,
-    products: tuple[Product, Product],
-    static_products: tuple[Product, Product],
-) -> Judgement:
-    """Return α by both labels, and V and D to judge them by.
-
-    The products are those of W and of the past with the memberships of either, of the common objects.
-    """
-    now, before = _of_common(previous, alignment)
-    moments = moments_of(products[0], now)
-    drift = drift_from(products[1], before, moments)
-    difference = moments.total_squares() + drift - 2 * _shared_effects(products, now, before, alignment)
-    by_static, noise = _sums_and_noise(static_products, *_of_common(static, alignment))
+def judge(previous: GroupedPair, static: GroupedPair) -> Judgement:
+    """Return α by both labels, and V and D to judge them by."""
+    w, psi = previous.common, previous.past
+    moments = moments_of(w)
+    drift = drift_from(psi, moments)
+    shared = _shared_effects(w, psi, previous.pair.alignment)
+    difference = moments.total_squares() + drift - 2 * shared
+    by_static, noise = _sums_and_noise(static.common.near(w), static.past)
     by_previous = moments.total_variance(), drift
     return Judgement(by_previous, by_static, noise, ratio(difference, _n_entries(moments)))
 
@@ -103,35 +95,29 @@ def better_labels(
     return Partition(labels, max(previous.k, static.k), outside), sums
 
 
-def _of_common(partition: Partition, alignment: Alignment) -> tuple[Partition, Partition]:
-    """Return the labels of the common objects, in the order of now and in that of the step before."""
-    now = partition.only(alignment.source, alignment.n_new)
-    return now, partition.take(alignment.target, alignment.n_gone)
-
-
 def _n_entries(moments: BlockMoments) -> Array:
     """Return the number of entries of all blocks; labels may leave different objects out."""
     return array_namespace(moments.sizes).sum(moments.sizes) ** 2
 
 
-def _sums_and_noise(
-    products: tuple[Product, Product], now: Partition, before: Partition
-) -> tuple[tuple[Array, Array], Array]:
+def _sums_and_noise(W: Grouped, past: Grouped) -> tuple[tuple[Array, Array], Array]:
     """Return noise and drift by these labels, and the noise of an entry with what the past denies."""
-    moments, past = moments_of(products[0], now), products[1]
+    moments = moments_of(W)
     noise = moments.total_variance()
-    nu, nu_ii = _means(past.sums(before), past.diagonal() @ before.membership, before)
+    nu, nu_ii = _means(past)
     mu, mu_ii = _centred(moments, moments.means, moments.diagonal_means)
     nu, nu_ii = _centred(moments, nu, nu_ii)
     between = moments.total(mu * mu, mu_ii * mu_ii)
     confirmed = ratio(moments.total(mu * nu, mu_ii * nu_ii) ** 2, moments.total(nu * nu, nu_ii * nu_ii))
-    sums = noise, drift_from(past, before, moments)
+    sums = noise, drift_from(past, moments)
     return sums, ratio(noise + between - confirmed, _n_entries(moments))
 
 
-def _means(sums: Array, diagonal_sums: Array, partition: Partition) -> tuple[Array, Array]:
-    """Return the mean of each block, (k, k), and diagonal, (k,), given ZᵀΨZ and Zᵀdiag(Ψ)."""
-    means = ratio(sums - _same(partition) * diagonal_sums, partition.pair_counts)
+def _means(groups: Grouped) -> tuple[Array, Array]:
+    """Return the mean of each block, (k, k), and of each diagonal, (k,)."""
+    partition = groups.partition
+    diagonal_sums = groups.diagonal() @ partition.membership
+    means = ratio(groups.sums() - _same(partition) * diagonal_sums, partition.pair_counts)
     return means, ratio(diagonal_sums, partition.sizes)
 
 
@@ -147,9 +133,7 @@ def _centred(moments: BlockMoments, values: Array, diagonal_values: Array) -> tu
     return values - mean, diagonal_values - mean
 
 
-def _shared_effects(
-    products: tuple[Product, Product], now: Partition, before: Partition, alignment: Alignment
-) -> Array:
+def _shared_effects(W: Grouped, past: Grouped, alignment: Alignment) -> Array:
     """Return Σ(w − μ)(ψ − ν) as far as effects of objects go.
 
     An entry is wᵢⱼ = μ + aᵢ + bⱼ + eᵢⱼ, within a cluster μ + aᵢ + aⱼ + eᵢⱼ. With āᵢ the mean of row i within
@@ -157,7 +141,7 @@ def _shared_effects(
 
         2 { m_d Σᵢ āᵢaᵢ + m_c Σⱼ b̄ⱼbⱼ },   2 (m − 1)² / (m − 2) Σᵢ āᵢaᵢ
     """
-    w, psi = _Effects(products[0], now), _Effects(products[1], before)
+    now, w, psi = W.partition, _Effects(W), _Effects(past)
     z, m, source = now.membership, now.sizes, alignment.source
     xp, same, total = array_namespace(m), _same(now), 0
     weight = same * ratio((m - 1) ** 2, m - 2) + (1 - same) * m
@@ -172,14 +156,12 @@ def _shared_effects(
 class _Effects:
     """What rows have beyond the means of their blocks."""
 
-    def __init__(self, product: Product, partition: Partition) -> None:
-        self.product, self.partition, self.w_ii = product, partition, product.diagonal()
-        self.means, self.diagonal_means = _means(
-            product.sums(partition), self.w_ii @ partition.membership, partition
-        )
+    def __init__(self, groups: Grouped) -> None:
+        self.groups, self.partition, self.w_ii = groups, groups.partition, groups.diagonal()
+        self.means, self.diagonal_means = _means(groups)
 
     def rows(self, which: slice | Array) -> tuple[Array, Array]:
         """Return means of some rows less those of the block, (rows, k), and wᵢᵢ less its mean, (rows,)."""
-        wz, w_ii, own = self.product.rows(which), pick(self.w_ii, which), self.partition.at(which)
+        wz, w_ii, own = self.groups.rows(which), pick(self.w_ii, which), self.partition.at(which)
         deviations = row_deviations(wz, w_ii, own, self.partition.sizes, self.means)
         return deviations, w_ii - own.by_object(self.diagonal_means)

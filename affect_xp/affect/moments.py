@@ -33,7 +33,7 @@ from affect_xp.array.namespace import array_namespace, device_of
 from affect_xp.array.threads import ours
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition, as_partition
-from affect_xp.proximity import Product, Proximity, as_proximity
+from affect_xp.proximity import Grouped, Proximity, as_proximity
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -114,34 +114,33 @@ def block_moments(
     array([2., 1.])
     """
     W = as_proximity(W)
-    return moments_of(W, as_partition(labels, W.n, W.like, n_clusters))
+    return moments_of(W.group(as_partition(labels, W.n, W.like, n_clusters)))
 
 
-def moments_of(W: Proximity | Product, partition: Partition) -> BlockMoments:
-    """Return the block moments of a proximity by a partition, both known to be in order."""
+def moments_of(groups: Grouped) -> BlockMoments:
+    """Return the block moments of a proximity by the labels of its objects."""
+    partition = groups.partition
     m, z, count = partition.sizes, partition.membership, partition.pair_counts
-    means, squares = W.block_moments(partition)
+    means, squares = groups.moments()
     variances = ratio(squares, count - _copies(m))
-    w_ii = W.diagonal()
+    w_ii = groups.diagonal()
     diagonal_means = ratio(w_ii @ z, m)
     deviation = w_ii - partition.by_object(diagonal_means)
     diagonal_variances = ratio((deviation * deviation) @ z, m - 1)
     return BlockMoments(means, variances, diagonal_means, diagonal_variances, count, m)
 
 
-def mean_variances(
-    W: Proximity | Product, partition: Partition, moments: BlockMoments
-) -> tuple[Array, Array]:
+def mean_variances(groups: Grouped, moments: BlockMoments) -> tuple[Array, Array]:
     """Return var μ̂ of each block, (k, k), and of each diagonal, (k,), objects being what is sampled.
 
-    Derived at the top of this module. Without bias, hence negative by chance where it is small. It costs
-    one product with the membership, or nothing where that product stands for W.
+    Derived at the top of this module. Without bias, hence negative by chance where it is small. It needs
+    W·Z.
     """
     m, copies = moments.sizes, _copies(moments.sizes)
     xp = array_namespace(m)
     m_c, m_d, same = m[:, None], m[None, :], copies > 1
     freedom = xp.where(same, m_c * (m_c - 3), (m_c - 1) * (m_d - 1))
-    effects = _effects(W, partition, moments.means)  # (m_c − 1) V_cd
+    effects = _effects(groups, moments.means)  # (m_c − 1) V_cd
     explained = xp.where(same, m_d - 2, m_d) * effects
     e = ratio(moments.squares() - explained - explained.T, freedom)  # var(e)
     by_rows = ratio(effects, m_c * (m_c - 1))  # V_cd / m_c
@@ -151,12 +150,12 @@ def mean_variances(
     return xp.where(freedom > 0, solved, independent), ratio(moments.diagonal_variances, m)
 
 
-def _effects(W: Proximity | Product, partition: Partition, means: Array) -> Array:
+def _effects(groups: Grouped, means: Array) -> Array:
     """Return Σâᵢ² over i in c, for the rows of each block (c, d), (k, k)."""
-    z, m = partition.membership, partition.sizes
-    wz = W.rows(slice(0, partition.n)) if isinstance(W, Product) else W.matmul(z)
+    partition = groups.partition
+    z, m, wz = partition.membership, partition.sizes, groups.rows(slice(0, partition.n))
     # Means are subtracted before squaring: they may be much larger than what is left.
-    deviations = row_deviations(wz, W.diagonal(), partition, m, means)
+    deviations = row_deviations(wz, groups.diagonal(), partition, m, means)
     squares = z.T @ (deviations * deviations)
     scale = ratio((m - 1) ** 2, (m - 2) ** 2)
     return array_namespace(m).where(_copies(m) > 1, scale[:, None] * squares, squares)

@@ -7,145 +7,51 @@ with αᵗ estimated from the data by the clusters, and the clusters found on Ψ
 
 import dataclasses
 import math
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from affect_xp.affect.absence import Away, introduced
-from affect_xp.affect.forgetting import in_range, noise_and_drift, share_of_noise
+from affect_xp.affect.forgetting import Alpha, alpha_at, in_range, noise_and_drift, share_of_noise
 from affect_xp.affect.initial_labels import better_labels, judge
 from affect_xp.affect.moments import mean_variances, moments_of
-from affect_xp.alignment import UNCHANGED, Alignment, Ids, align, positions
-from affect_xp.array.namespace import (
-    array_namespace,
-    gather,
-    is_array,
-    is_lazy,
-    on_host,
-    one_hot,
-    to_host,
-    wide_dtype,
-)
+from affect_xp.affect.state import Past, State, Step
+from affect_xp.alignment import Ids
+from affect_xp.array.namespace import array_namespace, is_array, is_lazy, on_host, to_host
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
-from affect_xp.clustering.base import Clusterer, Clustering, Moment
-from affect_xp.exceptions import InputError
+from affect_xp.clustering.base import Call, Clusterer, Clustering
 from affect_xp.partition import Partition, relabel
-from affect_xp.proximity import Blend, Product, Proximity, parts_of
-from affect_xp.proximity._scale import Scaled, in_units_of_their_own
-from affect_xp.tracking.events import DEFAULT_RULES, Clusters, Event, EventRules, follow, members_of
+from affect_xp.proximity import Blend, GroupedPair, Pair, Proximity
+from affect_xp.proximity._scale import in_units_of_their_own
+from affect_xp.proximity.blend import BlendGroups
+from affect_xp.tracking.events import DEFAULT_RULES, Clusters, EventRules, follow, members_of
 
-Alpha = (
-    str | float | Sequence[float] | np.ndarray | Callable[[Proximity, Proximity, Array, int], Array | float]
-)
 INITS = ("auto", "previous", "static")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class State:
-    """What a step leaves for the next.
+class Options:
+    """How a step is taken; see `Affect` for the parameters."""
 
-    Attributes
-    ----------
-    smoothed : Proximity or None
-        Ψ̂ᵗ; None for a method that keeps no past.
-    partition : Partition
-        The clusters, numbered from 0.
-    clusters : Clusters
-        Their lasting ids and sizes, the number of the step, and clusters that are missing.
-    ids : sequence of hashables
-        The objects.
-    memory : (n, r) array or None
-        What the clusterer left to start from the next time.
-    product : Product or None
-        Ψ̂ᵗ times the membership of the partition, where it is known.
-    away : Away or None
-        What is known of objects that are away, where there are any: they stand behind the others in all of
-        the above, and are in no cluster.
-    """
-
-    smoothed: Proximity | None
-    partition: Partition
-    clusters: Clusters
-    ids: Ids
-    memory: Array | None = None
-    product: Product | None = None
-    away: Away | None = None
+    alpha: Alpha = "estimate"
+    n_iter: int = 3
+    init: str = "auto"
+    correction: str | None = None
+    events: EventRules = DEFAULT_RULES
+    seed: int = 0
 
     @property
-    def present(self) -> Ids:
-        """The objects that were there."""
-        return self.ids if self.away is None else self.ids[: len(self.ids) - self.away.n]
-
-    @property
-    def t(self) -> int:
-        """The number of the step, from 0."""
-        return self.clusters.t
+    def by_labels(self) -> bool:
+        """Whether α depends on labels, so that clusters and α are found in turn."""
+        return callable(self.alpha) or isinstance(self.alpha, str)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Step:
-    """What a step found. Ψ̂ᵗ is not formed before `smoothed()` is called.
+class _Seen:
+    """The present and the past by the labels that α is estimated with; noise and drift where known."""
 
-    Attributes
-    ----------
-    state : State
-        The state after the step, but for Ψ̂ᵗ.
-    labels : (n,) int array
-        The lasting id of the cluster of each object.
-    alphas : tuple of float
-        α by iteration; (0.0,) where there is no past.
-    events : tuple of Event
-        What happened to the clusters since the step before.
-    n_iter : int
-        Iterations of the clusterer, all told.
-    scores : dict or None
-        The score of each number of clusters that was tried, where it was chosen.
-    observed : Proximity
-        Wᵗ.
-    blend : Blend or None
-        Ψ̂ᵗ as a blend of Wᵗ and Ψ̂ᵗ⁻¹; None where there is no past.
-    product : Product or None
-        Ψ̂ᵗ times the membership of the partition, where it is known.
-    totals : tuple of float
-        The sum of noise and drift of which α is a share, by iteration, where α was estimated.
-    noise, drift : float or None
-        The last noise and drift as root mean squares over entries, in the units of W; None where α is not
-        estimated. Without a past there is noise alone.
-    noise_of_means : float or None
-        The noise that is left in the means of blocks, alike; known at steps without a past.
-    """
-
-    state: State
-    labels: Array
-    alphas: tuple[float, ...]
-    events: tuple[Event, ...]
-    n_iter: int
-    scores: dict[int, float] | None
-    observed: Proximity
-    blend: Blend | None = None
-    product: Product | None = None
-    totals: tuple[float, ...] = ()
-    noise: float | None = None
-    drift: float | None = None
-    noise_of_means: float | None = None
-
-    def settled(self, smoothed: Proximity | None) -> State:
-        """Return the state after the step, given the smoothed proximities that are kept."""
-        known = smoothed is not None and self.product is not None
-        product = smoothed.carried(self.product) if known else None  # type: ignore[union-attr, arg-type]
-        return dataclasses.replace(self.state, smoothed=smoothed, product=product)
-
-    def smoothed(self, *, overwrite: bool = False) -> Proximity:
-        """Return Ψ̂ᵗ in storage of its own, or in that of Ψ̂ᵗ⁻¹ with `overwrite`."""
-        formed = self.observed
-        if self.blend is not None:
-            # By now α is known as a number, which lets a representation drop what has decayed.
-            blend = self.blend if self.blend.is_formed else self.blend.at(self.alphas[-1])
-            formed = blend.formed(overwrite=overwrite)
-        # Not the observed array itself: the caller may fill it again for the next step.
-        return formed.copy() if formed is self.observed else formed
+    groups: GroupedPair
+    sums: tuple[Array, Array] | None = None
 
 
 def static_step(
@@ -153,15 +59,15 @@ def static_step(
     W: Proximity,
     ids: Ids,
     clusterer: Clusterer,
+    options: Options = Options(),  # noqa: B008
     *,
     warm_start: bool = True,
-    rules: EventRules = DEFAULT_RULES,
-    seed: int = 0,
 ) -> Step:
-    """Cluster what is observed, without the past but for the start and the names of the clusters."""
+    """Cluster what is observed; the past serves to start from and to name the clusters."""
     past = Past.of(state, ids, W)
-    found = past.cluster(clusterer, W, seed) if warm_start else past.forgotten().cluster(clusterer, W, seed)
-    return finished(state, found, past.start, ids, [0.0], found.n_iter, W, None, rules)
+    call = _call(past, options) if warm_start else Call(past.t, rng=[options.seed, past.t])
+    found = clusterer.cluster(W, call)
+    return conclude(state, found, past.start, ids, Iterations(found.n_iter), W, options.events)
 
 
 def step(
@@ -169,102 +75,173 @@ def step(
     W: Proximity,
     ids: Ids,
     clusterer: Clusterer,
-    *,
-    alpha: Alpha = "estimate",
-    n_iter: int = 3,
-    init: str = "auto",
-    correction: str | None = None,
-    rules: EventRules = DEFAULT_RULES,
-    seed: int = 0,
-    compared: Scaled | None = None,
+    options: Options = Options(),  # noqa: B008
 ) -> Step:
     """Return what one AFFECT step finds, leaving its arguments as they are.
 
-    Where squares of W or of the past leave the range of numbers, the step is taken again with α estimated
-    from `compared`: both in other units.
-
     On a device the host waits once for each iteration of the clusterer, once for each comparison of
-    labels that may end the loop early (at most n_iter − 2), and once for α and the matching.
+    labels that may end the loop early (at most n_iter − 2), once for a sample of W, and once for α and the
+    matching.
     """
     past = Past.of(state, ids, W)
     if past.start is None or past.smoothed is None:
-        return _first_step(state, W, ids, clusterer, rules, seed, measured=isinstance(alpha, str))
+        return _first_step(state, W, ids, clusterer, options)
+    pair = Pair(W, past.smoothed, past.alignment)
+    result = _in_turn(pair, past, clusterer, options, pair)
+    found = conclude(state, result.found, past.start, ids, result, W, options.events)
+    if not all(in_range(total) for total in found.totals):
+        # Squares were lost, or there is neither noise nor drift: the size of the entries tells which.
+        scaled = in_units_of_their_own(W, past.smoothed)
+        if scaled[0] is not W:
+            result = _in_turn(pair, past, clusterer, options, Pair(*scaled[:2], past.alignment))
+            found = conclude(state, result.found, past.start, ids, result, W, options.events)
+            return _with_noise_and_drift(found, past.alignment.n_common, scaled[2])
+    return _with_noise_and_drift(found, past.alignment.n_common, 1.0)
 
-    in_same_units = compared is None
-    *pair, unit = compared or (W, past.smoothed, 1.0)
-    partition, n_runs, known, sums = past.start, 0, None, None
-    blend = Blend(W, past.smoothed, 0.0, past.alignment)
-    if past.product is not None:
-        blend.know(partition.membership, past.product)
-        known = blend.parts(partition.membership) if in_same_units else None
-    by_labels = callable(alpha) or isinstance(alpha, str)
-    rounds = n_iter if by_labels else 1
-    if init != "previous" and by_labels:
-        found = past.cluster(clusterer, blend, seed, rough=True)
-        n_runs = found.n_iter
-        if found.moved is not False:  # otherwise both labels are the same
-            other = blend if in_same_units else Blend(pair[0], pair[1], 0.0, past.alignment)
-            product = found.product if in_same_units else None
-            partition, known, sums = _initial(init, past, other, found.partition, product)
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Iterations:
+    """What the iterations of a step have found; α and its sums may still be on the device."""
+
+    n_iter: int
+    alphas: Sequence[Array | float] = (0.0,)
+    totals: Sequence[Array] = ()
+    blend: Blend | None = None
+    clustering: Clustering | None = None
+
+    @property
+    def found(self) -> Clustering:
+        """The clusters."""
+        assert self.clustering is not None
+        return self.clustering
+
+
+def _in_turn(pair: Pair, past: Past, clusterer: Clusterer, options: Options, measured: Pair) -> Iterations:
+    """Go from clusters to α to clusters a few times.
+
+    α is estimated from `measured`: the pair, or the same in units in which squares are numbers.
+    """
+    assert past.start is not None
+    start = pair.group(past.start, past=past.groups)
+    call = _call(past, options, start)
+    seen, n_runs = _first_labels(start, clusterer, call, options, measured)
     alphas: list[Array | float] = []
     totals: list[Array] = []
+    rounds = options.n_iter if options.by_labels else 1
     for i in range(rounds):
-        found_alpha, total = _alpha(alpha, pair, past, partition, known, correction, sums)
-        alphas.append(found_alpha)
+        alpha, total = _alpha_of(options, seen, past.t)
+        alphas.append(alpha)
         totals += [] if total is None else [total]
-        blend = blend.at(alphas[-1])
-        last = i + 1 == rounds
-        found = past.cluster(clusterer, blend, seed, rough=not last)
+        blend, last = pair.blend(alpha), i + 1 == rounds
+        found = clusterer.cluster(blend, dataclasses.replace(call, rough=not last))
         n_runs += found.n_iter
-        if not last and _settled(found, partition, past.start, i):
-            last = True  # the next α would be the same
+        if not last and _same_labels(found, seen, start, i):  # the next α would be the same
             if found.rough:
-                found = past.at(found).cluster(clusterer, blend, seed)
+                found = clusterer.cluster(blend, call.from_found(found))
                 n_runs += found.n_iter
-        if last:
             break
-        partition, past, sums = found.partition, past.with_memory(found.memory), None
-        known = parts_of(found.product) if in_same_units else None
-    result = finished(state, found, past.start, ids, alphas, n_runs, W, blend, rules, totals)
-    result = _with_noise_and_drift(result, past.alignment.n_common, unit)
-    if not in_same_units or all(in_range(total) for total in result.totals):
-        return result
-    # Squares were lost, or there is neither noise nor drift: the size of the entries tells which.
-    scaled = in_units_of_their_own(*pair)
-    if scaled[0] is W:
-        return result
-    options = {"alpha": alpha, "n_iter": n_iter, "init": init, "correction": correction}
-    return step(state, W, ids, clusterer, **options, rules=rules, seed=seed, compared=scaled)  # type: ignore[arg-type]
+        if not last:
+            seen, call = _seen(pair, found, measured), call.after(found)
+    return Iterations(n_runs, alphas, totals, blend, found)
 
 
-def _first_step(
-    state: State | None,
-    W: Proximity,
-    ids: Ids,
-    clusterer: Clusterer,
-    rules: EventRules,
-    seed: int,
-    *,
-    measured: bool,
-) -> Step:
-    """Return a step of objects without a past, and if `measured` its noise, read together with the rest."""
+def _call(past: Past, options: Options, groups: GroupedPair | None = None) -> Call:
+    """Return the first call of a clusterer at a step; all calls of a step draw the same random numbers."""
+    return Call(past.t, past.start, past.memory, rng=[options.seed, past.t], groups=groups)
+
+
+def _first_labels(
+    start: GroupedPair, clusterer: Clusterer, call: Call, options: Options, measured: Pair
+) -> tuple[_Seen, int]:
+    """Return the labels of the first α, and the iterations it took to find them."""
+    same = measured is start.pair
+    previous = start if same else measured.group(start.partition)
+    if options.init == "previous" or not options.by_labels:
+        return _Seen(previous), 0
+    found = clusterer.cluster(start.pair.blend(0.0), dataclasses.replace(call, rough=True))
+    if found.moved is False:  # both labels are the same
+        return _Seen(previous), found.n_iter
+    static = measured.group(found.partition, current=found.groups if same else None)
+    if options.init == "static":
+        return _Seen(static), found.n_iter
+    return _better(previous, static), found.n_iter
+
+
+def _better(previous: GroupedPair, static: GroupedPair) -> _Seen:
+    """Return the labels whose α is the better one, and noise and drift by them."""
+    with np.errstate(over="ignore", invalid="ignore"):  # the sum of which α is a share will tell
+        judgement = judge(previous, static)
+    if on_host(static.labels) and not is_lazy(previous.pair.current.like):
+        if judgement.stays():
+            return _Seen(previous, judgement.previous)
+        return _Seen(static, judgement.static)
+    labels, sums = better_labels(judgement, previous.partition, static.partition)
+    return _Seen(previous.pair.group(labels), sums)
+
+
+def _seen(pair: Pair, found: Clustering, measured: Pair) -> _Seen:
+    """Return the present and the past by the labels that were found."""
+    if measured is not pair or not isinstance(found.groups, BlendGroups):
+        return _Seen(measured.group(found.partition))
+    parts = found.groups.parts
+    return _Seen(parts if parts.given is not None else dataclasses.replace(parts, given=found.partition))
+
+
+def _alpha_of(options: Options, seen: _Seen, t: int) -> tuple[Array | float, Array | None]:
+    """Return the forgetting factor of a step, from the objects present now and before.
+
+    An α that is estimated comes with the sum of which it is a share.
+    """
+    alpha, groups = options.alpha, seen.groups
+    if isinstance(alpha, str):
+        sums = seen.sums if options.correction is None else None
+        if sums is None:
+            with np.errstate(over="ignore", invalid="ignore"):  # the sum tells
+                sums = noise_and_drift(groups.common, groups.past, options.correction)
+        return share_of_noise(*sums), sums[0] + sums[1]
+    if not callable(alpha):
+        return alpha_at(alpha, t), None
+    W, past, alignment = groups.pair.current, groups.pair.past, groups.pair.alignment
+    labels = groups.partition.labels
+    if not alignment.unchanged:
+        here, there = alignment.common()
+        W, past, labels = W.take(here), past.take(there), array_namespace(labels).take(labels, here)
+    given = alpha(W, past, labels, t)
+    if is_array(given):
+        given = to_host(given, reason="α of a function")[0].item()
+    return check_fraction("the forgetting factor returned by alpha", given), None
+
+
+def _same_labels(found: Clustering, seen: _Seen, start: GroupedPair, iteration: int) -> bool:
+    """Tell whether the clusters are those α was estimated with: another iteration would change nothing."""
+    before = seen.groups.partition
+    if iteration == 0:
+        # Known without waiting if both are the start; too unlikely otherwise to wait for an answer.
+        return before is start.partition and found.moved is False
+    same = array_namespace(before.labels).all(found.partition.labels == before.labels)
+    return found.partition.k == before.k and bool(to_host(same, reason="have labels changed?")[0])
+
+
+def _first_step(state: State | None, W: Proximity, ids: Ids, clusterer: Clusterer, options: Options) -> Step:
+    """Return a step of objects without a past; where α is estimated, its noise is read with the rest."""
     past = Past.of(state, ids, W)
-    found = past.cluster(clusterer, W, seed)
-    sums = list(_noise(found, W)) if measured else []
-    result = finished(state, found, past.start, ids, [0.0], found.n_iter, W, None, rules, sums)
-    if not sums or not in_range(result.totals[0]):
-        return dataclasses.replace(result, totals=())
-    m = _n_members(result, W.n)
-    noise, of_means = (math.sqrt(max(total, 0.0)) / m for total in result.totals)
-    return dataclasses.replace(result, totals=(), noise=noise, noise_of_means=of_means)
+    found = clusterer.cluster(W, _call(past, options))
+    sums = _noise(found, W) if isinstance(options.alpha, str) else ()
+    result = Iterations(found.n_iter, totals=sums)
+    step = conclude(state, found, past.start, ids, result, W, options.events)
+    if not sums or not in_range(step.totals[0]):
+        return dataclasses.replace(step, totals=())
+    m = _n_members(step, W.n)
+    noise, of_means = (math.sqrt(max(total, 0.0)) / m for total in step.totals)
+    return dataclasses.replace(step, totals=(), noise=noise, noise_of_means=of_means)
 
 
 def _noise(found: Clustering, W: Proximity) -> tuple[Array, Array]:
     """Return Σ var(nᵢⱼ), and Σ var μ̂ of the means of blocks over the same entries."""
-    partition, known = found.partition, W if found.product is None else found.product
+    groups = W.group(found.partition) if found.groups is None else found.groups
     with np.errstate(over="ignore", invalid="ignore"):  # the first tells, if it is not in range
-        moments = moments_of(known, partition)
-        return moments.total_variance(), moments.total(*mean_variances(known, partition, moments))
+        moments = moments_of(groups)
+        return moments.total_variance(), moments.total(*mean_variances(groups, moments))
 
 
 def _with_noise_and_drift(found: Step, n_common: int, unit: float) -> Step:
@@ -286,173 +263,18 @@ def _n_members(found: Step, n: int) -> float:
     return n * float(found.state.clusters.sizes.sum()) / found.labels.shape[0]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Past:
-    """What the objects of this step bring along from the step before."""
-
-    t: int  # the number of this step
-    alignment: Alignment = UNCHANGED
-    start: Partition | None = None  # the clusters they were in; None if none of them was there
-    smoothed: Proximity | None = None  # Ψ̂ᵗ⁻¹
-    memory: Array | None = None
-    product: Product | None = None  # Ψ̂ᵗ⁻¹ times the membership of those of them that are still there
-
-    @staticmethod
-    def of(state: State | None, ids: Ids, W: Proximity) -> "Past":
-        """Find the objects of this step in the state left by the one before."""
-        if state is None:
-            return Past(0)
-        alignment, memory = align(ids, state.ids, W.like), state.memory
-        if alignment.n_common == 0:
-            return Past(state.t + 1)
-        if memory is not None and alignment.source is not None:
-            memory = gather(memory, alignment.source, fill=0)
-        start = state.partition.take(alignment.source, alignment.n_new)
-        product, smoothed = _without_gone(state, alignment), state.smoothed
-        if state.away is not None and smoothed is not None:
-            source = positions(ids, state.ids)
-            smoothed, alignment = introduced(smoothed, state.away, W, source, alignment)
-        return Past(state.t + 1, alignment, start, smoothed, memory, product)
-
-    def with_memory(self, memory: Array | None) -> "Past":
-        """Return the same with a fresher memory."""
-        return dataclasses.replace(self, memory=memory)
-
-    def at(self, found: Clustering) -> "Past":
-        """Return the same, starting from what has been found."""
-        return dataclasses.replace(self, start=found.partition, memory=found.memory)
-
-    def forgotten(self) -> "Past":
-        """Return the same without anything to start from."""
-        return Past(self.t)
-
-    def cluster(
-        self, clusterer: Clusterer, proximity: Proximity, seed: int, *, rough: bool = False
-    ) -> Clustering:
-        """Cluster from here; every call of a step draws the same random numbers."""
-        moment = Moment(self.t, self.start, self.memory, rng=[seed, self.t], rough=rough)
-        return clusterer.cluster(proximity, moment)
-
-
-def _initial(
-    init: str, past: Past, blend: Blend, static: Partition, product: Product | None
-) -> tuple[Partition, tuple[Product, Product] | None, tuple[Array, Array] | None]:
-    """Return the labels of the first α, and if known the products with them, and noise and drift by them.
-
-    Given are the static clusters, and the product of W with them if it is known.
-    """
-    previous = past.start
-    assert previous is not None
-    static_products = blend.parts_at(static.membership, product)
-    if init == "static":
-        return static, static_products, None
-    products = blend.parts(previous.membership)
-    with np.errstate(over="ignore", invalid="ignore"):  # the sum of which α is a share will tell
-        judgement = judge(past.alignment, previous, static, products, static_products)
-    if on_host(static.labels) and not is_lazy(blend.like):
-        if judgement.stays():
-            return previous, products, judgement.previous
-        return static, static_products, judgement.static
-    labels, sums = better_labels(judgement, previous, static)
-    return labels, None, sums
-
-
-def _without_gone(state: State, alignment: Alignment) -> Product | None:
-    """Return Ψ̂ᵗ⁻¹ times the membership without the objects that left, where the product is known."""
-    if state.product is None or not alignment.n_gone:
-        return state.product
-    gone, labels = alignment.gone(), state.partition.labels
-    z = one_hot(array_namespace(labels).take(labels, gone), state.partition.k, wide_dtype(labels))
-    return state.product.moved(-z, gone)
-
-
-def _alpha(
-    alpha: Alpha,
-    compared: Sequence[Proximity],
-    past: Past,
-    partition: Partition,
-    known: tuple[Product, Product] | None,
-    correction: str | None,
-    sums: tuple[Array, Array] | None,
-) -> tuple[Array | float, Array | None]:
-    """Return the forgetting factor by the rule `alpha`, from the objects present now and before.
-
-    `known` are the products of W and of the past with their memberships, and `sums` noise and drift without
-    correction, where they are known. An α that is estimated comes with the sum of which it is a share.
-    """
-    alignment, (W, smoothed) = past.alignment, compared
-    if isinstance(alpha, str) and sums is not None and correction is None:
-        return share_of_noise(*sums), sums[0] + sums[1]
-    if isinstance(alpha, str):
-        now = partition.only(alignment.source, alignment.n_new)
-        before = partition.take(alignment.target, alignment.n_gone)
-        observed, tracked = known or compared
-        with np.errstate(over="ignore", invalid="ignore"):  # the sum tells
-            noise, drift = noise_and_drift(observed, tracked, now, before, correction)
-            return share_of_noise(noise, drift), noise + drift
-    if not callable(alpha):
-        return alpha_at(alpha, past.t), None
-    labels = partition.labels
-    if not alignment.unchanged:
-        here, there = alignment.common()
-        W, smoothed, labels = W.take(here), smoothed.take(there), array_namespace(labels).take(labels, here)
-    given = alpha(W, smoothed, labels, past.t)
-    if is_array(given):
-        given = to_host(given, reason="α of a function")[0].item()
-    return check_fraction("the forgetting factor returned by alpha", given), None
-
-
-def _by_step(alpha: object) -> bool:
-    """Tell whether α is given as one number for each step."""
-    return isinstance(alpha, Sequence) or (isinstance(alpha, np.ndarray) and alpha.ndim > 0)
-
-
-def alpha_at(alpha: Any, t: int) -> float:
-    """Return the fixed forgetting factor of step t."""
-    if not _by_step(alpha):
-        return check_fraction("alpha", alpha.item() if isinstance(alpha, np.ndarray) else alpha)
-    if t >= len(alpha):
-        raise InputError(f"alpha has {len(alpha)} entries, but this is step {t}; give one for each step")
-    return check_fraction(f"alpha[{t}]", alpha[t])
-
-
-def check_alpha(alpha: Any) -> None:
-    """Raise unless `alpha` is "estimate", a number, a sequence of numbers, or a function."""
-    if callable(alpha) or (isinstance(alpha, str) and alpha == "estimate"):
-        return
-    if isinstance(alpha, str) or alpha is None:
-        raise InputError(
-            f"alpha must be 'estimate', a number, one for each step, or a function, got {alpha!r}"
-        )
-    for t in range(len(alpha) if _by_step(alpha) else 1):
-        alpha_at(alpha, t)
-
-
-def _settled(found: Clustering, partition: Partition, start: Partition, iteration: int) -> bool:
-    """Tell whether the clusters are those α was estimated with: another iteration would change nothing."""
-    if iteration == 0:
-        # Known for nothing if both are the start; too unlikely otherwise to wait for an answer.
-        return partition is start and found.moved is False
-    xp = array_namespace(found.partition.labels)
-    same = xp.all(found.partition.labels == partition.labels)
-    return found.partition.k == partition.k and bool(to_host(same, reason="have labels changed?")[0])
-
-
-def finished(
+def conclude(
     state: State | None,
     found: Clustering,
     start: Partition | None,
     ids: Ids,
-    alphas: Sequence[Array | float],
-    n_iter: int,
+    result: Iterations,
     W: Proximity,
-    blend: Blend | None,
     rules: EventRules,
-    totals: Sequence[Array] = (),
 ) -> Step:
     """Give clusters the names of those before them, tell what happened, read α, and return the step."""
     before = Clusters.none() if state is None else state.clusters
-    table, sizes, read_alphas, read_totals = _read(start, found.partition, len(before.names), alphas, totals)
+    table, sizes, alphas, totals = _read(start, found.partition, len(before.names), result)
     clusters, events = follow(
         before,
         table,
@@ -465,14 +287,14 @@ def finished(
         # The membership is let go: it would be the largest array of a sparse state.
         state=State(None, dataclasses.replace(found.partition), clusters, ids, found.memory),
         labels=relabel(found.partition, clusters.names),
-        alphas=tuple(read_alphas),
+        alphas=tuple(alphas),
         events=events,
-        n_iter=n_iter,
+        n_iter=result.n_iter,
         scores=found.scores,
         observed=W,
-        blend=blend,
-        product=found.product if W.carries_products else None,
-        totals=tuple(read_totals),
+        blend=result.blend,
+        groups=found.groups if W.carries_products else None,
+        totals=tuple(totals),
     )
 
 
@@ -483,16 +305,12 @@ def _members(partition: Partition, ids: Ids) -> list[frozenset[Hashable]]:
 
 
 def _read(
-    start: Partition | None,
-    partition: Partition,
-    k_before: int,
-    alphas: Sequence[Array | float],
-    totals: Sequence[Array],
+    start: Partition | None, partition: Partition, k_before: int, result: Iterations
 ) -> tuple[np.ndarray, np.ndarray, list[float], list[float]]:
     """Read in one go the overlap of clusters before and now, (k_before, k), the sizes, and all α and sums."""
     reason = "matching clusters, and α"
-    on_device = [a for a in alphas if is_array(a)]  # all of them, or none
-    arrays = [partition.sizes, *on_device, *totals]
+    on_device = [a for a in result.alphas if is_array(a)]  # all of them, or none
+    arrays = [partition.sizes, *on_device, *result.totals]
     if start is None:
         sizes, *read = to_host(*arrays, reason=reason)
         table = np.zeros((k_before, partition.k))
@@ -500,4 +318,4 @@ def _read(
         table, sizes, *read = to_host(start.table(partition), *arrays, reason=reason)
     numbers = [float(a) for a in read]
     n = len(on_device)
-    return table, sizes, numbers[:n] if on_device else [float(a) for a in alphas], numbers[n:]
+    return table, sizes, numbers[:n] if on_device else [float(a) for a in result.alphas], numbers[n:]

@@ -22,12 +22,11 @@ import numpy as np
 
 from affect_xp.array.namespace import row_blocks
 from affect_xp.array.threads import share
-from affect_xp.array.typing import Array
 from affect_xp.clustering._assignment import Assignment, Members, repaired
-from affect_xp.proximity import Product
+from affect_xp.proximity import Grouped, GroupedPair
 from affect_xp.proximity._columns import Factors, combined, project
-from affect_xp.proximity.blend import BlendProduct
-from affect_xp.proximity.projected import Projected
+from affect_xp.proximity._factored_groups import FactoredGroups
+from affect_xp.proximity.blend import BlendGroups
 
 # A gap below this share of the largest wᵢᵢ may be rounding.
 SURE = 1e-10
@@ -49,63 +48,64 @@ class Columns:
         return float(self.w_ii.sum())
 
 
-def columns_of(product: Product) -> tuple[Columns, np.ndarray] | None:
-    """Return W by its columns, and T, if that is how the product is known, in NumPy, of the same objects."""
-    if isinstance(product, Projected):
-        parts: list[Product] = [product]
+def columns_of(groups: Grouped) -> tuple[Columns, np.ndarray] | None:
+    """Return W by its columns, and T, if that is how the groups are known, in NumPy, of the same objects."""
+    if isinstance(groups, FactoredGroups):
+        parts: list[Grouped] = [groups]
         weights: list[float | np.ndarray] = [1.0]
-    elif isinstance(product, BlendProduct) and product.alignment.source is None:
-        parts, weights = [product.past, product.current], [product.alpha, 1 - product.alpha]
+    elif isinstance(groups, BlendGroups) and groups.proximity.alignment.source is None:
+        alpha = groups.proximity.alpha
+        parts, weights = [groups.parts.past, groups.parts.current], [alpha, 1 - alpha]
     else:
         return None
     factors: Factors = ()
     s, t = [], []
     for part, weight in zip(parts, weights, strict=True):
-        if not isinstance(part, Projected) or not isinstance(part.t, np.ndarray):
+        if not isinstance(part, FactoredGroups) or not isinstance(part.labels, np.ndarray):
             return None
         factors += part.proximity.joined
         s.append(weight * part.proximity.weights)
         t.append(part.t)
-    return Columns(factors, np.concatenate(s), product.diagonal()), np.concatenate(t)
+    return Columns(factors, np.concatenate(s), groups.diagonal()), np.concatenate(t)
 
 
-def with_columns(product: Product, t: np.ndarray) -> Product:
-    """Return the product of the same W with another membership, given T."""
-    if isinstance(product, Projected):
-        return dataclasses.replace(product, t=t)
-    assert isinstance(product, BlendProduct)
-    past, current = product.past, product.current
-    assert isinstance(past, Projected)
-    assert isinstance(current, Projected)
+def with_columns(groups: Grouped, labels: np.ndarray, t: np.ndarray) -> Grouped:
+    """Return the same W with other labels, given T."""
+    if isinstance(groups, FactoredGroups):
+        return groups.relabelled(labels, t)
+    assert isinstance(groups, BlendGroups)
+    past, current = groups.parts.past, groups.parts.current
+    assert isinstance(past, FactoredGroups)
+    assert isinstance(current, FactoredGroups)
     q = past.t.shape[0]
-    current = dataclasses.replace(current, t=t[q:, :])
-    past = dataclasses.replace(past, t=t[:q, :])
-    return dataclasses.replace(product, past=past, current=current, common=current)
+    known = {"past": past.relabelled(labels, t[:q, :]), "current": current.relabelled(labels, t[q:, :])}
+    parts = GroupedPair(groups.parts.pair, labels, groups.k, known=known)  # type: ignore[arg-type]
+    return BlendGroups(groups.proximity, labels, groups.k, parts=parts)
 
 
 class HostBatch:
     """One run of Lloyd's iteration: labels, and W·Z known through T = UᵀZ."""
 
     def __init__(
-        self, columns: Columns, product: Product, labels: np.ndarray, t: np.ndarray, sizes: np.ndarray
+        self, columns: Columns, groups: Grouped, labels: np.ndarray, t: np.ndarray, sizes: np.ndarray
     ) -> None:
         self.columns, self.labels, self.t, self.sizes = columns, labels, t, sizes  # (n, 1), (q, k), (k,)
-        self._product = product  # of W and any membership
+        self._groups = groups  # of W, by any labels
         self._gaps: _Gaps | None = None
 
     @staticmethod
-    def start(product: Product, labels: Array, k: int) -> "HostBatch | None":
+    def start(groups: Grouped) -> "HostBatch | None":
         """Return the batch of a start, if it can be handled here."""
-        known = columns_of(product) if labels.shape[1] == 1 else None
+        known = columns_of(groups) if groups.n_runs == 1 else None
         if known is None:
             return None
         columns, t = known
-        sizes = np.bincount(labels[:, 0] + 1, minlength=k + 1)[1:].astype(t.dtype)
-        return HostBatch(columns, product, labels, t, sizes)
+        sizes = np.bincount(groups.labels[:, 0] + 1, minlength=groups.k + 1)[1:].astype(t.dtype)
+        return HostBatch(columns, groups, groups.labels, t, sizes)
 
-    def product_of(self, run: int) -> Product:
-        """Return WZ of the run."""
-        return with_columns(self._product, self.t)
+    def groups_of(self, run: int) -> Grouped:
+        """Return W with the labels of the run."""
+        return with_columns(self._groups, self.labels, self.t)
 
     def read_inertia(self) -> np.ndarray:
         """Return the sum of squares, (1,)."""
@@ -189,7 +189,7 @@ class HostBatch:
             change = membership.take(new[rows], axis=0)
             change -= membership.take(old[rows], axis=0)
             t = self.t + project(factors, change, rows)
-        batch = HostBatch(self.columns, self._product, assignment.labels, t, assignment.members.sizes[0])
+        batch = HostBatch(self.columns, self._groups, assignment.labels, t, assignment.members.sizes[0])
         batch._gaps = self._gaps
         return batch
 

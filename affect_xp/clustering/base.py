@@ -1,6 +1,6 @@
 """Static clustering methods as objects that `Affect` applies to the smoothed proximities of each step.
 
-A clusterer has a method `cluster(proximity, moment)` that returns a `Clustering`.
+A clusterer has a method `cluster(proximity, call)` that returns a `Clustering`.
 """
 
 import dataclasses
@@ -21,8 +21,10 @@ from affect_xp.clustering.kmeans import (
     ROUGH_TOL,
     KMeansResult,
     check_n_init,
+    fewer_clusters,
     kmeans,
     kmeans_from,
+    lloyd,
 )
 from affect_xp.clustering.linkage import METHODS, Dendrogram, check_distance_threshold, linkage
 from affect_xp.clustering.n_clusters import (
@@ -37,7 +39,8 @@ from affect_xp.clustering.spectral import COMPONENTS, OBJECTIVES, SpectralResult
 from affect_xp.exceptions import ConvergenceWarning, InputError, InputTypeError
 from affect_xp.parameters import Parameters
 from affect_xp.partition import Partition, as_partition
-from affect_xp.proximity import Product, Proximity
+from affect_xp.proximity import Blend, Grouped, GroupedPair, Proximity
+from affect_xp.proximity.blend import BlendGroups
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -56,10 +59,10 @@ class Clustering:
         What helps to start the next time, with a row for each object (eigenvectors, for instance).
     scores : dict or None
         The score of each number of clusters that was tried, where it was chosen.
-    product : Product or None
-        The proximity times the membership of the partition, where it is known.
+    groups : Grouped or None
+        The proximity with the labels of the partition, where their product is known.
     rough : bool
-        Whether the clusterer would have gone on, had the moment not asked for rough labels only.
+        Whether the clusterer would have continued, had the call not asked for rough labels only.
     """
 
     partition: Partition
@@ -67,13 +70,13 @@ class Clustering:
     n_iter: int = 0
     memory: Array | None = None
     scores: dict[int, float] | None = None
-    product: Product | None = None
+    groups: Grouped | None = None
     rough: bool = False
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Moment:
-    """When a clusterer is called, and what the objects bring along from the step before.
+class Call:
+    """The context of a call of a clusterer: the step, and what is known of its objects from before.
 
     Attributes
     ----------
@@ -85,7 +88,9 @@ class Moment:
         What the last call left, with rows of zeros for new objects.
     rng : None, int, sequence of int, or numpy.random.Generator
     rough : bool
-        Whether the labels only serve to estimate α: near the end is near enough.
+        Whether the labels only serve to estimate α, so that an approximate result is enough.
+    groups : GroupedPair or None
+        The present and the past of the step with the labels of `start`, where a step has both.
     """
 
     t: int = 0
@@ -93,9 +98,28 @@ class Moment:
     memory: Array | None = None
     rng: Seed = None
     rough: bool = False
+    groups: GroupedPair | None = None
+
+    def after(self, found: Clustering) -> "Call":
+        """Return the next call of the step, which starts from the same labels with a fresher memory."""
+        return dataclasses.replace(self, memory=found.memory)
+
+    def from_found(self, found: Clustering) -> "Call":
+        """Return the last call of the step, which starts from what was found roughly."""
+        groups = found.groups.parts if isinstance(found.groups, BlendGroups) else None
+        return dataclasses.replace(
+            self, start=found.partition, memory=found.memory, groups=groups, rough=False
+        )
+
+    def start_groups(self, proximity: Proximity, k: int) -> Grouped:
+        """Return a proximity grouped by the labels to start from, at most k clusters of them."""
+        assert self.start is not None
+        if isinstance(proximity, Blend) and self.groups is not None and self.groups.k == k:
+            return self.groups.at(proximity)
+        return proximity.group(fewer_clusters(self.start, k))
 
 
-FIRST = Moment()
+FIRST = Call()
 
 
 class Clusterer(Protocol):
@@ -104,7 +128,7 @@ class Clusterer(Protocol):
     def check(self) -> None:
         """Raise if a parameter is not valid."""
 
-    def cluster(self, proximity: Proximity, moment: Moment = FIRST) -> Clustering:
+    def cluster(self, proximity: Proximity, call: Call = FIRST) -> Clustering:
         """Cluster the objects of a step."""
 
 
@@ -211,47 +235,49 @@ class KMeans(Parameters):
         if isinstance(self.init, str):
             check_choice("init", self.init, STARTS)
 
-    def cluster(self, proximity: Proximity, moment: Moment = FIRST) -> Clustering:
+    def cluster(self, proximity: Proximity, call: Call = FIRST) -> Clustering:
         """Cluster the objects of step t, from the labels of the step before where there are any."""
-        k = clusters_at(self.n_clusters, moment.t, proximity.n)
+        k = clusters_at(self.n_clusters, call.t, proximity.n)
         if k is not None:
-            result = self._run(proximity, k, moment)
+            result = self._run(proximity, k, call)
             return Clustering(
                 Partition(result.labels, k, 0),
                 result.moved,
                 result.n_iter,
-                product=result.product,
-                rough=moment.rough and (self._competes or not result.settled),
+                groups=result.groups,
+                rough=call.rough and (self._competes or not result.settled),
             )
         n_iter = []
 
         def cluster_k(k: int) -> Partition:
-            result = self._run(proximity, k, moment)
+            result = self._run(proximity, k, call)
             n_iter.append(result.n_iter)
             return Partition(result.labels, k, 0)
 
         chosen = select(proximity, str(self.n_clusters), self.max_clusters, cluster_k, kind="similarity")
-        return Clustering(chosen.partition, n_iter=sum(n_iter) + 1, scores=chosen.scores, rough=moment.rough)
+        return Clustering(chosen.partition, n_iter=sum(n_iter) + 1, scores=chosen.scores, rough=call.rough)
 
     @property
     def _competes(self) -> bool:
         """Whether labels of the step before compete with fresh starts."""
         return self.n_init == "auto" and isinstance(self.init, str) and self.init == "k-means++"
 
-    def _run(self, proximity: Proximity, k: int, moment: Moment) -> KMeansResult:
-        tol = max(self.tol, ROUGH_TOL) if moment.rough else self.tol
-        if moment.start is not None and self._competes and not moment.rough:
-            result = kmeans_from(proximity, moment.start, k, self.max_iter, tol, moment.rng)
+    def _run(self, proximity: Proximity, k: int, call: Call) -> KMeansResult:
+        tol = max(self.tol, ROUGH_TOL) if call.rough else self.tol
+        if call.start is not None and self._competes and not call.rough:
+            result = kmeans_from(call.start_groups(proximity, k), self.max_iter, tol, call.rng)
+        elif call.start is not None and self.n_init in ("auto", 1):
+            complete = call.start.n_outside == 0 and call.start.k <= k
+            result = lloyd(call.start_groups(proximity, k), self.max_iter, tol, complete=complete)
         else:
-            init = self.init if moment.start is None else moment.start
             result = kmeans(
                 proximity,
                 k,
-                init=init,
+                init=self.init if call.start is None else call.start,
                 n_init=self.n_init,
                 max_iter=self.max_iter,
                 tol=tol,
-                rng=moment.rng,
+                rng=call.rng,
             )
         if not result.converged and result.n_iter >= self.max_iter:
             warnings.warn(
@@ -308,9 +334,9 @@ class Spectral(Parameters):
         check_int("n_init", self.n_init, 1)
         check_choice("solver", self.solver, SOLVERS)
 
-    def cluster(self, proximity: Proximity, moment: Moment = FIRST) -> Clustering:
+    def cluster(self, proximity: Proximity, call: Call = FIRST) -> Clustering:
         """Cluster the objects of step t; eigenvectors start from those of the step before."""
-        k, scores = clusters_at(self.n_clusters, moment.t, proximity.n), None
+        k, scores = clusters_at(self.n_clusters, call.t, proximity.n), None
         # The gap after the last candidate needs one eigenvalue more.
         k_max = min(self.max_clusters + 1, proximity.n) if k is None else k
         scan = SpectralScan(
@@ -321,9 +347,9 @@ class Spectral(Parameters):
             self.components,
             self.n_init,
             self.solver,
-            moment.memory,
-            moment.rng,
-            rough=moment.rough,
+            call.memory,
+            call.rng,
+            rough=call.rough,
         )
         if k is None:
             scores = self._scores(proximity, scan)
@@ -408,13 +434,13 @@ class Linkage(Parameters):
             check_distance_threshold(self.distance_threshold)
         check_choice("method", self.method, METHODS)
 
-    def cluster(self, proximity: Proximity, moment: Moment = FIRST) -> Clustering:
+    def cluster(self, proximity: Proximity, call: Call = FIRST) -> Clustering:
         """Cut the dendrogram of the objects of step t."""
         tree, scores = linkage(proximity, self.method), None
         if self.n_clusters is None:
             k: int | None = tree.n_clusters_at(check_distance_threshold(self.distance_threshold))
         else:
-            k = clusters_at(self.n_clusters, moment.t, proximity.n)
+            k = clusters_at(self.n_clusters, call.t, proximity.n)
         if k is None:
             scores = self._scores(proximity, tree)
             k = choose(scores)
@@ -445,7 +471,7 @@ class FunctionClusterer(Parameters):
     def check(self) -> None:
         """Accept any function."""
 
-    def cluster(self, proximity: Proximity, moment: Moment = FIRST) -> Clustering:
+    def cluster(self, proximity: Proximity, call: Call = FIRST) -> Clustering:
         """Call the function and number the clusters it names from 0."""
         with theirs():
             labels = self.function(proximity.formed())

@@ -11,7 +11,7 @@ from affect_xp.array.namespace import device_of, is_lazy, on_host, to_host
 from affect_xp.array.random import as_generator
 from affect_xp.array.typing import Array, Seed
 from affect_xp.clustering import base
-from affect_xp.clustering.base import FIRST, Clusterer, Clustering, FunctionClusterer, Moment
+from affect_xp.clustering.base import FIRST, Call, Clusterer, Clustering, FunctionClusterer
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.proximity import Dense, Proximity
 
@@ -88,12 +88,12 @@ class ExternalClusterer:
             f"set {settable}='precomputed'" + (f", or use {ours}" if ours else "")
         )
 
-    def cluster(self, proximity: Proximity, moment: Moment = FIRST) -> Clustering:
+    def cluster(self, proximity: Proximity, call: Call = FIRST) -> Clustering:
         """Fit a copy of the estimator, and number its clusters from 0."""
 
         def labels(stored: Proximity) -> np.ndarray:
             matrix = self._matrix(stored)
-            return np.asarray(self._copy(moment.rng).fit_predict(matrix))
+            return np.asarray(self._copy(call.rng).fit_predict(matrix))
 
         return FunctionClusterer(labels).cluster(proximity)
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from affect_xp.array.namespace import array_namespace, from_host, row_blocks, to_host, wide_dtype
+from affect_xp.array.namespace import array_namespace, from_host, row_blocks, to_host
 from affect_xp.array.random import as_generator
 from affect_xp.array.threads import ours
 from affect_xp.array.typing import Array, Seed
@@ -27,7 +27,7 @@ from affect_xp.clustering._lloyd_host import HostBatch
 from affect_xp.clustering.seeding import STARTS, Sample, spread_partitions
 from affect_xp.exceptions import InputError
 from affect_xp.partition import Partition, as_partition
-from affect_xp.proximity import Product, Proximity, as_proximity, column_sums, membership
+from affect_xp.proximity import Grouped, Proximity, as_proximity, column_sums
 
 # Fetching the columns of the objects that moved pays while they are fewer than this share of all.
 UPDATE_SHARE = 0.5
@@ -69,8 +69,8 @@ class KMeansResult:
         Whether any label differs from the start.
     settled : bool
         Whether the labels are a fixed point.
-    product : Product
-        W·Z for these labels, which need not be computed again.
+    groups : Grouped
+        W with these labels; W·Z need not be computed again.
     """
 
     labels: Array
@@ -79,7 +79,7 @@ class KMeansResult:
     converged: bool
     moved: bool
     settled: bool
-    product: Product = dataclasses.field(repr=False)
+    groups: Grouped = dataclasses.field(repr=False)
 
 
 def kmeans(
@@ -135,16 +135,16 @@ def kmeans(
         check_choice("init", init, STARTS)
         if n_init == "auto" and init == "k-means++":
             starts, complete = _auto_starts(W, k, generator)
-            return lloyd(W, starts, k, max_iter, tol, complete=complete)
+            return lloyd(W.grouped(starts, k), max_iter, tol, complete=complete)
         n_starts = 1 if isinstance(n_init, str) else n_init
-        return lloyd(W, STARTS[init](W, k, n_starts, generator), k, max_iter, tol)
-    start = _fewer(as_partition(init, W.n, W.like, name="init"), k)
+        return lloyd(W.grouped(STARTS[init](W, k, n_starts, generator), k), max_iter, tol)
+    start = fewer_clusters(as_partition(init, W.n, W.like, name="init"), k)
     complete = start.n_outside == 0
     if n_init in ("auto", 1):
-        return lloyd(W, start.labels[:, None], k, max_iter, tol, z=start.membership, complete=complete)
+        return lloyd(W.group(start), max_iter, tol, complete=complete)
     others = STARTS["k-means++"](W, k, int(n_init) - 1, generator)
     starts = array_namespace(others).concat([start.labels[:, None], others], axis=1)
-    return lloyd(W, starts, k, max_iter, tol, complete=complete)
+    return lloyd(W.grouped(starts, k), max_iter, tol, complete=complete)
 
 
 def _auto_starts(W: Proximity, k: int, rng: np.random.Generator) -> tuple[Array, bool]:
@@ -156,36 +156,36 @@ def _auto_starts(W: Proximity, k: int, rng: np.random.Generator) -> tuple[Array,
     if W.n <= 2 * size and isinstance(W.like, np.ndarray):
         return spread_partitions(W, k, AUTO_STARTS, rng), True
     sample = Sample.draw(W, size, rng)
-    found = lloyd(sample.W, spread_partitions(sample.W, k, AUTO_STARTS, rng), k, SAMPLE_ITER, ROUGH_TOL)
+    starts = spread_partitions(sample.W, k, AUTO_STARTS, rng)
+    found = lloyd(sample.W.grouped(starts, k), SAMPLE_ITER, ROUGH_TOL)
     return sample.spread(found.labels, W.n, W.like)[:, None], len(sample.index) == W.n
 
 
-def kmeans_from(
-    W: Proximity, start: Partition, k: int, max_iter: int, tol: float, rng: Seed = None
-) -> KMeansResult:
+def kmeans_from(start: Grouped, max_iter: int, tol: float, rng: Seed = None) -> KMeansResult:
     """Run k-means from the labels of the step before, or from a fresh start if that is clearly better.
 
     Labels of the step before may be a poor local optimum, which Lloyd's iteration never leaves. On a small
     sample they compete with three starts of k-means++. Where one of these ends with a sum of squares that
     is smaller by 1 %, both are run on all objects, and the fresh start wins if the same holds there.
     """
-    start = _fewer(start, k)
-    fresh = _fresh_start(W, start, k, as_generator(rng))
-    complete = start.n_outside == 0
+    fresh = _fresh_start(start, as_generator(rng))
     if fresh is None:
-        return lloyd(W, start.labels[:, None], k, max_iter, tol, z=start.membership, complete=complete)
-    starts = array_namespace(fresh).stack([start.labels, fresh], axis=1)
-    return lloyd(W, starts, k, max_iter, tol, complete=False, margin=FRESH_GAIN)
+        return lloyd(start, max_iter, tol, complete=start.partition.n_outside == 0)
+    starts = array_namespace(fresh).concat([start.labels, fresh[:, None]], axis=1)
+    both = start.proximity.grouped(starts, start.k)
+    return lloyd(both, max_iter, tol, complete=False, margin=FRESH_GAIN)
 
 
-def _fresh_start(W: Proximity, start: Partition, k: int, rng: np.random.Generator) -> Array | None:
+def _fresh_start(start: Grouped, rng: np.random.Generator) -> Array | None:
     """Return labels of a fresh start, -1 for objects not sampled, if it is better on a sample; else None."""
+    W, k = start.proximity, start.k
     size = min(max(FRESH_OBJECTS * k, FRESH_LIMITS[0]), FRESH_LIMITS[1])
-    sample = Sample.draw(W, size, rng, start.labels)
+    sample = Sample.draw(W, size, rng, start.labels[:, 0])
     assert sample.labels is not None
     starts = spread_partitions(sample.W, k, FRESH_STARTS, rng)
-    fresh = lloyd(sample.W, starts, k, SAMPLE_ITER, ROUGH_TOL)
-    inherited = lloyd(sample.W, sample.labels[:, None], k, SAMPLE_ITER, ROUGH_TOL, complete=False)
+    fresh = lloyd(sample.W.grouped(starts, k), SAMPLE_ITER, ROUGH_TOL)
+    before = sample.W.grouped(sample.labels[:, None], k)
+    inherited = lloyd(before, SAMPLE_ITER, ROUGH_TOL, complete=False)
     if fresh.inertia >= inherited.inertia - FRESH_GAIN * abs(inherited.inertia):
         return None
     return sample.spread(fresh.labels, W.n, W.like)
@@ -199,7 +199,7 @@ def check_n_init(n_init: object) -> None:
         check_int("n_init", n_init, 1)
 
 
-def _fewer(partition: Partition, k: int) -> Partition:
+def fewer_clusters(partition: Partition, k: int) -> Partition:
     """Return a partition into at most k clusters: the largest stay, objects of the others are unlabelled."""
     if partition.k == k:
         return partition
@@ -245,23 +245,15 @@ class _Run:
 @ours()
 @np.errstate(over="ignore", invalid="ignore")  # an overflow is told of at the end
 def lloyd(
-    W: Proximity,
-    labels: Array,
-    k: int,
-    max_iter: int,
-    tol: float = 0.0,
-    *,
-    z: Array | None = None,
-    complete: bool = True,
-    margin: float = TIE,
+    start: Grouped, max_iter: int, tol: float = 0.0, *, complete: bool = True, margin: float = TIE
 ) -> KMeansResult:
-    """Run Lloyd's iteration from each column of labels (n, R) and return the best result.
+    """Run Lloyd's iteration from each of the R partitions of a start and return the best result.
 
-    `z` is the membership (n, R·k) of the start, where the caller has it; `complete` tells that no object of
-    the start is unlabelled. A later start must have a sum of squares smaller by the share `margin` to win.
+    `complete` tells that no object of the start is unlabelled. A later start must have a sum of squares
+    smaller by the share `margin` to win.
     """
-    runs = [_Run() for _ in range(labels.shape[1])]
-    batch, active = _start(W, labels, k, z), runs
+    W, runs = start.proximity, [_Run() for _ in range(start.n_runs)]
+    batch, active = HostBatch.start(start) or _Batch.start(start), runs
     for iteration in range(max_iter):
         assignment = batch.assign()
         for r, run in enumerate(active):
@@ -290,37 +282,36 @@ def lloyd(
         )
     best = next(run for run in runs if run.inertia <= lowest + margin * abs(lowest))
     assert best.batch is not None
-    labels, product = best.batch.labels[:, best.place], best.batch.product_of(best.place)
+    groups = best.batch.groups_of(best.place)
     moved, n_iter = best.moved or best is not runs[0], max(run.n_iter for run in runs)
-    return KMeansResult(labels, best.inertia, n_iter, best.converged, moved, best.settled, product)
-
-
-def _start(W: Proximity, labels: Array, k: int, z: Array | None) -> "_Batch | HostBatch":
-    """Multiply W with the memberships of the starts."""
-    z = membership(labels, k, wide_dtype(W.like)) if z is None else z
-    product = W.product(z)
-    batch = HostBatch.start(product, labels, k)
-    if batch is not None:
-        return batch
-    sizes = array_namespace(z).reshape(column_sums(z), (labels.shape[1], k))
-    return _Batch(labels, Members(sizes, None), product, W.diagonal())
+    return KMeansResult(
+        groups.labels[:, 0], best.inertia, n_iter, best.converged, moved, best.settled, groups
+    )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Batch:
-    """R runs of Lloyd's iteration side by side: labels and the products W·[Z₁ ... Z_R]."""
+    """R runs of Lloyd's iteration side by side."""
 
-    labels: Array  # (n, R)
+    groups: Grouped
     members: Members
-    product: Product  # WZ, (n, R·k)
     w_ii: Array  # (n,)
 
-    def product_of(self, run: int) -> Product:
-        """Return WZ of one run."""
-        n_runs, k = self.members.sizes.shape
-        if n_runs == 1:
-            return self.product
-        return self.product.columns(from_host(np.arange(run * k, (run + 1) * k), self.labels))
+    @staticmethod
+    def start(groups: Grouped) -> "_Batch":
+        """Return the batch of a start."""
+        sizes = column_sums(groups.membership)
+        sizes = array_namespace(sizes).reshape(sizes, (groups.n_runs, groups.k))
+        return _Batch(groups, Members(sizes, None), groups.diagonal())
+
+    @property
+    def labels(self) -> Array:
+        """The labels of all runs, (n, R)."""
+        return self.groups.labels
+
+    def groups_of(self, run: int) -> Grouped:
+        """Return W with the labels of one run."""
+        return self.groups.of_runs([run])
 
     def assign(self) -> Assignment:
         """Find the nearest centroid of each object; one read of the host, two when a cluster ran empty."""
@@ -331,7 +322,7 @@ class _Batch:
         centre = xp.where(some, own / (m * m), xp.full_like(m, xp.inf))
 
         def distance(rows: slice) -> Array:  # less wᵢᵢ, (rows, R, k)
-            wz = self.product.rows(rows)
+            wz = self.groups.rows(rows)
             d = xp.reshape(wz, (wz.shape[0], n_runs, k)) * (-2 / m)
             d += centre
             return d
@@ -350,7 +341,7 @@ class _Batch:
 
     def _own(self) -> Array:
         """Return the diagonal of ZᵀWZ, (R, k)."""
-        return self.product.own(self.labels, self.members.sizes.shape[1], self.members.z)
+        return self.groups.own(self.members.z)
 
     def _blocks(self) -> Iterator[slice]:
         """Yield slices of rows: what is computed for one of them stays in cache."""
@@ -378,22 +369,16 @@ class _Batch:
 
     def move(self, assignment: Assignment, keep: list[int], *, anew: bool) -> "_Batch":
         """Return the batch of the runs `keep` with the new labels; multiply all, or what has changed."""
-        old, new, members, product = self.labels, assignment.labels, assignment.members, self.product
-        n_runs, k = members.sizes.shape
-        xp, wide = array_namespace(old), members.sizes.dtype
-        if len(keep) < n_runs:
-            runs = from_host(keep, old)
-            columns = from_host([r * k + c for r in keep for c in range(k)], old)
-            old, new = xp.take(old, runs, axis=1), xp.take(new, runs, axis=1)
-            members, product = members.of_runs(runs), product.columns(columns)
+        new, members, groups = assignment.labels, assignment.members, self.groups
+        xp = array_namespace(new)
+        if len(keep) < groups.n_runs:
+            runs = from_host(keep, new)
+            new, members, groups = xp.take(new, runs, axis=1), members.of_runs(runs), groups.of_runs(keep)
         if anew:
-            z = membership(new, k, wide) if members.z is None else members.z
-            return _Batch(new, members, product.proximity.product(z), self.w_ii)
+            return _Batch(groups.proximity.grouped(new, groups.k), members, self.w_ii)
         moved = xp.astype(_in_any_run(assignment.labels != self.labels), xp.int8)
         rows = xp.argsort(moved, descending=True, stable=True)[: assignment.n_rows]
-        change = membership(xp.take(new, rows, axis=0), k, wide)
-        change -= membership(xp.take(old, rows, axis=0), k, wide)
-        return _Batch(new, members, product.moved(change, rows), self.w_ii)
+        return _Batch(groups.regrouped(new, rows), members, self.w_ii)
 
 
 def _in_any_run(moved: Array) -> Array:

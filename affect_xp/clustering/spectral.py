@@ -312,7 +312,7 @@ def _multiply(W: Proximity) -> Callable[[Array], Array]:
         return host_product(W)[1]
     if W.only_part is not None:
         return W.only_part.matmul
-    return lambda x: W.product(x).rows(slice(0, W.n))
+    return W.matmul
 
 
 def _is_zero(alpha: Array | float) -> bool:

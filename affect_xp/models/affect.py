@@ -5,8 +5,9 @@ from typing import Any, final
 import numpy as np
 
 from affect_xp.affect.absence import ABSENT, keep_absent
-from affect_xp.affect.forgetting import check_correction
-from affect_xp.affect.step import INITS, Alpha, State, Step, check_alpha, static_step, step
+from affect_xp.affect.forgetting import Alpha, check_alpha, check_correction
+from affect_xp.affect.state import State, Step
+from affect_xp.affect.step import INITS, Options, static_step, step
 from affect_xp.alignment import Ids
 from affect_xp.array.namespace import array_namespace, from_host, to_host
 from affect_xp.array.typing import Array
@@ -195,18 +196,8 @@ class Affect(Evolving):
         return _judged(W, kind, skew=may_skew, drown=may_drown) if may_skew or may_drown else None
 
     def _step(self, W: Proximity, ids: Ids, clusterer: Clusterer, seed: int) -> Step:
-        return step(
-            self._state,
-            W,
-            ids,
-            clusterer,
-            alpha=self.alpha,
-            n_iter=self.n_iter,
-            init=self.init,
-            correction=self.correction,
-            rules=self.events,
-            seed=seed,
-        )
+        options = Options(self.alpha, self.n_iter, self.init, self.correction, self.events, seed)
+        return step(self._state, W, ids, clusterer, options)
 
     def _smoothed(self, found: Step, *, overwrite: bool) -> Proximity | None:
         return found.smoothed(overwrite=overwrite)
@@ -329,9 +320,8 @@ class Static(Evolving):
             raise InputTypeError(f"warm_start must be True or False, got {self.warm_start!r}")
 
     def _step(self, W: Proximity, ids: Ids, clusterer: Clusterer, seed: int) -> Step:
-        return static_step(
-            self._state, W, ids, clusterer, warm_start=self.warm_start, rules=self.events, seed=seed
-        )
+        options = Options(events=self.events, seed=seed)
+        return static_step(self._state, W, ids, clusterer, options, warm_start=self.warm_start)
 
     def _smoothed(self, found: Step, *, overwrite: bool) -> Proximity | None:
         return None

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from affect_xp import display
-from affect_xp.affect.step import State, Step
+from affect_xp.affect.state import State, Step
 from affect_xp.alignment import Ids, as_ids
 from affect_xp.array.namespace import to_host
 from affect_xp.array.random import draw_seed

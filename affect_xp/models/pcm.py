@@ -3,7 +3,9 @@
 import dataclasses
 from typing import Any, final
 
-from affect_xp.affect.step import Step, alpha_at, static_step
+from affect_xp.affect.forgetting import alpha_at
+from affect_xp.affect.state import Step
+from affect_xp.affect.step import Options, static_step
 from affect_xp.alignment import Ids, align
 from affect_xp.array.namespace import array_namespace
 from affect_xp.array.typing import Array
@@ -102,13 +104,13 @@ class PCM(Evolving):
         state = self._state
         alignment = None if state is None else align(ids, state.ids, W.like)
         if state is None or state.memory is None or alignment is None or alignment.n_common == 0:
-            return self._kept(static_step(state, W, ids, clusterer, rules=self.events, seed=seed))
+            return self._kept(static_step(state, W, ids, clusterer, Options(events=self.events, seed=seed)))
         alpha = alpha_at(self.alpha, state.t + 1)
         now = Quality.of(Expanded(W), self.clusterer.objective, W.n)
         z = with_means(state.memory, alignment)  # (n, r)
         combined = Combined(now, Projection(z), alpha, W.n, W.like)
         relaxed = Relaxed(self.clusterer, W)
-        found = static_step(state, combined, ids, relaxed, rules=self.events, seed=seed)
+        found = static_step(state, combined, ids, relaxed, Options(events=self.events, seed=seed))
         return self._kept(dataclasses.replace(found, observed=W, alphas=(alpha,)))
 
     def _kept(self, found: Step) -> Step:

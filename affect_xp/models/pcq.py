@@ -3,7 +3,9 @@
 import dataclasses
 from typing import Any, final
 
-from affect_xp.affect.step import Step, alpha_at, static_step
+from affect_xp.affect.forgetting import alpha_at
+from affect_xp.affect.state import Step
+from affect_xp.affect.step import Options, static_step
 from affect_xp.alignment import Ids, align
 from affect_xp.clustering.base import Clusterer
 from affect_xp.models.affect import Evolving
@@ -81,14 +83,14 @@ class PCQ(Evolving):
         state = self._state
         alignment = None if state is None else align(ids, state.ids, W.like)
         if state is None or state.smoothed is None or alignment is None or alignment.n_common == 0:
-            return static_step(state, W, ids, clusterer, rules=self.events, seed=seed)
+            return static_step(state, W, ids, clusterer, Options(events=self.events, seed=seed))
         alpha, objective = alpha_at(self.alpha, state.t + 1), self.clusterer.objective
         now, before = Expanded(W), Expanded(state.smoothed, alignment)
         combined = Combined(
             Quality.of(now, objective, W.n), Quality.of(before, objective, W.n), alpha, W.n, W.like
         )
         relaxed = Relaxed(self.clusterer, Combined(now, before, alpha, W.n, W.like))
-        found = static_step(state, combined, ids, relaxed, rules=self.events, seed=seed)
+        found = static_step(state, combined, ids, relaxed, Options(events=self.events, seed=seed))
         return dataclasses.replace(found, observed=W, alphas=(alpha,))
 
     def _smoothed(self, found: Step, *, overwrite: bool) -> Proximity | None:

@@ -16,7 +16,7 @@ from typing import Any, Protocol, final
 
 import numpy as np
 
-from affect_xp.affect.step import alpha_at
+from affect_xp.affect.forgetting import alpha_at
 from affect_xp.alignment import UNCHANGED, Alignment
 from affect_xp.array.namespace import (
     array_namespace,
@@ -32,7 +32,7 @@ from affect_xp.array.namespace import (
 from affect_xp.array.random import as_generator
 from affect_xp.array.typing import Array, Seed
 from affect_xp.checks import check_fraction
-from affect_xp.clustering.base import FIRST, Clustering, Moment, Spectral, clusters_at
+from affect_xp.clustering.base import FIRST, Call, Clustering, Spectral, clusters_at
 from affect_xp.clustering.discretize import ASSIGNMENTS, unit_rows
 from affect_xp.clustering.eigen import Eigenpairs, Operator, top_eigenpairs
 from affect_xp.clustering.n_clusters import choose, eigengap_scores, select
@@ -241,10 +241,10 @@ class Relaxed:
         """Raise if a parameter is not valid."""
         self.settings.check()
 
-    def cluster(self, proximity: Proximity, moment: Moment = FIRST) -> Clustering:
+    def cluster(self, proximity: Proximity, call: Call = FIRST) -> Clustering:
         """Cluster the objects of step t; eigenvectors start from those of the step before."""
         asked, scores = self.settings, None
-        k, memory = clusters_at(asked.n_clusters, moment.t, proximity.n), moment.memory
+        k, memory = clusters_at(asked.n_clusters, call.t, proximity.n), call.memory
         k_max = min(asked.max_clusters + 1, proximity.n) if k is None else k
         if memory is not None and is_lazy(memory):
             memory = to_host(memory, reason="vectors of a lazy library")[0]
@@ -256,9 +256,9 @@ class Relaxed:
                 stacklevel=4,
             )
         if k is None:
-            scores = self._scores(pairs, proximity.like, moment.rng)
+            scores = self._scores(pairs, proximity.like, call.rng)
             k = choose(scores)
-        partition, vectors = self._rounded(pairs, k, proximity.like, moment.rng)
+        partition, vectors = self._rounded(pairs, k, proximity.like, call.rng)
         return Clustering(partition, n_iter=pairs.n_iter, memory=vectors, scores=scores)
 
     def _scores(self, pairs: Eigenpairs, like: Array, rng: Seed) -> dict[int, float]:

@@ -4,7 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, final
 
-from affect_xp.affect.step import State, Step, static_step
+from affect_xp.affect.state import State, Step
+from affect_xp.affect.step import Options, static_step
 from affect_xp.alignment import Ids, align
 from affect_xp.array.namespace import array_namespace, gather, is_lazy, one_hot, wide_dtype
 from affect_xp.array.typing import Array
@@ -114,7 +115,7 @@ class RG(Evolving):
         # The clusters of the present are yet to be found: those of the step before stand in.
         frames = (Frame(x, past[0].labels), *past) if past else ()
         y = filtered(frames, self.clusterer.n_clusters) if past else x
-        found = static_step(state, self._kernel(y), ids, clusterer, rules=self.events, seed=seed)
+        found = static_step(state, self._kernel(y), ids, clusterer, Options(events=self.events, seed=seed))
         kept = (Frame(x, found.state.partition.labels), *past)[: self.order]
         return dataclasses.replace(found, state=dataclasses.replace(found.state, memory=_packed(kept)))
 

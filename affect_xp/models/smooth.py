@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from affect_xp.affect.hindsight import Found, View, two_sided
-from affect_xp.affect.step import Past, State, Step, finished
+from affect_xp.affect.state import Past, State, Step
+from affect_xp.affect.step import Iterations, conclude
 from affect_xp.alignment import Ids, as_ids
 from affect_xp.array.random import draw_seed
 from affect_xp.array.typing import Array
-from affect_xp.clustering.base import Clusterer, Clustering, Moment
+from affect_xp.clustering.base import Call, Clusterer, Clustering
 from affect_xp.clustering.external import as_clusterer
 from affect_xp.exceptions import InputError
 from affect_xp.models.affect import Affect
@@ -146,7 +147,8 @@ def _records(forward: Affect, steps: Sequence[GivenStep]) -> Iterator[tuple[Foun
         )
         alphas, start = [a + b for a, b in found.weights], Past.of(named, ids, W).start
         clustering = found.clustering
-        step = finished(named, clustering, start, ids, alphas, clustering.n_iter, W, None, forward.events)
+        result = Iterations(clustering.n_iter, alphas)
+        step = conclude(named, clustering, start, ids, result, W, forward.events)
         named = step.state
         yield found, _record(views[0].record, step)
 
@@ -232,6 +234,6 @@ class _Reversed:
         """Raise if a parameter is not valid."""
         self.clusterer.check()
 
-    def cluster(self, proximity: Proximity, moment: Moment) -> Clustering:
+    def cluster(self, proximity: Proximity, call: Call) -> Clustering:
         """Cluster the objects of a step."""
-        return self.clusterer.cluster(proximity, dataclasses.replace(moment, t=self.n_steps - 1 - moment.t))
+        return self.clusterer.cluster(proximity, dataclasses.replace(call, t=self.n_steps - 1 - call.t))

@@ -14,7 +14,7 @@ import numpy as np
 
 from affect_xp import __version__
 from affect_xp.affect.absence import Away, Meetings
-from affect_xp.affect.step import State
+from affect_xp.affect.state import State
 from affect_xp.array.namespace import array_namespace, is_array, to_host
 from affect_xp.array.typing import Array, Namespace
 from affect_xp.clustering.base import KMeans, Linkage, Spectral
@@ -28,9 +28,9 @@ from affect_xp.persistence._archive import Reader, write
 from affect_xp.persistence._preparation import pack_preparation, unpack_preparation
 from affect_xp.persistence._proximities import (
     Arrays,
-    pack_product,
+    pack_groups,
     pack_proximity,
-    unpack_product,
+    unpack_groups,
     unpack_proximity,
 )
 from affect_xp.persistence._steps import (
@@ -215,7 +215,7 @@ def _pack_state(state: State | None, names: Names, arrays: Arrays) -> Json:
         "clusters": pack_clusters(state.clusters, names),
         "ids": names.add(state.ids),
         "memory": arrays.put("memory", state.memory),
-        "product": pack_product(state.product, arrays),
+        "product": pack_groups(state.groups, arrays),
         "away": _pack_away(state.away, arrays),
     }
 
@@ -255,7 +255,7 @@ def _unpack_state(
         unpack_clusters(stored["clusters"], names),
         ids,
         None if memory is None else file.array(memory),
-        unpack_product(stored["product"], smoothed, file),
+        unpack_groups(stored["product"], smoothed, partition, file),
         _unpack_away(stored.get("away"), file),
     )
     _check_state(state)

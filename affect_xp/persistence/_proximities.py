@@ -1,5 +1,6 @@
 """Proximities and their products as JSON and arrays: what is sparse or factored stays so."""
 
+import dataclasses
 import itertools
 import os
 from collections.abc import Callable
@@ -11,12 +12,13 @@ import scipy.sparse
 from affect_xp.array.namespace import array_namespace, device_of, is_array
 from affect_xp.array.typing import Array
 from affect_xp.exceptions import InputError, InputTypeError
+from affect_xp.partition import Partition
 from affect_xp.persistence._archive import Reader
 from affect_xp.persistence._values import Json, decode, encode
-from affect_xp.proximity import Chunked, Dense, Factored, Product, Proximity, Sparse
+from affect_xp.proximity import Chunked, Dense, Factored, Grouped, Proximity, Sparse
 from affect_xp.proximity._columns import Factor, Scatter
+from affect_xp.proximity._factored_groups import FactoredGroups
 from affect_xp.proximity.chunked._plan import compute, mirrored, task, upper_nodes
-from affect_xp.proximity.projected import Projected
 from affect_xp.proximity.sparse import _csr_type
 
 
@@ -58,22 +60,25 @@ def unpack_proximity(stored: Json, file: Reader, store: str | os.PathLike[str] |
     return _UNPACKERS[stored["kind"]](stored, file)
 
 
-def pack_product(product: Product | None, arrays: Arrays) -> Json:
-    """Return the name of the array of a product."""
-    if isinstance(product, Projected):
-        return arrays.put("product", product.t)
-    return None if product is None else arrays.put("product", product.rows(slice(0, product.proximity.n)))
+def pack_groups(groups: Grouped | None, arrays: Arrays) -> Json:
+    """Return the name of the array with the product of a proximity and a membership."""
+    if isinstance(groups, FactoredGroups):
+        return arrays.put("product", groups.t)
+    return None if groups is None else arrays.put("product", groups.rows(slice(0, groups.proximity.n)))
 
 
-def unpack_product(stored: Json, smoothed: Proximity | None, file: Reader) -> Product | None:
-    """Return the product of the smoothed proximities that was packed."""
+def unpack_groups(
+    stored: Json, smoothed: Proximity | None, partition: Partition, file: Reader
+) -> Grouped | None:
+    """Return the smoothed proximities with the labels of their objects, and the product that was packed."""
     if stored is None or smoothed is None:
         return None
     array = file.array(stored)
     n_rows = smoothed.rank if isinstance(smoothed, Factored) else smoothed.n
-    if array.ndim != 2 or array.shape[0] != n_rows:
+    if array.ndim != 2 or array.shape != (n_rows, partition.k):
         raise ValueError("the product is not one of the smoothed proximities")
-    return Projected(smoothed, array) if isinstance(smoothed, Factored) else smoothed.stored_product(array)
+    name = "known_t" if isinstance(smoothed, Factored) else "wz"
+    return dataclasses.replace(smoothed.group(partition), **{name: array})
 
 
 def _pack_dense(dense: Dense, arrays: Arrays) -> Json:

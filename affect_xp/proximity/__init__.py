@@ -19,13 +19,13 @@ from affect_xp.array.namespace import as_array, is_array
 from affect_xp.array.typing import Array
 from affect_xp.exceptions import InputTypeError
 from affect_xp.proximity._base import Proximity
-from affect_xp.proximity.blend import Blend, parts_of
+from affect_xp.proximity.blend import Blend, GroupedPair, Pair
 from affect_xp.proximity.checks import checked_array
 from affect_xp.proximity.checks_sparse import checked_sparse
 from affect_xp.proximity.chunked import Chunked, is_dask_array
 from affect_xp.proximity.dense import Dense
 from affect_xp.proximity.factored import Factored
-from affect_xp.proximity.product import Product, column_sums, membership
+from affect_xp.proximity.grouped import Grouped, column_sums, membership
 from affect_xp.proximity.sparse import Sparse, is_sparse
 
 __all__ = [
@@ -33,14 +33,15 @@ __all__ = [
     "Chunked",
     "Dense",
     "Factored",
-    "Product",
+    "Grouped",
+    "GroupedPair",
+    "Pair",
     "Proximity",
     "Sparse",
     "as_proximity",
     "column_sums",
     "is_sparse",
     "membership",
-    "parts_of",
 ]
 
 

@@ -22,7 +22,7 @@ from affect_xp.array.namespace import (
 from affect_xp.array.typing import Array, Namespace
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.partition import Partition
-from affect_xp.proximity.product import Product, Stored
+from affect_xp.proximity.grouped import Grouped, Stored
 
 # Up to so many bytes `np.asarray` writes out representations that are not arrays; `to_dense()` has no limit.
 LARGEST_ARRAY = 2 * 2**30
@@ -65,20 +65,22 @@ class Proximity(abc.ABC):
         With `rows`, V is zero but for these rows, and `v` holds only them: W[:, rows]·v.
         """
 
-    def product(self, z: Array) -> Product:
-        """Return W·Z for memberships Z, (n, R·k), to be kept up to date while objects move."""
-        return self.stored_product(self.matmul(z))
+    def group(self, partition: Partition) -> Grouped:
+        """Return W with the labels of its objects."""
+        return self.grouped(partition.labels[:, None], partition.k, partition)
 
-    def stored_product(self, array: Array) -> Product:
-        """Return W·Z, given its entries (n, R·k)."""
-        return Stored(self, array)
+    def grouped(self, labels: Array, k: int, given: Partition | None = None) -> Grouped:
+        """Return W with the labels (n, R) of its objects in R partitions into k clusters each."""
+        return Stored(self, labels, k, given)
 
-    def carried(self, product: Product) -> Product | None:
-        """Return a product that was known before this proximity was stored as one of its own, to be kept.
+    def carried(self, groups: Grouped) -> Grouped | None:
+        """Return what is known of groups of the same matrix, before it was stored, as groups of this one.
 
         None where it cannot be told.
         """
-        return self.stored_product(product.rows(slice(0, self.n)))
+        stored = self.grouped(groups.labels, groups.k, groups.given)
+        assert isinstance(stored, Stored)
+        return dataclasses.replace(stored, wz=groups.rows(slice(0, self.n)))
 
     @abc.abstractmethod
     def block_moments(self, partition: Partition) -> tuple[Array, Array]:

@@ -25,7 +25,7 @@ from affect_xp.array.namespace import (
 )
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
-from affect_xp.proximity.product import column_sums
+from affect_xp.proximity.grouped import column_sums
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

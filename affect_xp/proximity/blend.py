@@ -1,64 +1,52 @@
-"""The blend of a proximity with its past, multiplied without being formed."""
+"""The present and the past of a step, and their blend, which is multiplied without being formed.
+
+With E the embedding of the objects common to both and P = EEᵀ the projection onto them,
+
+    Ψ̂ = W + α (E Ψ Eᵀ − P W P),
+
+which is the convex combination α Ψ + (1 − α) W where both objects were there before, and W elsewhere.
+"""
 
 import dataclasses
+import functools
 from typing import Any, final
 
 from affect_xp.alignment import Alignment
-from affect_xp.array.namespace import array_namespace, gather, wide_dtype
+from affect_xp.array.namespace import array_namespace, from_host, gather, wide_dtype
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
 from affect_xp.proximity._base import Proximity
-from affect_xp.proximity.product import Product
+from affect_xp.proximity.grouped import Grouped
 
 
-class _Parts:
-    """The present W and the past Ψ of a blend, and their products, which do not depend on α.
+@final
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pair:
+    """What is observed and what is known of it from before.
 
-    The products with the last membership are remembered, recognised by identity: every iteration of a step
-    starts k-means from the same one.
+    Attributes
+    ----------
+    current, past : Proximity
+        W and Ψ, of one representation.
+    alignment : Alignment
+        Where the objects of W stand in Ψ.
+    notes : dict
+        What spectral clustering remembers of blends of this pair.
     """
 
-    def __init__(self, current: Proximity, past: Proximity, alignment: Alignment) -> None:
-        self.current, self.past, self.alignment = current, past, alignment
-        self._z: Array = None
-        self._products: dict[str, Product] = {}
-        self.notes: dict[str, Any] = {}
+    current: Proximity
+    past: Proximity
+    alignment: Alignment
+    notes: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-    def forget(self) -> None:
-        """Let go of the products; those of the past are void once it is overwritten."""
-        self._z, self._products, self.notes = None, {}, {}
+    def blend(self, alpha: Array | float) -> "Blend":
+        """Return Ψ̂, the blend with weight α of the past."""
+        return Blend(self, alpha)
 
-    def know(self, z: Array, past: Product) -> None:
-        """Take Ψ·EᵀZ as known."""
-        self._z, self._products = z, {"past": past}
-
-    def product(self, name: str, z: Array) -> Product:
-        """Return WZ ("current"), W·PZ ("common") or Ψ·EᵀZ ("past")."""
-        if z is not self._z:
-            self._z, self._products = z, {}
-        if name not in self._products:
-            self._products[name] = self._multiply(name, z)
-        return self._products[name]
-
-    def _multiply(self, name: str, z: Array) -> Product:
-        alignment = self.alignment
-        if name == "past":
-            return self.past.product(z if alignment.target is None else gather(z, alignment.target, 0))
-        if name == "current":
-            return self.current.product(z)
-        if not alignment.n_new:
-            return self.product("current", z)
-        # W PZ = WZ − W (Z − PZ), and Z − PZ is zero but for the rows of new objects.
-        new = alignment.new()
-        return self.product("current", z).moved(-array_namespace(z).take(z, new, axis=0), new)
-
-    def products_at(self, z: Array, current: Product | None) -> tuple[Product, Product]:
-        """Return W·PZ and Ψ·EᵀZ, given WZ where it is known; they are not remembered."""
-        common = self.current.product(z) if current is None else current
-        if self.alignment.n_new:
-            new = self.alignment.new()
-            common = common.moved(-array_namespace(z).take(z, new, axis=0), new)
-        return common, self._multiply("past", z)
+    def group(self, partition: Partition, **known: Grouped | None) -> "GroupedPair":
+        """Return both with the labels of the objects of now; `current` and `past` may be known."""
+        some = {name: groups for name, groups in known.items() if groups is not None}
+        return GroupedPair(self, partition.labels[:, None], partition.k, partition, some)
 
     def change(self, v: Array, w_v: Array) -> Array:
         """Return (E Ψ Eᵀ − P W P)V, given WV."""
@@ -81,6 +69,138 @@ class _Parts:
         return gather(self.past.matmul(known, places), source, 0) - _project(w_v, source)
 
 
+@final
+@dataclasses.dataclass(frozen=True, eq=False)
+class GroupedPair:
+    """W and Ψ with the labels (n, R) of the objects of now; each is multiplied when it is first needed."""
+
+    pair: Pair
+    labels: Array
+    k: int
+    given: Partition | None = None
+    known: dict[str, Grouped] = dataclasses.field(default_factory=dict)  # of the three below, by name
+
+    @functools.cached_property
+    def partition(self) -> Partition:
+        """The partition of the objects of now, if there is only one."""
+        return self.given or Partition(self.labels[:, 0], self.k)
+
+    @functools.cached_property
+    def current(self) -> Grouped:
+        """W by these labels: W·Z."""
+        if "current" in self.known:
+            return self.known["current"]
+        return self.pair.current.grouped(self.labels, self.k, self.given)
+
+    @functools.cached_property
+    def common(self) -> Grouped:
+        """W by the labels of the objects that were there before: W·PZ."""
+        alignment = self.pair.alignment
+        if not alignment.n_new:
+            return self.current
+        if "common" in self.known:
+            return self.known["common"]
+        xp, new = array_namespace(self.labels), alignment.new()
+        # W PZ = WZ − W (Z − PZ), and Z − PZ is zero but for the rows of new objects.
+        source: Any = alignment.source
+        labels = xp.where((source >= 0)[:, None], self.labels, -xp.ones_like(self.labels))
+        return self._with_partition(self.current.regrouped(labels, new), alignment.source, masked=True)
+
+    @functools.cached_property
+    def past(self) -> Grouped:
+        """Ψ by the labels of the objects that are still there: Ψ·EᵀZ."""
+        target = self.pair.alignment.target
+        if "past" in self.known:
+            return self.known["past"]
+        if target is None:
+            return self.pair.past.grouped(self.labels, self.k, self.given)
+        groups = self.pair.past.grouped(gather(self.labels, target, -1), self.k)
+        return self._with_partition(groups, target, masked=False)
+
+    def _with_partition(self, groups: Grouped, index: Array | None, *, masked: bool) -> Grouped:
+        """Return groups that know how many of their objects are unlabelled, where the host does."""
+        if self.given is None:
+            return groups
+        alignment = self.pair.alignment
+        given = (
+            self.given.only(index, alignment.n_new) if masked else self.given.take(index, alignment.n_gone)
+        )
+        return dataclasses.replace(groups, given=given)
+
+    def at(self, blend: "Blend") -> Grouped:
+        """Return a blend of the pair by these labels; where it does not look at the past, W."""
+        if blend.without_past:
+            return self.current
+        return BlendGroups(blend, self.labels, self.k, self.given, self)
+
+    def moved(self, labels: Array, v: Array, rows: Array) -> "GroupedPair":
+        """Return the pair by other labels: their membership is Z + V, V being zero but for some rows."""
+        source, target = self.pair.alignment.source, self.pair.alignment.target
+        moved = {"current": self.current.moved(labels, v, rows)}
+        if source is None or target is None:
+            moved["past"] = self.past.moved(labels, v, rows)
+            return GroupedPair(self.pair, labels, self.k, known=moved)
+        xp = array_namespace(labels)
+        known, places = _known_rows(v, rows, source)
+        if self.pair.alignment.n_new:
+            common = xp.where((source >= 0)[:, None], labels, -xp.ones_like(labels))
+            moved["common"] = self.common.moved(common, known, rows)
+        moved["past"] = self.past.moved(gather(labels, target, -1), known, places)
+        return GroupedPair(self.pair, labels, self.k, known=moved)
+
+    def of_runs(self, runs: list[int], labels: Array) -> "GroupedPair":
+        """Return the pair by some of the partitions, whose labels are given."""
+        kept = {"current": self.current.of_runs(runs), "past": self.past.of_runs(runs)}
+        if self.common is not self.current:
+            kept["common"] = self.common.of_runs(runs)
+        return GroupedPair(self.pair, labels, self.k, known=kept)
+
+
+@final
+@dataclasses.dataclass(frozen=True, eq=False)
+class BlendGroups(Grouped):
+    """Ψ̂Z = WZ + α (E ΨEᵀZ − P W PZ), known through the groups of its parts."""
+
+    proximity: "Blend"
+    parts: GroupedPair = None  # type: ignore[assignment]
+
+    def rows(self, which: slice | Array) -> Array:
+        """Return some rows of Ψ̂Z."""
+        parts, source = self.parts, self.parts.pair.alignment.source
+        w = parts.current.rows(which)
+        if source is None:
+            change = parts.past.rows(which) - w
+        else:
+            xp = array_namespace(w)
+            places = source[which] if isinstance(which, slice) else xp.take(source, which)
+            known = places >= 0
+            psi = parts.past.rows(xp.where(known, places, xp.zeros_like(places)))
+            base = w if parts.common is parts.current else parts.common.rows(which)
+            change = _project(psi - base, places)
+        change *= self.proximity.alpha
+        change += w
+        return change
+
+    def own(self, z: Array | None = None) -> Array:
+        """Return the diagonal of ZᵀΨ̂Z for each partition, (R, k)."""
+        parts, alpha = self.parts, self.proximity.alpha
+        w = base = parts.current.own(z)
+        if parts.pair.alignment.source is None:
+            return w + alpha * (parts.past.own(z) - w)
+        if parts.common is not parts.current:
+            base = parts.common.own()
+        return w + alpha * (parts.past.own() - base)
+
+    def moved(self, labels: Array, v: Array, rows: Array) -> "BlendGroups":
+        """Return Ψ̂ grouped by other labels."""
+        return BlendGroups(self.proximity, labels, self.k, parts=self.parts.moved(labels, v, rows))
+
+    def of_runs(self, runs: list[int]) -> "BlendGroups":
+        """Return Ψ̂ grouped by some of the partitions."""
+        labels = array_namespace(self.labels).take(self.labels, from_host(runs, self.labels), axis=1)
+        return BlendGroups(self.proximity, labels, self.k, parts=self.parts.of_runs(runs, labels))
+
+
 def _known_rows(v: Array, rows: Array, source: Array) -> tuple[Array, Array]:
     """Return the rows of a V with those of new objects set to zero, and where they stand in the past.
 
@@ -92,136 +212,55 @@ def _known_rows(v: Array, rows: Array, source: Array) -> tuple[Array, Array]:
 
 
 @final
-@dataclasses.dataclass(frozen=True, eq=False)
-class BlendProduct(Product):
-    """Ψ̂Z = WZ + α (E ΨEᵀZ − P W PZ), known through the products of its parts."""
-
-    proximity: "Blend"
-    current: Product  # WZ
-    common: Product  # W·PZ; the same as `current` where no object is new
-    past: Product  # Ψ·EᵀZ, with a row for each object of the past
-
-    @property
-    def alpha(self) -> Array | float:
-        """The weight of the past."""
-        return self.proximity.alpha
-
-    @property
-    def alignment(self) -> Alignment:
-        """Where the objects of W stand in Ψ."""
-        return self.proximity.alignment
-
-    def rows(self, which: slice | Array) -> Array:
-        """Return some rows of Ψ̂Z."""
-        w, source = self.current.rows(which), self.alignment.source
-        if source is None:
-            change = self.past.rows(which) - w
-        else:
-            xp = array_namespace(w)
-            places = source[which] if isinstance(which, slice) else xp.take(source, which)
-            known = places >= 0
-            psi = self.past.rows(xp.where(known, places, xp.zeros_like(places)))
-            base = w if self.common is self.current else self.common.rows(which)
-            change = _project(psi - base, places)
-        change *= self.alpha
-        change += w
-        return change
-
-    def own(self, labels: Array, k: int, z: Array | None = None) -> Array:
-        """Return the diagonal of ZᵀΨ̂Z for each partition, (R, k)."""
-        source, target = self.alignment.source, self.alignment.target
-        w = base = self.current.own(labels, k, z)
-        if source is None or target is None:
-            return w + self.alpha * (self.past.own(labels, k, z) - w)
-        if self.common is not self.current:
-            xp = array_namespace(labels)
-            base = self.common.own(xp.where((source >= 0)[:, None], labels, -xp.ones_like(labels)), k)
-        return w + self.alpha * (self.past.own(gather(labels, target, -1), k) - base)
-
-    def moved(self, v: Array, rows: Array) -> "BlendProduct":
-        """Return Ψ̂·(Z + V)."""
-        current = common = self.current.moved(v, rows)
-        if self.alignment.source is not None:
-            v, places = _known_rows(v, rows, self.alignment.source)
-            if self.common is not self.current:
-                common = self.common.moved(v, rows)
-            rows = places
-        return dataclasses.replace(self, current=current, common=common, past=self.past.moved(v, rows))
-
-    def columns(self, index: Array) -> "BlendProduct":
-        """Return some columns of Ψ̂Z."""
-        current, past = self.current.columns(index), self.past.columns(index)
-        common = current if self.common is self.current else self.common.columns(index)
-        return dataclasses.replace(self, current=current, common=common, past=past)
-
-
-def parts_of(product: Product | None) -> tuple[Product, Product] | None:
-    """Return the products of W and of Ψ with the objects common to both, where a blend's product tells."""
-    return (product.common, product.past) if isinstance(product, BlendProduct) else None
-
-
-@final
 class Blend(Proximity):
     """Ψ̂ = α·Ψ + (1 − α)·W, known through the products of its two parts.
 
-    With E the embedding of the common objects and P = EEᵀ the projection onto them,
-
-        Ψ̂ = W + α (E Ψ Eᵀ − P W P),
-
-    which is the convex combination where both objects were there before, and W elsewhere. What only a
-    stored matrix can answer is asked of `formed()`, which forms the blend once.
+    What only a stored matrix can answer is asked of `formed()`, which forms the blend once.
 
     Parameters
     ----------
-    current, past : Proximity
-        W and Ψ, of one representation.
+    pair : Pair
+        W and Ψ.
     alpha : 0-d array or float
         The weight of the past. With the number 0.0 the past is not looked at.
-    alignment : Alignment
-        Where the objects of W stand in Ψ.
     """
 
-    def __init__(
-        self, current: Proximity, past: Proximity, alpha: Array | float, alignment: Alignment
-    ) -> None:
-        self._parts = _Parts(current, past, alignment)
-        self.alpha = alpha
+    def __init__(self, pair: Pair, alpha: Array | float) -> None:
+        self.pair, self.alpha = pair, alpha
         self._formed: Proximity | None = None
 
     def at(self, alpha: Array | float) -> "Blend":
-        """Return the blend of the same parts with another α; it shares their products."""
-        other = object.__new__(Blend)
-        other._parts, other.alpha, other._formed = self._parts, alpha, None
-        return other
+        """Return the blend of the same pair with another α."""
+        return Blend(self.pair, alpha)
 
     @property
     def n(self) -> int:
         """The number of objects."""
-        return self._parts.current.n
+        return self.pair.current.n
 
     @property
     def like(self) -> Array:
         """An array whose library and device are those of all results."""
-        return self._parts.current.like
+        return self.pair.current.like
 
     @property
     def few(self) -> float:  # type: ignore[override]
         """That of its parts."""
-        return self._parts.current.few
+        return self.pair.current.few
 
     @property
     def thin_dtype(self) -> object:
         """That of both parts, if they agree."""
-        now, before = self._parts.current.thin_dtype, self._parts.past.thin_dtype
+        now, before = self.pair.current.thin_dtype, self.pair.past.thin_dtype
         return now if now == before else wide_dtype(self.like)
 
     @property
     def only_part(self) -> Proximity | None:
         """W or Ψ, where the blend is one of them: with the number 0.0; with 1.0 if no object changed."""
-        if self._without_past:
-            return self._parts.current
+        if self.without_past:
+            return self.pair.current
         only_past = isinstance(self.alpha, float) and self.alpha == 1.0 and self.alignment.source is None
-        return self._parts.past if only_past else None
+        return self.pair.past if only_past else None
 
     @property
     def is_formed(self) -> bool:
@@ -229,55 +268,41 @@ class Blend(Proximity):
         return self._formed is not None
 
     @property
-    def _without_past(self) -> bool:
+    def without_past(self) -> bool:
+        """Whether α is the number 0.0, so that the past is not looked at."""
         return isinstance(self.alpha, float) and self.alpha == 0.0
 
     def diagonal(self) -> Array:
         """Return the diagonal of the blend, (n,)."""
-        w, psi = self._parts.current.diagonal(), self._parts.past.diagonal()
-        source = self._parts.alignment.source
+        w, psi = self.pair.current.diagonal(), self.pair.past.diagonal()
+        source = self.pair.alignment.source
         if source is None:
             return w + self.alpha * (psi - w)
         return array_namespace(w).where(source >= 0, w + self.alpha * (gather(psi, source, 0) - w), w)
 
     def matmul(self, v: Array, rows: Array | None = None) -> Array:
         """Return Ψ̂·V = WV + α (E Ψ Eᵀ − P W P)V."""
-        parts = self._parts
-        w_v = parts.current.matmul(v, rows)
-        if self._without_past:
+        pair = self.pair
+        w_v = pair.current.matmul(v, rows)
+        if self.without_past:
             return w_v
-        product = self.alpha * (parts.change(v, w_v) if rows is None else parts.rows_change(v, rows, w_v))
+        product = self.alpha * (pair.change(v, w_v) if rows is None else pair.rows_change(v, rows, w_v))
         product += w_v
         return product
 
-    def product(self, z: Array) -> Product:
-        """Return Ψ̂·Z for memberships Z; its parts are those of every blend of the same W and Ψ."""
-        if self._without_past:
-            return self._parts.product("current", z)
-        current, common, past = (self._parts.product(name, z) for name in ("current", "common", "past"))
-        return BlendProduct(self, current, common, past)
-
-    def know(self, z: Array, past: Product) -> None:
-        """Take the product of the past with a membership Z as known from before."""
-        self._parts.know(z, past)
-
-    def parts(self, z: Array) -> tuple[Product, Product]:
-        """Return the products of W and of Ψ with the membership Z of the objects common to both."""
-        return self._parts.product("common", z), self._parts.product("past", z)
+    def grouped(self, labels: Array, k: int, given: Partition | None = None) -> Grouped:
+        """Return Ψ̂ with the labels of its objects."""
+        return GroupedPair(self.pair, labels, k, given).at(self)
 
     @property
     def notes(self) -> dict[str, Any]:
-        """What algorithms remember of the parts, for blends of them with another α."""
-        return self._parts.notes
-
-    def parts_at(self, z: Array, current: Product | None = None) -> tuple[Product, Product]:
-        """Return the same for a membership that will not be asked for again; WZ may be known."""
-        return self._parts.products_at(z, current)
+        """What algorithms remember of the pair, for blends with another α."""
+        return self.pair.notes
 
     @property
     def alignment(self) -> Alignment:
         """Where the objects of W stand in Ψ."""
-        return self._parts.alignment
+        return self.pair.alignment
 
     def formed(self, *, overwrite: bool = False) -> Proximity:
         """Return the blend as a stored proximity, formed once.
@@ -285,12 +310,11 @@ class Blend(Proximity):
         With `overwrite` it may take the storage of the past. A blend without a past is W itself, not a
         copy, unless it overwrites.
         """
-        parts = self._parts
-        if self._without_past and not overwrite:
-            return parts.current
+        pair = self.pair
+        if self.without_past and not overwrite:
+            return pair.current
         if self._formed is None:
-            parts.forget()  # void if the past is overwritten, and in the way if not
-            self._formed = parts.current.blend(parts.past, self.alpha, parts.alignment, overwrite=overwrite)
+            self._formed = pair.current.blend(pair.past, self.alpha, pair.alignment, overwrite=overwrite)
         return self._formed
 
     def block_moments(self, partition: Partition) -> tuple[Array, Array]:
@@ -307,16 +331,16 @@ class Blend(Proximity):
 
     def submatrix(self, index: Array | None = None) -> Array:
         """Return the blend among the objects at `index`, by default all; nothing else is formed."""
-        parts, source = self._parts, self._parts.alignment.source
-        w = parts.current.submatrix(index)
-        if self._without_past:
+        pair, source = self.pair, self.pair.alignment.source
+        w = pair.current.submatrix(index)
+        if self.without_past:
             return w
         xp = array_namespace(w)
         if source is None:
-            return w + self.alpha * (parts.past.submatrix(index) - w)
+            return w + self.alpha * (pair.past.submatrix(index) - w)
         places = source if index is None else xp.take(source, index)
         known = places >= 0
-        psi = parts.past.submatrix(xp.where(known, places, xp.zeros_like(places)))
+        psi = pair.past.submatrix(xp.where(known, places, xp.zeros_like(places)))
         return xp.where(known[:, None] & known[None, :], w + self.alpha * (psi - w), w)
 
     def copy(self) -> Proximity:  # type: ignore[override]

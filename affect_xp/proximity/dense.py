@@ -22,7 +22,7 @@ from affect_xp.array.namespace import (
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
 from affect_xp.proximity.chunked._chunk import chunk_plus_between, chunk_scaled
-from affect_xp.proximity.summed import Summable, Summed, identity
+from affect_xp.proximity.summed import Summable, identity
 
 
 @final
@@ -100,18 +100,10 @@ class Dense(Summable):
             )
         return product
 
-    def stored_product(self, array: Array) -> Summed:
-        """Return W·Z, given its entries."""
-        return Summed(self, array)
-
-    def block_moments(self, partition: Partition) -> tuple[Array, Array]:
-        """Return the mean of each block and the sum of squares about it, both (k, k), in one pass.
-
-        Plain sums lose digits where the mean is large and the spread is small. On the host, where that can
-        be seen without waiting, a second pass is made then; on a device the careful one is the first.
-        """
-        found = self.plain_moments(partition, *self._sums(partition, (1, 2))) if self.is_at_hand else None
-        return self.careful_moments(partition) if found is None else found
+    def block_sums(self, partition: Partition, *, squares: bool = True) -> tuple[Array, Array | None]:
+        """Return Σ wᵢⱼ and, if asked for, Σ wᵢⱼ² over i ≠ j of each block, (k, k), in half a pass."""
+        sums, *more = self._sums(partition, (1, 2) if squares else (1,))
+        return sums, more[0] if squares else None
 
     def block_squares(self, partition: Partition) -> Array:
         """Return Σ wᵢⱼ² over i ≠ j of each block, (k, k)."""
@@ -181,13 +173,6 @@ class Dense(Summable):
         counts = m[None, :] - identity(sums)
         means = sums / xp.where(counts > 0, counts, xp.ones_like(counts))
         return (means + means.T) / 2
-
-    def square_distance(self, partition: Partition, means: Array) -> Array:
-        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² in one pass, or two where the first one lost digits."""
-        found = None
-        if self.is_at_hand:
-            found = self.plain_distance(partition, means, self._sums(partition, (1,))[0])
-        return self.careful_distance(partition, means) if found is None else found
 
     def off_diagonal_squares(self, partition: Partition) -> Array:
         """Return Σ_{i≠j} wᵢⱼ² over the objects that are in a cluster."""

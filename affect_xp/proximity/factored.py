@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import sys
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -46,11 +46,11 @@ from affect_xp.proximity._columns import (
     scatters,
     with_features,
 )
-from affect_xp.proximity.blend import BlendProduct
+from affect_xp.proximity._factored_groups import FactoredGroups
+from affect_xp.proximity.blend import BlendGroups
 from affect_xp.proximity.checks import checked_dtype
 from affect_xp.proximity.dense import Dense
-from affect_xp.proximity.product import Product, column_sums
-from affect_xp.proximity.projected import Projected
+from affect_xp.proximity.grouped import Grouped, column_sums
 
 # Columns whose weight has fallen below this share of the one they came with are rounding.
 TOLERANCE = 1e-17
@@ -166,18 +166,21 @@ class Factored(Proximity):
         t = self.weights[:, None] * project(self.joined, v, rows)
         return array_namespace(v).astype(self._times(t), v.dtype, copy=False)
 
-    def product(self, z: Array) -> "Projected":
-        """Return W·Z, known through UᵀZ: no n×k array is kept."""
-        return Projected(self, project(self.joined, z))
+    def grouped(self, labels: Array, k: int, given: Partition | None = None) -> FactoredGroups:
+        """Return W with the labels of its objects, known through UᵀZ: no n×k array is kept."""
+        return FactoredGroups(self, labels, k, given)
 
-    def carried(self, product: Product) -> "Projected | None":
-        """Return the product of this blend with the same membership, unless columns were dropped."""
-        parts = [product]
-        if isinstance(product, BlendProduct):
-            parts = [product.past, product.current]
-            parts += [] if product.common is product.current else [product.common]
-        t = array_namespace(self.weights).concat([part.t for part in parts])  # type: ignore[attr-defined]
-        return Projected(self, t) if t.shape[0] == self.rank else None
+    def carried(self, groups: Grouped) -> FactoredGroups | None:
+        """Return the groups of this blend by the same labels, unless columns were dropped."""
+        parts: list[Any] = [groups]
+        if isinstance(groups, BlendGroups):
+            pair = groups.parts
+            parts = [pair.past, pair.current]
+            parts += [] if pair.common is pair.current else [pair.common]
+        t = array_namespace(self.weights).concat([part.t for part in parts])
+        if t.shape[0] != self.rank:
+            return None
+        return FactoredGroups(self, groups.labels, groups.k, groups.given, known_t=t)
 
     def _times(self, t: Array) -> Array:
         """Return U·T, (n, r)."""
@@ -191,8 +194,8 @@ class Factored(Proximity):
             return self.factors
         return (Factor(rows_of(self.factors, slice(0, self.n))),)
 
-    def block_moments(self, partition: Partition) -> tuple[Array, Array]:
-        """Return the mean of each block and the sum of squares about it, both (k, k).
+    def block_moments(self, partition: Partition, t: Array | None = None) -> tuple[Array, Array]:
+        """Return the mean of each block and the sum of squares about it, both (k, k); T = UᵀZ may be known.
 
         Rows of U are taken about their centroids, uᵢ = ū_c + dᵢ: then all cross terms vanish, and no
         digits are lost where the mean is large and the spread is small. With C_c = Σ_{i∈c} dᵢdᵢᵀ and all
@@ -200,10 +203,7 @@ class Factored(Proximity):
 
             w̄ = ⟨ū_c, ū_d⟩,   Σ(w − w̄)² = m_c ū_cᵀC_d ū_c + m_d ū_dᵀC_c ū_d + ⟨C_c, C_d⟩
         """
-        return self._block_moments(partition, project(self.joined, partition.membership))
-
-    def _block_moments(self, partition: Partition, t: Array) -> tuple[Array, Array]:
-        """Return the same, given T = UᵀZ."""
+        t = project(self.joined, partition.membership) if t is None else t
         s, m, centroids = self.weights, partition.sizes, _centroids(partition, t)
         xp, (k, q) = array_namespace(s), centroids.shape
         c = scatters(self.joined, partition, centroids)  # (k, q, q)
@@ -229,8 +229,8 @@ class Factored(Proximity):
         squares = squares + _square(m * shift) - own * (_square(deviation) @ z)
         return mu, xp.where((squares > 0) & (count > 0), squares, xp.zeros_like(squares))
 
-    def square_distance(self, partition: Partition, means: Array) -> Array:
-        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})².
+    def square_distance(self, partition: Partition, means: Array, t: Array | None = None) -> Array:
+        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})²; T = UᵀZ may be known.
 
         As in `block_moments`, but summed over all blocks, so that only the scatter C = Σ_c C_c within
         clusters is needed; it follows from the scatter of U, which is known, and from the centroids:
@@ -240,10 +240,7 @@ class Factored(Proximity):
 
         The host waits once to learn how many objects are unlabelled, if the partition does not say.
         """
-        return self._square_distance(partition, means, project(self.joined, partition.membership))
-
-    def _square_distance(self, partition: Partition, means: Array, t: Array) -> Array:
-        """Return the same, given T = UᵀZ."""
+        t = project(self.joined, partition.membership) if t is None else t
         xp, s, m = array_namespace(self.weights), self.weights, partition.sizes
         centroids = _centroids(partition, t)
         about = centroids - self._scatter.centre

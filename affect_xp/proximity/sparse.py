@@ -29,7 +29,6 @@ from affect_xp.checks import check_fraction
 from affect_xp.exceptions import InputTypeError
 from affect_xp.partition import Partition
 from affect_xp.proximity.dense import Dense
-from affect_xp.proximity.product import Product
 from affect_xp.proximity.summed import Summable, Summed, identity
 
 Matrix = Any  # a sparse matrix or array of scipy.sparse or cupyx.scipy.sparse
@@ -170,25 +169,14 @@ class Sparse(Summable):
         xp.add.at(spread, rows, v)
         return self.matmul(spread)
 
-    def stored_product(self, array: Array) -> Summed:
-        """Return W·Z, given its entries."""
-        return Summed(self, array)
-
-    def block_moments(self, partition: Partition) -> tuple[Array, Array]:
-        """Return the mean of each block and the sum of squares about it, both (k, k)."""
-        if not self.is_at_hand:
-            return self.careful_moments(partition)
-        return self._product_with(partition).block_moments(partition)
-
-    def square_distance(self, partition: Partition, means: Array) -> Array:
-        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})²."""
-        if not self.is_at_hand:
-            return self.careful_distance(partition, means)
-        return self._product_with(partition).square_distance(partition, means)
-
-    def _product_with(self, partition: Partition) -> Summed:
-        """Return W·Z for a partition, on the host."""
-        return self.stored_product(self._times_membership(partition.labels, partition.k, lambda w: w))
+    def block_sums(
+        self, partition: Partition, *, squares: bool = True
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return Σ wᵢⱼ and, if asked for, Σ wᵢⱼ² over i ≠ j of each block, (k, k), on the host."""
+        z = partition.membership
+        total = z.T @ self._times_membership(partition.labels, partition.k, lambda w: w)
+        sums = total - identity(total) * (self.diagonal() @ z)
+        return sums, self.block_squares(partition) if squares else None
 
     def block_squares(self, partition: Partition) -> np.ndarray:
         """Return Σ wᵢⱼ² over i ≠ j of each block, (k, k), on the host."""
@@ -196,12 +184,11 @@ class Sparse(Summable):
         total = z.T @ self._times_membership(partition.labels, partition.k, lambda w: w * w)
         return total - identity(total) * ((w_ii * w_ii) @ z)
 
-    def product(self, z: Array) -> Product:
-        """Return W·Z for memberships Z, (n, R·k)."""
-        labels = _labels_of(z) if isinstance(z, np.ndarray) else None
-        if labels is None:
-            return super().product(z)
-        return self.stored_product(self._times_membership(labels, z.shape[1], lambda w: w))
+    def times_membership(self, groups: Summed) -> Array:
+        """Return W·Z, (n, R·k); of one partition on the host without a multiplication."""
+        if groups.n_runs > 1 or not isinstance(groups.labels, np.ndarray):
+            return super().times_membership(groups)
+        return self._times_membership(groups.labels[:, 0], groups.k, lambda w: w)
 
     def _times_membership(
         self, labels: np.ndarray, k: int, function: Callable[[np.ndarray], np.ndarray]
@@ -388,17 +375,6 @@ class Sparse(Summable):
         for entries in _entry_blocks(values):
             values[entries] = values_of(entries)
         return Sparse(with_values(self.matrix, values), self.prune)
-
-
-def _labels_of(z: np.ndarray) -> np.ndarray | None:
-    """Return the labels that z is the membership of, -1 for rows of zeros; None if there are no such."""
-    for rows in (slice(0, 64), slice(0, None)):  # most of what is none shows at once
-        some = z[rows]
-        labels = np.argmax(some, axis=1)
-        largest = np.take_along_axis(some, labels[:, None], axis=1)[:, 0]
-        if np.any(largest > 1) or not np.array_equal(np.count_nonzero(some, axis=1), largest):
-            return None
-    return np.where(largest > 0, labels, -1)
 
 
 def _square_sum(data: np.ndarray) -> float:

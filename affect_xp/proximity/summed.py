@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ from affect_xp.array.namespace import array_namespace, device_of, is_lazy, on_ho
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
 from affect_xp.proximity._base import Proximity
-from affect_xp.proximity.product import Stored
+from affect_xp.proximity.grouped import Grouped, Stored
 
 # Plain sums of squares serve while this share of them is left when the mean is taken off: then the relative
 # error is some 1e-11 at most.
@@ -24,6 +25,14 @@ FEW = 0.3
 
 class Summable(Proximity):
     """A proximity whose entries can be summed plainly, and carefully where that loses digits."""
+
+    def times_membership(self, groups: "Summed") -> Array:
+        """Return W·Z, (n, R·k)."""
+        return self.matmul(groups.membership)
+
+    @abc.abstractmethod
+    def block_sums(self, partition: Partition, *, squares: bool = True) -> tuple[Array, Array | None]:
+        """Return Σ wᵢⱼ and, if asked for, Σ wᵢⱼ² over i ≠ j of each block, (k, k), on the host."""
 
     @abc.abstractmethod
     def block_squares(self, partition: Partition) -> Array:
@@ -44,6 +53,22 @@ class Summable(Proximity):
     @abc.abstractmethod
     def careful_distance(self, partition: Partition, means: Array) -> Array:
         """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})², from differences."""
+
+    def grouped(self, labels: Array, k: int, given: Partition | None = None) -> "Summed":
+        """Return W with the labels of its objects."""
+        return Summed(self, labels, k, given)
+
+    def block_moments(self, partition: Partition) -> tuple[Array, Array]:
+        """Return the mean of each block and the sum of squares about it, both (k, k).
+
+        Plain sums lose digits where the mean is large and the spread is small. On the host, where that can
+        be seen without waiting, a second pass is made then; on a device the careful one is the first.
+        """
+        return self.group(partition).moments()
+
+    def square_distance(self, partition: Partition, means: Array) -> Array:
+        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})², in two passes where the first one lost digits."""
+        return self.group(partition).distance_to(means)
 
     @property
     def is_at_hand(self) -> bool:
@@ -77,43 +102,67 @@ class Summed(Stored):
     """W·Z as an array; on the host it saves the moments a pass."""
 
     proximity: Summable
-    # The last sums of squares and the partition they were taken by, for all products that come of this one.
-    noted: dict[str, Any] = dataclasses.field(default_factory=dict)
+    # Labels by which Σ wᵢⱼ² of each block was summed before, and that sum.
+    earlier: tuple[Partition, Array] | None = None
 
-    def block_moments(self, partition: Partition) -> tuple[Array, Array]:
+    def multiplied(self) -> Array:
+        """Return WZ, computed."""
+        return self.proximity.times_membership(self)
+
+    def moments(self) -> tuple[Array, Array]:
         """Return the mean of each block and the sum of squares about it."""
-        W, found = self.proximity, None
+        W, partition, found = self.proximity, self.partition, None
         if W.is_at_hand:
-            found = W.plain_moments(partition, self._off_diagonal(partition), self._squares(partition))
+            known = self.is_multiplied or self.earlier is not None
+            sums, squares = (self._off_diagonal(), self.squares) if known else W.block_sums(partition)
+            self.__dict__["squares"] = squares
+            found = W.plain_moments(partition, sums, squares)
         return W.careful_moments(partition) if found is None else found
 
-    def square_distance(self, partition: Partition, means: Array) -> Array:
+    def distance_to(self, means: Array) -> Array:
         """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})²."""
-        W, found = self.proximity, None
+        W, partition, found = self.proximity, self.partition, None
         if W.is_at_hand:
-            found = W.plain_distance(partition, means, self._off_diagonal(partition))
+            sums = self._off_diagonal() if self.is_multiplied else W.block_sums(partition, squares=False)[0]
+            found = W.plain_distance(partition, means, sums)
         return W.careful_distance(partition, means) if found is None else found
 
-    def _squares(self, partition: Partition) -> Array:
-        """Return Σ wᵢⱼ² over i ≠ j of each block, (k, k): where few objects have moved, from those before."""
-        squares, before = self.noted.get("squares"), self.noted.get("partition")
-        rows, few = None, min(FEW, self.proximity.few)
-        if before is not None and before.k == partition.k and isinstance(self.array, np.ndarray):
-            rows = np.flatnonzero(before.labels != partition.labels)
-        if before is not None and rows is not None and len(rows) <= few * partition.n:
-            squares = squares + self._change_of_squares(before, partition, rows)
-        else:
-            squares = self.proximity.block_squares(partition)
-        self.noted.update(squares=squares, partition=partition)
-        return squares
+    def near(self, other: Grouped) -> "Summed":
+        """Return the same, with sums of squares to be updated from those by other labels."""
+        summed = isinstance(other, Summed) and "squares" in other.__dict__
+        return dataclasses.replace(self, wz=self._known, earlier=other._handed_over()) if summed else self  # type: ignore[attr-defined]
 
-    def _change_of_squares(self, before: Partition, now: Partition, rows: np.ndarray) -> np.ndarray:
+    @property
+    def _known(self) -> Array | None:
+        return self.array if self.is_multiplied else None
+
+    def _handed_over(self) -> tuple[Partition, Array] | None:
+        """Return labels and sums of squares from which those by other labels can be updated."""
+        return (self.partition, self.squares) if "squares" in self.__dict__ else self.earlier
+
+    def _relabelled(self, labels: Array, wz: Array) -> "Summed":
+        earlier = self._handed_over() if self.n_runs == labels.shape[1] == 1 else None
+        return dataclasses.replace(self, labels=labels, wz=wz, given=None, earlier=earlier)
+
+    @functools.cached_property
+    def squares(self) -> Array:
+        """Σ wᵢⱼ² over i ≠ j, (k, k): updated where few objects have moved since it was summed."""
+        partition = self.partition
+        if self.earlier is not None and isinstance(self.array, np.ndarray):
+            before, squares = self.earlier
+            rows = np.flatnonzero(before.labels != partition.labels) if before.k == partition.k else None
+            if rows is not None and len(rows) <= min(FEW, self.proximity.few) * partition.n:
+                return squares + self._change_of_squares(before, rows)
+        return self.proximity.block_squares(partition)
+
+    def _change_of_squares(self, before: Partition, rows: np.ndarray) -> np.ndarray:
         """Return by how much the sums of squares of each block change, (k, k).
 
         With Q the squares off the diagonal, Z and Z' the memberships, and Δ = Z' − Z, zero but for some rows,
 
             Z'ᵀQZ' − ZᵀQZ = ΔᵀR + RᵀΔ,   R = Q (Z + Z') / 2
         """
+        now = self.partition
         z, delta = (before.membership + now.membership) / 2, now.membership - before.membership
         total = np.zeros((now.k, now.k))
         for block, q in self.proximity.square_rows(rows):
@@ -121,9 +170,9 @@ class Summed(Stored):
             total += half + half.T
         return total
 
-    def _off_diagonal(self, partition: Partition) -> Array:
+    def _off_diagonal(self) -> Array:
         """Return Σ wᵢⱼ over i ≠ j of each block, (k, k)."""
-        z = partition.membership
+        z = self.partition.membership
         total = z.T @ self.array
         return total - identity(total) * (self.proximity.diagonal() @ z)
 

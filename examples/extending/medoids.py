@@ -31,13 +31,13 @@ class KMedoids:
         if self.n_clusters < 1:
             raise InputError(f"n_clusters must be at least 1, got {self.n_clusters}")
 
-    def cluster(self, proximity, moment=FIRST):
+    def cluster(self, proximity, call=FIRST):
         """Cluster the objects of a step, from the clusters of the step before where there are any."""
         stored = proximity.formed()  # during a step the blend is not formed before it is asked for
         if not isinstance(stored, Dense):
             raise InputError(f"KMedoids needs an array, got {stored!r}")
         D = np.asarray(stored.array)
-        medoids = self._first(D, moment)
+        medoids = self._first(D, call)
         for n_iter in range(1, self.max_iter + 1):  # noqa: B007
             labels = np.argmin(D[:, medoids], axis=1)
             labels[medoids] = np.arange(len(medoids))  # no cluster is empty, whatever the ties
@@ -48,10 +48,10 @@ class KMedoids:
             medoids = np.argmin(inside, axis=0)
         return Clustering(Partition(labels, len(medoids), 0), n_iter=n_iter)
 
-    def _first(self, D, moment):
+    def _first(self, D, call):
         """Return the medoids of the clusters before, or objects far from each other."""
-        if moment.start is not None and moment.start.k == self.n_clusters:
-            z = moment.start.membership  # zero for new objects
+        if call.start is not None and call.start.k == self.n_clusters:
+            z = call.start.membership  # zero for new objects
             if (z.sum(axis=0) > 0).all():
                 return np.argmin(np.where(z > 0, D @ z, np.inf), axis=0)
         chosen = [int(np.argmin(D.sum(axis=1)))]

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import reference
+from alphas import estimate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import affect_xp as ax
-from affect_xp.affect.forgetting import estimate
+from affect_xp.affect.forgetting import noise_and_drift, share_of_noise
 from affect_xp.affect.moments import mean_variances, moments_of
 from affect_xp.alignment import align
 from affect_xp.partition import Partition
@@ -85,7 +86,8 @@ def test_definition_on_every_representation(eager_xp, small_blocks, maker, label
 def test_variances_of_the_means(eager_xp, labels):
     w, k = products(), int(labels.max()) + 1
     W, partition = ax.Dense(eager_xp.array(w)), Partition(eager_xp.array(labels), k)
-    found, on_diagonal = mean_variances(W, partition, moments_of(W, partition))
+    groups = W.group(partition)
+    found, on_diagonal = mean_variances(groups, moments_of(groups))
     assert found.shape == (k, k) and on_diagonal.shape == (k,)
     found, on_diagonal = eager_xp.numpy(found), eager_xp.numpy(on_diagonal)
     for c, d, pairs in reference.blocks(labels):
@@ -173,11 +175,12 @@ def test_noise_is_never_negative(eager_xp, scale):
 def test_a_known_product_stands_for_the_matrix(eager_xp, maker):
     W, past = maker(eager_xp)[0]
     labels = Partition(eager_xp.array(LABELS[1]), 4)
-    expected, known = (
-        float(eager_xp.numpy(estimate(*pair, labels, labels, "objects")))
-        for pair in ((W, past), [x.product(labels.membership) for x in (W, past)])
-    )
-    assert known == pytest.approx(expected, rel=1e-10)
+    expected = float(eager_xp.numpy(estimate(W, past, labels, labels, "objects")))
+    groups = [x.group(labels) for x in (W, past)]
+    for known in groups:
+        known.rows(slice(0, 1))  # from now on the product is known
+    alpha = share_of_noise(*noise_and_drift(*groups, "objects"))
+    assert float(eager_xp.numpy(alpha)) == pytest.approx(expected, rel=1e-10)
 
 
 SIZES = np.array([2, 3, 4, 5, 8])
@@ -215,8 +218,9 @@ def test_no_bias(kind):
     partition = Partition(labels, 5)
     for _ in range(2000):
         W = ax.Dense(kind(rng, labels))
-        moments = moments_of(W, partition)
-        of_means, _ = mean_variances(W, partition, moments)
+        groups = W.group(partition)
+        moments = moments_of(groups)
+        of_means, _ = mean_variances(groups, moments)
         draws.append((moments.means, of_means, moments.squares() / moments.pair_counts + of_means))
     told = ~np.diag(SIZES < 4)
     means, of_means, of_entries = (np.array(values)[:, told] for values in zip(*draws, strict=True))

@@ -10,18 +10,16 @@ import scipy.sparse
 import affect_xp as ax
 from affect_xp.affect.forgetting import share_of_noise
 from affect_xp.affect.initial_labels import better_labels, judge
-from affect_xp.affect.step import INITS, step
+from affect_xp.affect.step import INITS, Options, step
 from affect_xp.alignment import align
 from affect_xp.partition import Partition, as_partition
-from affect_xp.proximity import Blend
+from affect_xp.proximity import Pair
 
 
 def arguments(w, past, ids, past_ids, previous, static):
     """Return the arguments of the rule; labels are in the order of `ids`, -1 for new ones in `previous`."""
-    alignment = align(ids, past_ids, w.like)
-    start, found = (as_partition(np.array(labels), w.n, w.like) for labels in (previous, static))
-    blend = Blend(w, past, 0.0, alignment)
-    return alignment, start, found, blend.parts(start.membership), blend.parts_at(found.membership)
+    both = Pair(w, past, align(ids, past_ids, w.like))
+    return [both.group(as_partition(np.array(labels), w.n, w.like)) for labels in (previous, static)]
 
 
 def numbers(judgement, to_numpy=np.asarray):
@@ -104,7 +102,7 @@ def moving_matrices(share, seed=0, n=60):
 def chosen(xp, past, w, previous, static):
     """Return the labels that the rule takes, on the host."""
     given = arguments(ax.Dense(xp.array(w)), ax.Dense(xp.array(past)), range(60), range(60), previous, static)
-    return xp.numpy(better_labels(judge(*given), *given[1:3])[0].labels)
+    return xp.numpy(better_labels(judge(*given), *(groups.partition for groups in given))[0].labels)
 
 
 def test_change_is_followed_and_noise_is_not(eager_xp):
@@ -136,9 +134,8 @@ def test_numbers_of_clusters_may_differ(eager_xp):
 def test_what_the_host_knows_of_the_labels(outside, expected):
     w, alignment = ax.Dense(np.eye(6)), align(range(6), range(6), np.eye(6))
     previous, static = Partition(np.arange(6) % 2, 2, outside[0]), Partition(np.arange(6) % 3, 3, outside[1])
-    blend = Blend(w, w, 0.0, alignment)
-    products, static_products = blend.parts(previous.membership), blend.parts_at(static.membership)
-    judgement = judge(alignment, previous, static, products, static_products)
+    both = Pair(w, w, alignment)
+    judgement = judge(both.group(previous), both.group(static))
     found, _ = better_labels(judgement, previous, static)
     assert found.k == 3  # of both labels the larger number: the host does not learn which were taken
     assert found.n_outside == expected
@@ -219,7 +216,7 @@ def test_fixed_alpha_needs_no_labels(monkeypatch):
     monkeypatch.setattr("affect_xp.affect.step.judge", None)
     state = step(None, ax.Dense(np.eye(4)), range(4), ax.KMeans(2)).state
     again = dataclasses.replace(state, smoothed=ax.Dense(np.eye(4)))
-    assert step(again, ax.Dense(np.eye(4)), range(4), ax.KMeans(2), alpha=0.5).alphas == (0.5,)
+    assert step(again, ax.Dense(np.eye(4)), range(4), ax.KMeans(2), Options(alpha=0.5)).alphas == (0.5,)
 
 
 def test_a_function_for_alpha_gets_the_chosen_labels():

@@ -108,10 +108,8 @@ def test_squares_are_brought_up_to_date(eager_xp, small_blocks, n_moved):
         labels = labels.copy()
         labels[rng.permutation(30)[:n_moved]] = rng.integers(-1, 4, size=n_moved)
         partitions.append(as_partition(labels, 30, W.like, 4))
-    product = W.product(partitions[0].membership)
-    for partition in partitions:  # as k-means does: what comes of a product knows what it knew
-        rows = eager_xp.array(np.arange(30))
-        product = product.moved(partition.membership - partitions[0].membership, rows)
-        for found, expected in zip(product.block_moments(partition), W.block_moments(partition), strict=True):
+    groups = W.group(partitions[0])
+    for partition in partitions:  # as k-means does: regrouped, it knows the squares from before
+        groups = groups.regrouped(partition.labels[:, None], eager_xp.array(np.arange(30)))
+        for found, expected in zip(groups.moments(), W.careful_moments(partition), strict=True):
             np.testing.assert_allclose(eager_xp.numpy(found), eager_xp.numpy(expected), rtol=1e-9, atol=1e-9)
-        product = product.moved(partitions[0].membership - partition.membership, rows)

@@ -100,9 +100,9 @@ def test_a_scan_finds_what_is_found_alone(k):
 def test_rough_clusters_are_never_the_last(monkeypatch, solver, objective):
     asked, cluster = [], ax.Spectral.cluster
 
-    def noted(self, proximity, moment):
-        found = cluster(self, proximity, moment)
-        asked.append((moment.rough, found.rough))
+    def noted(self, proximity, call):
+        found = cluster(self, proximity, call)
+        asked.append((call.rough, found.rough))
         return found
 
     monkeypatch.setattr(ax.Spectral, "cluster", noted)

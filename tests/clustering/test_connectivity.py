@@ -8,7 +8,7 @@ from scipy.sparse import csgraph
 import affect_xp as ax
 from affect_xp.alignment import align
 from affect_xp.clustering.connectivity import connected_components
-from affect_xp.proximity import Blend
+from affect_xp.proximity import Pair
 from affect_xp.proximity.sparse import Sparse
 
 
@@ -79,7 +79,7 @@ def test_blend_has_the_edges_of_both(eager_xp):
     now[0, :] = now[:, 0] = 0
     ids, before = tuple(range(60)), tuple(range(10, 70))
     alignment = align(ids, before, eager_xp.array(now))
-    blend = Blend(ax.Dense(eager_xp.array(now)), ax.Dense(eager_xp.array(past)), 0.5, alignment)
+    blend = Pair(ax.Dense(eager_xp.array(now)), ax.Dense(eager_xp.array(past)), alignment).blend(0.5)
     formed = eager_xp.numpy(blend.formed().array)
     np.testing.assert_array_equal(eager_xp.numpy(connected_components(blend).labels), twin(formed))
 

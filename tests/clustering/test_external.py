@@ -8,7 +8,7 @@ import pytest
 
 import affect_xp as ax
 from affect_xp.clustering import base
-from affect_xp.clustering.base import Moment
+from affect_xp.clustering.base import Call
 from affect_xp.clustering.external import ExternalClusterer, as_clusterer, as_external
 
 cluster = pytest.importorskip("sklearn.cluster")
@@ -75,7 +75,7 @@ class TestEveryEstimator:
     def test_labels_are_those_of_the_estimator(self, name):
         estimator, proximity = ESTIMATORS[name]
         w = proximity(next(drifting())[0])
-        found = as_external(estimator).cluster(ax.Dense(w), Moment(rng=3)).partition
+        found = as_external(estimator).cluster(ax.Dense(w), Call(rng=3)).partition
         expected = type(estimator)(**estimator.get_params()).set_params(
             **({"random_state": 1} if "random_state" in estimator.get_params() else {}),
             **({"copy": True} if "copy" in estimator.get_params() else {}),
@@ -138,10 +138,8 @@ class TestRandomness:
 
         w = kernel(next(drifting())[0])
         for seed in (0, 0, 1):
-            as_external(Recording(affinity="precomputed")).cluster(ax.Dense(w), Moment(rng=[seed, 0]))
-        as_external(Recording(affinity="precomputed", random_state=7)).cluster(
-            ax.Dense(w), Moment(rng=[0, 0])
-        )
+            as_external(Recording(affinity="precomputed")).cluster(ax.Dense(w), Call(rng=[seed, 0]))
+        as_external(Recording(affinity="precomputed", random_state=7)).cluster(ax.Dense(w), Call(rng=[0, 0]))
         assert seen[0] == seen[1] != seen[2] and seen[3] == 7
 
     def test_a_run_repeats(self):
@@ -180,7 +178,7 @@ class TestLibraries:
     def test_single_precision(self, name):
         estimator, proximity = ESTIMATORS[name]
         x, truth = next(drifting())
-        found = as_external(estimator).cluster(ax.Dense(proximity(x).astype(np.float32)), Moment(rng=0))
+        found = as_external(estimator).cluster(ax.Dense(proximity(x).astype(np.float32)), Call(rng=0))
         assert ax.rand_index(found.partition.labels, truth) == 1
 
 
@@ -258,7 +256,7 @@ class TestErrors:
         x, truth = next(drifting())
         w = kernel(x)
         np.fill_diagonal(w, 0)
-        found = as_external(ESTIMATORS["spectral"][0]).cluster(ax.Dense(w), Moment(rng=0))
+        found = as_external(ESTIMATORS["spectral"][0]).cluster(ax.Dense(w), Call(rng=0))
         assert ax.rand_index(found.partition.labels, truth) == 1
 
     def test_only_arrays(self):

@@ -10,7 +10,7 @@ import affect_xp as ax
 from affect_xp.alignment import UNCHANGED
 from affect_xp.clustering import _lloyd_host, seeding
 from affect_xp.clustering import kmeans as module
-from affect_xp.proximity.blend import Blend
+from affect_xp.proximity.blend import Pair
 from affect_xp.proximity.factored import Factored
 
 
@@ -65,7 +65,7 @@ def test_each_restart_converges_on_its_own(eager_xp, small_blocks):
     x = clouds(rng, n=60, k=6)
     w = x @ x.T
     starts = seeding.random_partitions(ax.Dense(w), 6, 8, np.random.default_rng(0))
-    alone = [module.lloyd(ax.Dense(w), starts[:, [r]], 6, 300) for r in range(8)]
+    alone = [module.lloyd(ax.Dense(w).grouped(starts[:, [r]], 6), 300) for r in range(8)]
     best = min(alone, key=lambda result: result.inertia)
     together = ax.kmeans(eager_xp.array(w), 6, init="random", n_init=8, tol=0, rng=0)
     np.testing.assert_array_equal(eager_xp.numpy(together.labels), best.labels)
@@ -185,7 +185,7 @@ def by_columns(rng, kind, n=300, k=5):
     """Proximities known by their columns, with clusters that overlap: k-means takes a while."""
     weights = np.array([1.0, 2.0, -0.1]) if kind == "indefinite" else None
     past, now = (Factored.from_features(5.0 + clouds(rng, n, k), weights) for _ in range(2))
-    return Blend(now, past, 0.4, UNCHANGED) if kind == "blend" else now
+    return Pair(now, past, UNCHANGED).blend(0.4) if kind == "blend" else now
 
 
 @pytest.mark.parametrize("kind", ["features", "blend", "indefinite"])
@@ -200,7 +200,7 @@ def test_columns_give_the_labels_of_the_matrix(small_blocks, update, kind, seed)
     np.testing.assert_allclose(found.inertia, expected.inertia, rtol=1e-9)
     assert (found.n_iter, found.converged, found.moved) == (expected.n_iter, expected.converged, True)
     z = np.eye(5)[found.labels]
-    np.testing.assert_allclose(found.product.rows(slice(0, 300)), dense.array @ z, rtol=1e-9)
+    np.testing.assert_allclose(found.groups.rows(slice(0, 300)), dense.array @ z, rtol=1e-9)
 
 
 def test_columns_fill_clusters_that_run_empty(small_blocks):
@@ -239,7 +239,7 @@ def test_threads_do_not_change_a_bit(monkeypatch):
     np.testing.assert_array_equal(one.labels, three.labels)
     assert one.inertia == three.inertia
     everywhere = slice(0, 3000)
-    np.testing.assert_array_equal(one.product.rows(everywhere), three.product.rows(everywhere))
+    np.testing.assert_array_equal(one.groups.rows(everywhere), three.groups.rows(everywhere))
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,14 @@ from scipy.spatial.distance import pdist, squareform
 import affect_xp as ax
 from affect_xp.alignment import align
 from affect_xp.clustering import linkage as module
-from affect_xp.clustering.base import Linkage, Moment
+from affect_xp.clustering.base import Call, Linkage
 from affect_xp.clustering.linkage import (
     METHODS,
     Dendrogram,
     linkage,
 )
 from affect_xp.exceptions import InputError, InputTypeError
-from affect_xp.proximity import Blend, Proximity
+from affect_xp.proximity import Pair, Proximity
 from affect_xp.proximity.dissimilarity import to_dissimilarity, to_similarity
 
 SPREAD = {"single": np.min, "complete": np.max, "average": np.mean}
@@ -271,7 +271,7 @@ def test_bad_arguments(eager_xp):
 def test_blends_and_other_representations(eager_xp, way):
     w, past = points(12), points(12, seed=1)
     parts = ax.Dense(eager_xp.array(w)), ax.Dense(eager_xp.array(past))
-    blend = Blend(*parts, 0.25, align(range(12), range(12), parts[0].like))
+    blend = Pair(*parts, align(range(12), range(12), parts[0].like)).blend(0.25)
     expected = scipys(0.75 * w + 0.25 * past, "average")[:, 2]
     np.testing.assert_allclose(linkage(blend).heights, expected, rtol=1e-12)
 
@@ -405,7 +405,7 @@ def test_the_clusterer(eager_xp, way, method):
     by_number, by_height = Linkage([4, 3], method=method), Linkage(distance_threshold=1.0, method=method)
     by_number.check()
     by_height.check()
-    found = by_number.cluster(proximity, Moment(t=1))
+    found = by_number.cluster(proximity, Call(t=1))
     assert found.partition.k == 3
     expected = hierarchy.fcluster(table, 3, "maxclust")
     assert ax.rand_index(eager_xp.numpy(found.partition.labels), expected) == 1.0

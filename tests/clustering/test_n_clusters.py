@@ -21,7 +21,7 @@ from affect_xp.clustering.n_clusters import (
     silhouette,
 )
 from affect_xp.partition import Partition
-from affect_xp.proximity import Blend
+from affect_xp.proximity import Pair
 
 LABELS = np.array([0, 1, 2, 3, 0, 1, 2, 0, 1, 2, 0, 0, 1, 0, 2, 2])  # cluster 3 is a singleton
 NOISY = np.where(np.arange(len(LABELS)) % 5 == 2, -1, LABELS)
@@ -166,7 +166,7 @@ class TestSilhouette:
 
     def test_of_a_blend(self):
         x, y = features(seed=1), features(seed=2)
-        blend = Blend(ax.Dense(x @ x.T), ax.Dense(y @ y.T), 0.3, align(range(16), range(16), x))
+        blend = Pair(ax.Dense(x @ x.T), ax.Dense(y @ y.T), align(range(16), range(16), x)).blend(0.3)
         found = silhouette(blend, LABELS, kind="similarity")
         assert float(found) == pytest.approx(
             float(silhouette(blend.formed(), LABELS, kind="similarity")), abs=1e-13

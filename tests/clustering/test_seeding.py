@@ -119,7 +119,7 @@ def test_a_fresh_start_wins_only_where_it_is_clearly_better(eager_xp):
     x, truth = next(blobs(5, 0))
     W = ax.Dense(eager_xp.array(x @ x.T))
     for start, moved in ((truth, False), (spoilt(truth), True)):
-        result = kmeans_from(W, Partition(eager_xp.array(start), 5, 0), 5, 300, 0.0, rng=0)
+        result = kmeans_from(W.group(Partition(eager_xp.array(start), 5, 0)), 300, 0.0, rng=0)
         assert result.moved is moved
         assert is_right(eager_xp.numpy(result.labels), truth)
 

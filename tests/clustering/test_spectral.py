@@ -11,7 +11,7 @@ import affect_xp as ax
 from affect_xp.alignment import align
 from affect_xp.clustering.spectral import ASSIGNMENTS, OBJECTIVES, spectral
 from affect_xp.exceptions import InputError
-from affect_xp.proximity import Blend
+from affect_xp.proximity import Pair
 from affect_xp.proximity.factored import Factored
 from affect_xp.proximity.sparse import Sparse
 
@@ -268,7 +268,7 @@ def test_all_representations_agree():
     x = np.abs(rng.normal(size=(50, 3))) + 4 * np.eye(3)[np.arange(50) % 3]
     w = x @ x.T
     dense = spectral(w, 3, rng=0)
-    blend = Blend(ax.Dense(0.5 * w), ax.Dense(1.5 * w), 0.5, align(range(50), range(50), w))
+    blend = Pair(ax.Dense(0.5 * w), ax.Dense(1.5 * w), align(range(50), range(50), w)).blend(0.5)
     for other in (Factored.from_features(x), Sparse(scipy.sparse.csr_array(w)), blend):
         result = spectral(other, 3, rng=0)
         np.testing.assert_array_equal(result.labels, dense.labels)
@@ -282,7 +282,7 @@ def test_blends_of_the_same_parts(eager_xp, objective, moved):
     now[:40, :40] += 0.5  # other degrees
     ids = range(5, 95) if moved else range(90)
     parts = ax.Dense(eager_xp.array(now)), ax.Dense(eager_xp.array(past))
-    blend = Blend(*parts, 0.0, align(ids, range(90), parts[0].like))
+    blend = Pair(*parts, align(ids, range(90), parts[0].like)).blend(0.0)
     for alpha in (0.0, 0.5, 0.6, eager_xp.array(np.array(0.7)), 0.0):
         found = spectral(blend.at(alpha), 3, objective=objective, solver="iterative", rng=0)
         twin = spectral(blend.at(alpha).formed(), 3, objective=objective, solver="full", rng=0)

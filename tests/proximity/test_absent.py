@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 from affect_xp.alignment import align
 from affect_xp.exceptions import InputError
 from affect_xp.partition import Partition
-from affect_xp.proximity import Blend, Chunked, Dense, Sparse
+from affect_xp.proximity import Chunked, Dense, Pair, Sparse
 from affect_xp.proximity.factored import Factored
 
 pytest_plugins = ["chunked_fixtures"]
@@ -217,7 +217,7 @@ def test_entries_that_cancel_are_not_stored():
 
 def test_a_blend_says_what_to_call_first():
     w = Dense(np.eye(3))
-    blend = Blend(w, w, 0.5, align(range(3), range(3), w.like))
+    blend = Pair(w, w, align(range(3), range(3), w.like)).blend(0.5)
     with pytest.raises(InputError, match="Blend cannot hold objects that are away; call its formed"):
         blend.beside(blend, np.arange(3), np.arange(0))
     with pytest.raises(InputError, match="Blend cannot be added to others; call its formed"):

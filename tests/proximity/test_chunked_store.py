@@ -124,32 +124,31 @@ def test_a_product_shares_the_pass_of_the_moments(da, library, computes, questio
     lazy, made = made_chunks(da, library, symmetric())
     w, partition = Chunked(lazy), Partition(library.array(LABELS), 4)
     z = library.numpy(partition.membership)
-    product = w.product(partition.membership)
+    groups = w.group(partition)
     assert computes == []
     if question == "moments":
-        close(library.numpy(product.block_moments(partition)[1]), moments_twin(symmetric(), LABELS, 4)[1])
+        close(library.numpy(groups.moments()[1]), moments_twin(symmetric(), LABELS, 4)[1])
     else:
-        found = product.square_distance(partition, library.array(symmetric(4)))
+        found = groups.distance_to(library.array(symmetric(4)))
         close(library.numpy(found), distance_twin(symmetric(), LABELS, symmetric(4)))
-    close(library.numpy(product.rows(slice(0, N))), symmetric() @ z)
+    close(library.numpy(groups.rows(slice(0, N))), symmetric() @ z)
     assert len(computes) == 1 and len(made) == 6
-    product.block_moments(partition)
+    groups.moments()
     assert len(computes) == 2  # what is known is not computed again, and does not get in the way
-    v = np.array([[1.0, -1, 0, 0]])
-    moved = product.moved(library.array(v), library.array(np.array([3])))
-    close(library.numpy(moved.rows(slice(2, 9))), (symmetric() @ z + symmetric()[:, [3]] @ v)[2:9])
+    other = LABELS.copy()
+    other[3] = 2
+    moved = groups.regrouped(library.array(other[:, None]), library.array(np.array([3])))
+    close(library.numpy(moved.rows(slice(2, 9))), (symmetric() @ (other[:, None] == np.arange(4)))[2:9])
 
 
 def test_a_product_that_is_looked_at_first_is_computed_once(da, library, computes):
     w = Chunked(da.from_array(library.array(symmetric()), chunks=4, asarray=False))
-    z = np.eye(4)[LABELS % 4]
-    product = w.product(library.array(z))
-    own = product.own(library.array(LABELS[:, None] % 4), 4)
-    close(library.numpy(own), np.diag(z.T @ symmetric() @ z)[None, :])
-    close(
-        library.numpy(product.columns(library.array(np.array([2, 0]))).rows(slice(0, N))),
-        (symmetric() @ z)[:, [2, 0]],
-    )
+    labels = np.stack([LABELS % 4, np.arange(N) % 4], axis=1)
+    z = np.eye(4)[labels]
+    groups = w.grouped(library.array(labels), 4)
+    own = [np.diag(z[:, r].T @ symmetric() @ z[:, r]) for r in range(2)]
+    close(library.numpy(groups.own()), np.stack(own))
+    close(library.numpy(groups.of_runs([1]).rows(slice(0, N))), symmetric() @ z[:, 1])
     assert len(computes) == 1
 
 

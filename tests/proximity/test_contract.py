@@ -7,7 +7,7 @@ from representations import MAKERS, N, dense, dense_float32, symmetric
 
 from affect_xp.alignment import align
 from affect_xp.partition import Partition
-from affect_xp.proximity import Blend, Dense
+from affect_xp.proximity import Dense, Pair
 
 
 @pytest.fixture(params=MAKERS, ids=lambda maker: maker.__name__)
@@ -147,10 +147,10 @@ def test_blend_shares_the_products_of_its_parts(eager_xp):
 
     object.__setattr__(w, "matmul", counted("W", w))
     object.__setattr__(past, "matmul", counted("past", past))
-    lazy = Blend(w, past, 0.0, align(range(N), range(N), eager_xp.array([0.0])))
-    z = eager_xp.array(np.ones((N, 2)))
-    lazy.product(z)
+    both = Pair(w, past, align(range(N), range(N), eager_xp.array([0.0])))
+    groups = both.group(partition(eager_xp, LABELS[0], 3))
+    groups.at(both.blend(0.0)).rows(slice(0, N))
     assert calls == ["W"]  # without weight the past is not looked at
     for alpha in (0.1, 0.2, 0.3):
-        lazy.at(alpha).product(z)
+        groups.at(both.blend(alpha)).rows(slice(0, N))
     assert sorted(calls) == ["W", "past"]

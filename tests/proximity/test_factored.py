@@ -7,11 +7,11 @@ import tracemalloc
 import numpy as np
 import pytest
 import reference
+from alphas import estimate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import affect_xp as ax
-from affect_xp.affect.forgetting import estimate
 from affect_xp.alignment import align
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.partition import Partition

@@ -170,10 +170,10 @@ def test_none_is_the_proximity_itself():
 
 
 def test_a_blend_is_formed():
-    from affect_xp.proximity import Blend
+    from affect_xp.proximity import Pair
 
     w = counts()
-    blend = Blend(ax.Dense(w), ax.Dense(w + 2), 0.5, ax.alignment.align(range(N), range(N), w))
+    blend = Pair(ax.Dense(w), ax.Dense(w + 2), ax.alignment.align(range(N), range(N), w)).blend(0.5)
     np.testing.assert_allclose(transform(blend, "log1p").array, np.log1p(w + 1), rtol=1e-12)
 
 

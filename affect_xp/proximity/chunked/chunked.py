@@ -41,6 +41,7 @@ from affect_xp.proximity.chunked._chunk import (
     transposed_product,
     with_products,
 )
+from affect_xp.proximity.chunked._grouped import ChunkedGroups
 from affect_xp.proximity.chunked._plan import (
     Call,
     Node,
@@ -57,9 +58,7 @@ from affect_xp.proximity.chunked._plan import (
     upper_nodes,
     written,
 )
-from affect_xp.proximity.chunked._product import ChunkedProduct
 from affect_xp.proximity.chunked._spill import Spill, StoredChunk, opened
-from affect_xp.proximity.product import Product
 
 __all__ = ["Chunked", "is_dask_array", "pairwise"]
 
@@ -166,9 +165,9 @@ class Chunked(Proximity):
         plan = self._plan_some if self.store is None else self._plan_some_stored
         return _concat(self._ask("product with some rows", lambda chunks: plan(chunks, operands)))
 
-    def product(self, z: Array) -> Product:
-        """Return W·Z for memberships Z; the pass is put off until it can serve α as well."""
-        return ChunkedProduct(self, z)
+    def grouped(self, labels: Array, k: int, given: Partition | None = None) -> ChunkedGroups:
+        """Return W with the labels of its objects; W·Z is computed when it is needed, with α if it can be."""
+        return ChunkedGroups(self, labels, k, given)
 
     def _plan_product(self, chunks: Nodes, v: Array) -> list[Node]:
         """Plan W·V. Chunk (i, j) serves twice: W_ij·V_j for rows i of the product, W_ijᵀ·V_i for rows j."""

@@ -1,4 +1,4 @@
-"""Products with memberships are those of the matrix, whatever stands behind them, however objects moved."""
+"""Proximities with labels give what the matrix gives, in any representation, however objects moved."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ import reference
 import affect_xp as ax
 from affect_xp.alignment import align
 from affect_xp.partition import Partition
-from affect_xp.proximity import Blend, Dense, Factored, parts_of
+from affect_xp.proximity import Dense, Factored, Pair
 
 N, K = 11, 3
 IDS, PAST_IDS = list("abcdefghijk"), list("kxbadycif")
@@ -31,7 +31,7 @@ def factored(xp, rng):
 def blend_of(make, xp, w, past, ids, past_ids, alpha):
     moves = align(tuple(ids), tuple(past_ids), xp.array([0.0]))
     expected = reference.blend(w[1], past[1], alpha, list(ids), list(past_ids))
-    return Blend(w[0], past[0], make(alpha), moves), expected
+    return Pair(w[0], past[0], moves).blend(make(alpha)), expected
 
 
 def blend(xp, rng):
@@ -73,14 +73,14 @@ def one_hot(labels):
     return np.concatenate([labels[:, [r]] == np.arange(K) for r in range(labels.shape[1])], axis=1) * 1.0
 
 
-def assert_product(xp, product, w, labels):
+def assert_product(xp, groups, w, labels):
     z = one_hot(labels)
     rows = np.array([8, 0, 3])
-    np.testing.assert_allclose(xp.numpy(product.rows(slice(0, N))), w @ z, atol=1e-12)
-    np.testing.assert_allclose(xp.numpy(product.rows(slice(2, 7))), (w @ z)[2:7], atol=1e-12)
-    np.testing.assert_allclose(xp.numpy(product.rows(xp.array(rows))), (w @ z)[rows], atol=1e-12)
+    np.testing.assert_allclose(xp.numpy(groups.rows(slice(0, N))), w @ z, atol=1e-12)
+    np.testing.assert_allclose(xp.numpy(groups.rows(slice(2, 7))), (w @ z)[2:7], atol=1e-12)
+    np.testing.assert_allclose(xp.numpy(groups.rows(xp.array(rows))), (w @ z)[rows], atol=1e-12)
     own = np.diag(z.T @ w @ z).reshape(-1, K)
-    np.testing.assert_allclose(xp.numpy(product.own(xp.array(labels), K)), own, atol=1e-12)
+    np.testing.assert_allclose(xp.numpy(groups.own()), own, atol=1e-12)
 
 
 def labels_of(n_runs, seed=0):
@@ -93,7 +93,7 @@ def labels_of(n_runs, seed=0):
 def test_rows_and_sums(eager_xp, pair, n_runs):
     proximity, w = pair
     labels = labels_of(n_runs)
-    assert_product(eager_xp, proximity.product(eager_xp.array(one_hot(labels))), w, labels)
+    assert_product(eager_xp, proximity.grouped(eager_xp.array(labels), K), w, labels)
 
 
 def test_objects_that_move(eager_xp, pair):
@@ -101,29 +101,27 @@ def test_objects_that_move(eager_xp, pair):
     old, new = labels_of(2), labels_of(2)
     rows = np.array([10, 4, 1, 6])
     new[rows] = (new[rows] + 1) % K
-    change = one_hot(new)[rows] - one_hot(old)[rows]
-    product = proximity.product(eager_xp.array(one_hot(old)))
-    moved = product.moved(eager_xp.array(change), eager_xp.array(rows))
+    groups = proximity.grouped(eager_xp.array(old), K)
+    moved = groups.regrouped(eager_xp.array(new), eager_xp.array(rows))
     assert_product(eager_xp, moved, w, new)
-    assert_product(eager_xp, product, w, old)  # which is left as it was
+    assert_product(eager_xp, groups, w, old)  # which is left as it was
 
 
-def test_columns_of_some_runs(eager_xp, pair):
+def test_some_of_the_runs(eager_xp, pair):
     proximity, w = pair
     labels = labels_of(3)
-    product = proximity.product(eager_xp.array(one_hot(labels))).columns(
-        eager_xp.array(np.r_[0:K, 2 * K : 3 * K])
-    )
-    assert_product(eager_xp, product, w, labels[:, [0, 2]])
+    groups = proximity.grouped(eager_xp.array(labels), K).of_runs([0, 2])
+    assert_product(eager_xp, groups, w, labels[:, [0, 2]])
 
 
 def test_moments_of_the_one_partition(eager_xp, pair):
     proximity, _ = pair
     partition = Partition(eager_xp.array(labels_of(1)[:, 0]), K)
-    product = proximity.product(partition.membership)
+    groups = proximity.group(partition)
+    groups.rows(slice(0, N))  # from now on W·Z is known
     means = eager_xp.array(symmetric(np.random.default_rng(1), K))
     for found, expected in zip(
-        (*product.block_moments(partition), product.square_distance(partition, means), product.diagonal()),
+        (*groups.moments(), groups.distance_to(means), groups.diagonal()),
         (
             *proximity.block_moments(partition),
             proximity.square_distance(partition, means),
@@ -140,24 +138,22 @@ def test_parts_of_a_blend_are_those_of_the_common_objects(eager_xp, maker):
     partition = Partition(eager_xp.array(labels_of(1)[:, 0]), K)
     alignment = proximity.alignment
     now, before = partition.only(alignment.source), partition.take(alignment.target)
-    for known in (
-        proximity.parts(partition.membership),
-        parts_of(proximity.product(partition.membership)),
-    ):
-        for product, own in zip(known, (now, before), strict=True):
-            direct = product.proximity.matmul(own.membership)
-            found = product.rows(slice(0, own.n))
-            np.testing.assert_allclose(eager_xp.numpy(found), eager_xp.numpy(direct), atol=1e-12)
-    assert parts_of(proximity.at(0.0).product(partition.membership)) is None
+    parts = proximity.pair.group(partition)
+    for groups, own in zip((parts.common, parts.past), (now, before), strict=True):
+        direct = groups.proximity.matmul(own.membership)
+        found = groups.rows(slice(0, own.n))
+        np.testing.assert_allclose(eager_xp.numpy(found), eager_xp.numpy(direct), atol=1e-12)
+        np.testing.assert_array_equal(eager_xp.numpy(groups.partition.labels), eager_xp.numpy(own.labels))
+    assert parts.at(proximity.at(0.0)) is parts.current
 
 
 @pytest.mark.parametrize("maker", MAKERS[2:], ids=lambda m: m.__name__)
 def test_the_product_of_a_blend_is_carried_to_the_stored_one(eager_xp, maker):
     proximity, w = maker(eager_xp, np.random.default_rng(7))
     labels = labels_of(1)
-    product = proximity.product(eager_xp.array(one_hot(labels)))
+    groups = proximity.grouped(eager_xp.array(labels), K)
     formed = proximity.formed()
-    carried = formed.carried(product)
+    carried = formed.carried(groups)
     assert carried.proximity is formed
     assert_product(eager_xp, carried, w, labels)
 
@@ -165,10 +161,10 @@ def test_the_product_of_a_blend_is_carried_to_the_stored_one(eager_xp, maker):
 def test_it_is_not_carried_where_columns_were_dropped():
     x = np.random.default_rng(0).normal(size=(N, 2))
     w, past = (Factored.from_features(x + i, tolerance=0.5) for i in range(2))
-    lazy = Blend(w, past, 0.25, align(range(N), range(N), x))
+    lazy = Pair(w, past, align(range(N), range(N), x)).blend(0.25)
     formed = lazy.formed()
     assert formed.rank == 2
-    assert formed.carried(lazy.product(one_hot(labels_of(1)))) is None
+    assert formed.carried(lazy.grouped(labels_of(1), K)) is None
 
 
 @pytest.mark.parametrize("kind", ["precomputed", "dot"])
@@ -183,7 +179,7 @@ def test_a_long_run_stays_with_one_that_multiplies_anew(kind):
         for model, forgets in zip(models, (False, True), strict=True):
             model.partial_fit(x if kind == "dot" else x @ x.T, ids=ids)
             if forgets:
-                object.__setattr__(model._state, "product", None)
-        assert models[0]._state.product is not None
+                object.__setattr__(model._state, "groups", None)
+        assert models[0]._state.groups is not None
         np.testing.assert_array_equal(models[0].labels_, models[1].labels_)
         np.testing.assert_allclose(models[0].alphas_, models[1].alphas_, rtol=1e-10)

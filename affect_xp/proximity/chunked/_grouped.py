@@ -1,0 +1,40 @@
+"""Chunked proximities with the labels of their objects: products and moments share a pass over the chunks."""
+
+import dataclasses
+from typing import TYPE_CHECKING, final
+
+from affect_xp.array.typing import Array
+from affect_xp.proximity.grouped import Stored
+
+if TYPE_CHECKING:
+    from affect_xp.proximity.chunked.chunked import Chunked
+
+
+@final
+@dataclasses.dataclass(frozen=True, eq=False)
+class ChunkedGroups(Stored):
+    """W·Z as an array; if moments are asked for first, they share the pass that computes it."""
+
+    proximity: "Chunked"
+
+    @property
+    def _wanted(self) -> Array | None:
+        """Z, if WZ is still to be computed."""
+        return None if self.is_multiplied else self.membership
+
+    def moments(self) -> tuple[Array, Array]:
+        """Return the mean of each block and the sum of squares about it."""
+        moments, wz = self.proximity.block_moments_with(self._wanted, self.partition)
+        self._keep(wz)
+        return moments
+
+    def distance_to(self, means: Array) -> Array:
+        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})²."""
+        distance, wz = self.proximity.square_distance_with(self._wanted, self.partition, means)
+        self._keep(wz)
+        return distance
+
+    def _keep(self, wz: Array | None) -> None:
+        """Keep WZ as if it had been computed when it was asked for."""
+        if wz is not None:
+            self.__dict__["array"] = wz

@@ -1,0 +1,180 @@
+"""Proximities together with the labels of their objects.
+
+What a step asks of W (block moments, distances to centroids, sums by cluster) follows from W·Z, with Z the
+one-hot membership. A `Grouped` holds W, the labels and W·Z, and updates W·Z while objects change clusters.
+"""
+
+import abc
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, Any, Self
+
+from affect_xp.array.namespace import (
+    array_namespace,
+    device_of,
+    from_host,
+    one_hot,
+    pick,
+    row_blocks,
+    wide_dtype,
+)
+from affect_xp.array.typing import Array
+from affect_xp.partition import Partition
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Grouped(abc.ABC):
+    """A proximity W and the labels of its objects in R partitions side by side.
+
+    Only k-means groups by several partitions; `partition`, `sums`, `moments` and `distance_to` need R = 1.
+
+    Attributes
+    ----------
+    proximity : Proximity
+        W.
+    labels : (n, R) int array
+        Clusters 0 ... k-1; -1 for none.
+    k : int
+    given : Partition or None
+        The partition, where it was given as one.
+    """
+
+    proximity: Any
+    labels: Array
+    k: int
+    given: Partition | None = None
+
+    @functools.cached_property
+    def partition(self) -> Partition:
+        """The partition, if there is only one."""
+        assert self.n_runs == 1
+        return self.given or Partition(self.labels[:, 0], self.k)
+
+    @property
+    def n_runs(self) -> int:
+        """The number R of partitions."""
+        return self.labels.shape[1]
+
+    @property
+    def membership(self) -> Array:
+        """The memberships Z side by side, (n, R·k), in wide floats."""
+        if self.n_runs == 1:
+            return self.partition.membership
+        return membership(self.labels, self.k, wide_dtype(self.labels))
+
+    @abc.abstractmethod
+    def rows(self, which: slice | Array) -> Array:
+        """Return some rows of WZ, (rows, R·k); not to be written to."""
+
+    @abc.abstractmethod
+    def own(self, z: Array | None = None) -> Array:
+        """Return the diagonal of ZᵀWZ for each partition, (R, k); Z may be given where it is at hand."""
+
+    @abc.abstractmethod
+    def moved(self, labels: Array, v: Array, rows: Array) -> "Grouped":
+        """Return W grouped by other labels: their membership is Z + V, V being zero but for some rows v."""
+
+    @abc.abstractmethod
+    def of_runs(self, runs: list[int]) -> "Grouped":
+        """Return W grouped by some of the partitions."""
+
+    def regrouped(self, labels: Array, rows: Array) -> "Grouped":
+        """Return W grouped by other labels, (n, R), that differ for the objects at `rows`."""
+        xp, wide = array_namespace(labels), wide_dtype(labels)
+        v = membership(xp.take(labels, rows, axis=0), self.k, wide)
+        v -= membership(xp.take(self.labels, rows, axis=0), self.k, wide)
+        return self.moved(labels, v, rows)
+
+    def sums(self) -> Array:
+        """Return ZᵀWZ, (k, k)."""
+        z = self.membership
+        return sum(z[rows, :].T @ self.rows(rows) for rows in row_blocks(z))
+
+    def diagonal(self) -> Array:
+        """Return wᵢᵢ, (n,)."""
+        return self.proximity.diagonal()
+
+    def moments(self) -> tuple[Array, Array]:
+        """Return the mean μ of each block and the sum of squares Σ(w − μ)² over it, both (k, k)."""
+        return self.proximity.block_moments(self.partition)
+
+    def distance_to(self, means: Array) -> Array:
+        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² for given block means μ, (k, k)."""
+        return self.proximity.square_distance(self.partition, means)
+
+    def near(self, other: "Grouped") -> "Grouped":
+        """Return the same, knowing that its labels are much like others by which W was grouped."""
+        return self
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Stored(Grouped):
+    """W·Z as an array, multiplied when it is first needed."""
+
+    wz: Array | None = None  # where it is known
+
+    @functools.cached_property
+    def array(self) -> Array:
+        """WZ, (n, R·k)."""
+        return self.multiplied() if self.wz is None else self.wz
+
+    def multiplied(self) -> Array:
+        """Return WZ, computed."""
+        return self.proximity.matmul(self.membership)
+
+    @property
+    def is_multiplied(self) -> bool:
+        """Whether WZ is known."""
+        return self.wz is not None or "array" in self.__dict__
+
+    def rows(self, which: slice | Array) -> Array:
+        """Return some rows of WZ."""
+        return pick(self.array, which)
+
+    def own(self, z: Array | None = None) -> Array:
+        """Return the diagonal of ZᵀWZ for each partition, (R, k)."""
+        xp, wz = array_namespace(self.array), self.array
+        if z is not None:
+            return xp.reshape(column_sums(z * wz), (self.n_runs, self.k))
+        own = xp.zeros((self.n_runs * self.k,), dtype=wz.dtype, device=device_of(wz))
+        for rows in row_blocks(wz):
+            own += column_sums(membership(self.labels[rows, :], self.k, own.dtype) * wz[rows, :])
+        return xp.reshape(own, (self.n_runs, self.k))
+
+    def moved(self, labels: Array, v: Array, rows: Array) -> Self:
+        """Return W grouped by other labels."""
+        wz = self.proximity.matmul(v, rows)
+        wz += self.array
+        return self._relabelled(labels, wz)
+
+    def of_runs(self, runs: list[int]) -> Self:
+        """Return W grouped by some of the partitions."""
+        if len(runs) == self.n_runs:
+            return self
+        index = run_columns(runs, self.k, self.labels)
+        return self._relabelled(
+            array_namespace(self.labels).take(self.labels, from_host(runs, self.labels), axis=1),
+            array_namespace(self.array).take(self.array, index, axis=1),
+        )
+
+    def _relabelled(self, labels: Array, wz: Array) -> Self:
+        return dataclasses.replace(self, labels=labels, wz=wz, given=None)
+
+
+def membership(labels: Array, k: int, dtype: object) -> Array:
+    """Return the memberships of several partitions side by side, (n, R·k), given their labels (n, R)."""
+    n, n_runs = labels.shape
+    return array_namespace(labels).reshape(one_hot(labels, k, dtype), (n, n_runs * k))
+
+
+def run_columns(runs: list[int], k: int, like: Array) -> Array:
+    """Return which columns of a membership (n, R·k) belong to some of the partitions."""
+    return from_host([r * k + c for r in runs for c in range(k)], like)
+
+
+def column_sums(x: Array) -> Array:
+    """Return the sums over the rows of x, as a product: faster than along an axis."""
+    return array_namespace(x).ones((x.shape[0],), dtype=x.dtype, device=device_of(x)) @ x
