@@ -105,6 +105,8 @@ class Step:
         """Return the state after the step, given the smoothed proximities that are kept."""
         known = smoothed is not None and self.groups is not None
         groups = smoothed.carried(self.groups) if known else None  # type: ignore[union-attr, arg-type]
+        if groups is not None:
+            groups = dataclasses.replace(groups, given=self.state.partition)
         return dataclasses.replace(self.state, smoothed=smoothed, groups=groups)
 
     def smoothed(self, *, overwrite: bool = False) -> Proximity:

@@ -215,7 +215,7 @@ def _pack_state(state: State | None, names: Names, arrays: Arrays) -> Json:
         "clusters": pack_clusters(state.clusters, names),
         "ids": names.add(state.ids),
         "memory": arrays.put("memory", state.memory),
-        "product": pack_groups(state.groups, arrays),
+        "groups": pack_groups(state.groups, arrays),
         "away": _pack_away(state.away, arrays),
     }
 
@@ -255,7 +255,7 @@ def _unpack_state(
         unpack_clusters(stored["clusters"], names),
         ids,
         None if memory is None else file.array(memory),
-        unpack_groups(stored["product"], smoothed, partition, file),
+        unpack_groups(stored["groups"], smoothed, partition, file),
         _unpack_away(stored.get("away"), file),
     )
     _check_state(state)

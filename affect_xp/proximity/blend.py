@@ -89,7 +89,7 @@ class GroupedPair:
     def current(self) -> Grouped:
         """W by these labels: W·Z."""
         if "current" in self.known:
-            return self.known["current"]
+            return _named(self.known["current"], self.given)
         return self.pair.current.grouped(self.labels, self.k, self.given)
 
     @functools.cached_property
@@ -98,34 +98,24 @@ class GroupedPair:
         alignment = self.pair.alignment
         if not alignment.n_new:
             return self.current
+        given = None if self.given is None else self.given.only(alignment.source, alignment.n_new)
         if "common" in self.known:
-            return self.known["common"]
+            return _named(self.known["common"], given)
         xp, new = array_namespace(self.labels), alignment.new()
         # W PZ = WZ − W (Z − PZ), and Z − PZ is zero but for the rows of new objects.
         source: Any = alignment.source
         labels = xp.where((source >= 0)[:, None], self.labels, -xp.ones_like(self.labels))
-        return self._with_partition(self.current.regrouped(labels, new), alignment.source, masked=True)
+        return _named(self.current.regrouped(labels, new), given)
 
     @functools.cached_property
     def past(self) -> Grouped:
         """Ψ by the labels of the objects that are still there: Ψ·EᵀZ."""
-        target = self.pair.alignment.target
-        if "past" in self.known:
-            return self.known["past"]
-        if target is None:
-            return self.pair.past.grouped(self.labels, self.k, self.given)
-        groups = self.pair.past.grouped(gather(self.labels, target, -1), self.k)
-        return self._with_partition(groups, target, masked=False)
-
-    def _with_partition(self, groups: Grouped, index: Array | None, *, masked: bool) -> Grouped:
-        """Return groups that know how many of their objects are unlabelled, where the host does."""
-        if self.given is None:
-            return groups
         alignment = self.pair.alignment
-        given = (
-            self.given.only(index, alignment.n_new) if masked else self.given.take(index, alignment.n_gone)
-        )
-        return dataclasses.replace(groups, given=given)
+        given = None if self.given is None else self.given.take(alignment.target, alignment.n_gone)
+        if "past" in self.known:
+            return _named(self.known["past"], given)
+        labels = self.labels if alignment.target is None else gather(self.labels, alignment.target, -1)
+        return self.pair.past.grouped(labels, self.k, given)
 
     def at(self, blend: "Blend") -> Grouped:
         """Return a blend of the pair by these labels; where it does not look at the past, W."""
@@ -199,6 +189,13 @@ class BlendGroups(Grouped):
         """Return Ψ̂ grouped by some of the partitions."""
         labels = array_namespace(self.labels).take(self.labels, from_host(runs, self.labels), axis=1)
         return BlendGroups(self.proximity, labels, self.k, parts=self.parts.of_runs(runs, labels))
+
+
+def _named(groups: Grouped, partition: Partition | None) -> Grouped:
+    """Return groups by a partition, which may tell how many objects are unlabelled."""
+    if partition is None or groups.given is not None:
+        return groups
+    return dataclasses.replace(groups, given=partition)
 
 
 def _known_rows(v: Array, rows: Array, source: Array) -> tuple[Array, Array]:
