@@ -1,3 +1,8 @@
+#!/usr/bin/env -S uv run --script
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["nox>=2025.2.9"]
+# ///
 """The only door: `nox` runs lint and tests, `nox -l` lists the rest, arguments after `--` are passed on."""
 
 import shutil
@@ -6,9 +11,8 @@ from pathlib import Path
 import nox
 
 nox.needs_version = ">=2025.2.9"
-nox.options.default_venv_backend = "virtualenv"
+nox.options.default_venv_backend = "uv|virtualenv"  # uv where it is installed
 nox.options.reuse_venv = "yes"
-nox.options.sessions = ["lint", "tests"]
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 DOCTESTS = ("--doctest-modules", "affect_xp", "--doctest-glob=README.md", "README.md")
@@ -42,7 +46,26 @@ def tests(session: nox.Session) -> None:
         session.run("python", "-m", "pytest", *DOCTESTS)
 
 
-@nox.session
+@nox.session(default=False)
+def coverage(session: nox.Session) -> None:
+    """Tell which lines and branches the suite reaches on NumPy; fails below the floor in pyproject.toml."""
+    session.install("-e", ".", *group("coverage"))
+    env = {"AFFECT_XP_BACKENDS": "numpy", "OMP_NUM_THREADS": "1"}
+    session.run("python", "-m", "pytest", "-n", "auto", "--cov", *session.posargs, env=env)
+
+
+@nox.session(default=False)
+def review(session: nox.Session) -> None:
+    """Check the conventions of the field: layout, workflows, spelling, Markdown, the citation."""
+    session.install(*group("review"))
+    session.run("repo-review", ".")
+    session.run("zizmor", "--offline", ".github")
+    session.run("codespell")
+    session.run("rumdl", "check", ".")
+    session.run("cffconvert", "--validate", "--infile", "CITATION.cff")
+
+
+@nox.session(default=False)
 def docs(session: nox.Session) -> None:
     """Run the examples of README, docstrings and pages, and build the site; warnings are errors."""
     session.install("-e", ".[dask,pandas,plot,sklearn]", *group("docs"))
@@ -55,14 +78,14 @@ def docs(session: nox.Session) -> None:
     session.log("the site is in docs/_build/html/index.html")
 
 
-@nox.session
+@nox.session(default=False)
 def demo(session: nox.Session) -> None:
     """Run the demonstration."""
     session.install("-e", ".[plot]")
     session.run("affect-xp", "demo", *session.posargs)
 
 
-@nox.session
+@nox.session(default=False)
 def bench(session: nox.Session) -> None:
     """Run the benchmarks; `-- REV` compares the working tree with a revision, `-- OLD NEW` two of them."""
     session.install("-e", ".", *group("bench"))
@@ -70,7 +93,7 @@ def bench(session: nox.Session) -> None:
     session.run("python", "-m", "bench.compare" if compares else "bench", *session.posargs)
 
 
-@nox.session
+@nox.session(default=False)
 def fuzz(session: nox.Session) -> None:
     """Try 100,000 random sequences of steps and more."""
     session.install("-e", ".", *group("test"))
@@ -78,14 +101,14 @@ def fuzz(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", "tests/test_fuzz.py", "-n", "auto", *session.posargs, env=env)
 
 
-@nox.session
+@nox.session(default=False)
 def soak(session: nox.Session) -> None:
     """Take thousands of steps while objects come and go; fails where memory or time per step grow."""
     session.install("-e", ".[dask]", *group("bench"))
     session.run("python", "-m", "bench.soak", *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
 
-@nox.session(python="3.11")
+@nox.session(python="3.11", default=False)
 def lowest(session: nox.Session) -> None:
     """Run the suite on the oldest Python with the oldest releases of dependencies that are allowed."""
     project = PYPROJECT["project"]
@@ -99,14 +122,14 @@ def lowest(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", *options, *session.posargs, env={"OMP_NUM_THREADS": "1"})
 
 
-@nox.session
+@nox.session(default=False)
 def audit(session: nox.Session) -> None:
     """Look up known vulnerabilities of all that is installed with the package; asks pypi.org."""
     session.install(".[dask,sklearn,pandas,parquet,plot,cli,linkage]", "pip-audit>=2.7")
     session.run("pip-audit", "--local", "--skip-editable", *session.posargs)
 
 
-@nox.session
+@nox.session(default=False)
 def build(session: nox.Session) -> None:
     """Build sdist and wheel into dist/, check them, and import the wheel away from the sources."""
     session.install("build", "twine")
@@ -116,3 +139,7 @@ def build(session: nox.Session) -> None:
     session.install("--force-reinstall", *map(str, Path("dist").glob("*.whl")))
     with session.chdir(session.create_tmp()):
         session.run("python", "-c", "import affect_xp; print(affect_xp.__version__, affect_xp.__file__)")
+
+
+if __name__ == "__main__":
+    nox.main()

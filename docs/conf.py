@@ -72,6 +72,7 @@ warnings.filterwarnings("ignore", message="FigureCanvasAgg is non-interactive")
 html_theme = "furo"
 html_title = "affect_xp"
 html_static_path = ["_static"]
+html_extra_path = ["llms.txt"]  # a map of the site in plain text
 html_css_files = ["affect.css"]
 html_show_sphinx = False
 html_copy_source = False

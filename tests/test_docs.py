@@ -53,10 +53,15 @@ def test_every_public_name_is_in_the_reference():
     assert not sorted(name for name, found in public.items() if id(found) not in shown)
 
 
+def pages_of(docs):
+    """Return the names of the pages that are written by hand or by commands, not with the site."""
+    pages = {page.relative_to(docs).with_suffix("").as_posix() for page in docs.rglob("*.md")}
+    return {page for page in pages if not page.startswith(("_", "gallery/"))} - {"paper/README"}
+
+
 def test_every_page_is_in_a_table_of_contents():
     docs = ROOT / "docs"
-    pages = {page.relative_to(docs).with_suffix("").as_posix() for page in docs.rglob("*.md")}
-    pages = {page for page in pages if not page.startswith(("_", "gallery/"))} - {"index", "paper/README"}
+    pages = pages_of(docs) - {"index"}
     listed = set()
     for page in docs.rglob("*.md"):
         folder = page.parent.relative_to(docs)
@@ -64,6 +69,13 @@ def test_every_page_is_in_a_table_of_contents():
             lines = [line for line in block.splitlines() if line and not line.startswith(":")]
             listed |= {(folder / line).as_posix() for line in lines}
     assert pages <= listed, sorted(pages - listed)
+
+
+def test_every_page_is_on_the_map():
+    docs = ROOT / "docs"
+    scripts = {f"gallery/{script.stem}" for script in (ROOT / "examples").glob("plot_*.py")}
+    listed = re.findall(r"(?m)^- \[.+\]\((.+)\.html\): \S.*$", (docs / "llms.txt").read_text("utf-8"))
+    assert sorted(listed) == sorted(pages_of(docs) | scripts | {"gallery/index"})
 
 
 # The representation of the page on extensions, asked the questions of the contract suite.

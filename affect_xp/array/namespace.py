@@ -164,7 +164,7 @@ def pick(x: Array, which: slice | Array) -> Array:
     return x[which, ...] if isinstance(which, slice) else array_namespace(x).take(x, which, axis=0)
 
 
-def gather(x: Array, index: Array, fill: float | int) -> Array:
+def gather(x: Array, index: Array, fill: float) -> Array:
     """Return x[index] along the first axis, and `fill` where index is -1."""
     xp = array_namespace(x)
     rows = xp.take(x, not_negative(index), axis=0)

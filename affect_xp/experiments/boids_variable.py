@@ -171,7 +171,7 @@ def run(options: Options) -> Report:
     return Report(
         name="boids-variable",
         title="Flocks of boids that scatter and gather anew",
-        settings=settings | {"sigma": round(BANDWIDTH, 2)} | {m: a for m, a in trained.items()},
+        settings={**settings, "sigma": round(BANDWIDTH, 2), **trained},
         tables=(rand, sensitivity_table(others, COMPARED, few)),
         claims=_claims(rand, curves),
         figures=_figures(curves, options.seed),

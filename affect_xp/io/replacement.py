@@ -13,8 +13,10 @@ from affect_xp.exceptions import InputError, SaveError
 
 try:
     import fcntl
+
+    LOCKS = True
 except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+    LOCKS = False
 
 
 @contextlib.contextmanager
@@ -32,7 +34,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
             if target.exists():
                 shutil.copymode(target, temporary)
-            if fcntl is None:  # Windows does not rename files that are open
+            if not LOCKS:  # Windows does not rename files that are open
                 file.close()
             os.replace(temporary, target)
     except OSError as error:
@@ -77,7 +79,7 @@ def _sweep(target: Path) -> None:
 
 def _lock(file: BinaryIO, *, wait: bool = True) -> bool:
     """Lock a file until it is closed or the process ends; tell whether that worked."""
-    if fcntl is None:
+    if not LOCKS:
         return False
     try:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

@@ -63,7 +63,7 @@ def parse_freq(freq: object) -> Freq | None:
         freq = freq.astype("timedelta64[us]").item()
     if isinstance(freq, datetime.timedelta):
         return _positive(freq / datetime.timedelta(microseconds=1), "time", freq)
-    if isinstance(freq, numbers.Real) and not isinstance(freq, bool):
+    if not isinstance(freq, bool) and isinstance(freq, numbers.Real):
         return _positive(float(freq), "number", freq)
     if not isinstance(freq, str):
         raise InputTypeError(f"freq must be a string such as '7D', or a number, got {freq!r}")

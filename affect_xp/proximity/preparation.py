@@ -158,7 +158,7 @@ class Request:
         self._check_gamma()
 
     def _check_gamma(self) -> None:
-        gamma = self.gamma
+        gamma: object = self.gamma
         if isinstance(gamma, str):
             check_choice("gamma, where it is not a number,", gamma, GAMMAS)
         elif isinstance(gamma, bool) or not isinstance(gamma, numbers.Real):

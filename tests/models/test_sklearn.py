@@ -405,7 +405,7 @@ def test_search_over_splits_in_time(form, supervised):
     steps, labels = products()
     sequence = np.stack(steps) if form == "array" else steps
     if form == "snapshots":
-        sequence = list(ax.io.read_steps({t: w for t, w in enumerate(steps)}, kind="proximities"))
+        sequence = list(ax.io.read_steps(dict(enumerate(steps)), kind="proximities"))
     search = GridSearchCV(
         ax.Affect(ax.KMeans(2, n_init=3), random_state=0),
         {"clusterer__n_clusters": [2, 3, 4]},

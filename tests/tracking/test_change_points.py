@@ -162,7 +162,7 @@ def test_the_five_minute_start(tmp_path, monkeypatch):
     """The change that the first page of the documentation tells about is found."""
     monkeypatch.chdir(tmp_path)
     page = Path(__file__).parents[2].joinpath("docs/start.md").read_text(encoding="utf-8")
-    code = re.findall(r"^(?:>>>|\.\.\.) ?(.*)$", page.split("## Clusters")[0], flags=re.M)
+    code = re.findall(r"^(?:>>>|\.\.\.) ?(.*)$", page.split("## Clusters")[0], flags=re.MULTILINE)
     names = {"csv": csv}
     exec("\n".join(code), names)
     steps = ax.io.read_steps("shops.csv", time="week", id="shop")
