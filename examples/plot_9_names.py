@@ -207,7 +207,7 @@ LINES = {
     "cosine 0.3": ("cosine", 0.3),
     "cosine 0.4": ("cosine", CONTINUITY),
     "cosine 0.5": ("cosine", 0.5),
-    "cosine 0.4, no least share": ("cosine", CONTINUITY, 0.0),
+    "cosine 0.4, no minimum share": ("cosine", CONTINUITY, 0.0),
 }
 table = {line: errors(*rule) for line, rule in LINES.items()}
 print("| rule |", " | ".join(CASES), "|")
