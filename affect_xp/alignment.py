@@ -47,7 +47,7 @@ def _check_ids(ids: Ids) -> None:
     if distinct < len(ids):
         seen: set[Hashable] = set()
         double = next(i for i in ids if i in seen or seen.add(i))  # type: ignore[func-returns-value]
-        raise InputError(f"ids must be distinct, but {double!r} stands there more than once")
+        raise InputError(f"ids must be unique; {double!r} appears more than once")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

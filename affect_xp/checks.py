@@ -1,4 +1,4 @@
-"""Checks of arguments, in one voice: the argument, its value, the remedy."""
+"""Argument checks, with messages that name the argument, its value and the remedy."""
 
 import numbers
 import sys
@@ -33,22 +33,20 @@ def check_fraction(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise InputTypeError(f"{name} must be a number between 0 and 1, got {value!r}")
     if not 0 <= value <= 1:
-        raise InputError(f"{name} must lie between 0 and 1, got {value}")
+        raise InputError(f"{name} must be between 0 and 1, got {value}")
     return float(value)
 
 
 def check_n_clusters(value: object, n_objects: int, name: str = "n_clusters") -> int:
-    """Return `value` as a number of clusters that `n_objects` objects can form."""
+    """Return `value` as a number of clusters of at most `n_objects`."""
     k = check_int(name, value, 1)
     if k > n_objects:
-        raise InputError(
-            f"{name}={k} is more than the {n_objects} objects to cluster; ask for at most {n_objects}"
-        )
+        raise InputError(f"{name}={k} exceeds the number of objects, {n_objects}; use at most {n_objects}")
     return k
 
 
 def warn_caller(message: str, category: type[Warning]) -> None:
-    """Warn at the line that called this library."""
+    """Issue a warning that points to the line outside this library."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "affect_xp":
         frame, level = frame.f_back, level + 1

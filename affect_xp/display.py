@@ -1,8 +1,8 @@
-"""Small pieces of HTML for notebooks: tables that take their colours from the page around them."""
+"""HTML for notebooks: tables that inherit the colours of the page."""
 
 from collections.abc import Mapping, Sequence
 
-# Nothing but greys that are half transparent and the colour of the text: readable on dark and on light.
+# Only semi-transparent greys and the text colour, so that it is readable in dark and light themes.
 STYLE = """<style>
 .affect-xp { display: inline-block; max-width: 100%; overflow-x: auto; font-size: 0.9em; line-height: 1.4;
   border: 1px solid rgba(128, 128, 128, 0.4); border-radius: 6px; padding: 0.5em 0.8em; }
@@ -24,15 +24,15 @@ LONGEST = 200  # characters of a value
 
 
 def text(value: object) -> str:
-    """Return a value as text that is safe in HTML, and not too long."""
-    import html  # slow to import, for a list of all entities
+    """Return a value as escaped and truncated HTML text."""
+    import html  # slow to import
 
     plain = value if isinstance(value, str) else repr(value)
     return html.escape(plain if len(plain) <= LONGEST else f"{plain[: LONGEST - 1]}…")
 
 
 def cell(value: object, kind: str = "") -> str:
-    """Return a cell of a table; `kind` holds classes of the style."""
+    """Return a table cell; `kind` lists its CSS classes."""
     return f'<td class="{kind}">{text(value)}</td>' if kind else f"<td>{text(value)}</td>"
 
 
@@ -42,14 +42,14 @@ def row(name: str, value: object, kind: str = "value") -> str:
 
 
 def table(rows: Sequence[str], columns: Sequence[tuple[str, str]] = ()) -> str:
-    """Return a table of rows, under columns each with a name and a kind."""
+    """Return a table of rows; `columns` gives the name and CSS class of each column."""
     names = "".join(f'<th scope="col" class="{kind}">{text(name)}</th>' for name, kind in columns)
     head = f"<thead><tr>{names}</tr></thead>" if columns else ""
     return f"<table>{head}<tbody>{''.join(rows)}</tbody></table>"
 
 
 def parameters(values: Mapping[str, object], defaults: Mapping[str, object]) -> str:
-    """Return a table of parameters, in which those that are not as usual stand out."""
+    """Return a table of parameters that highlights non-default values."""
     usual = {name: repr(value) == repr(defaults[name]) for name, value in values.items()}
     return table(
         [row(name, repr(value), "value usual" if usual[name] else "value") for name, value in values.items()]
@@ -57,7 +57,7 @@ def parameters(values: Mapping[str, object], defaults: Mapping[str, object]) -> 
 
 
 def box(title: str, about: str, *parts: str) -> str:
-    """Return a titled box, with a word about it beside the title."""
+    """Return a box with a title and a short description."""
     beside = f'<span class="about">{text(about)}</span>' if about else ""
     return (
         f'{STYLE}<div class="affect-xp"><div><span class="title">{text(title)}</span>{beside}</div>'
@@ -66,12 +66,12 @@ def box(title: str, about: str, *parts: str) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, such as "1 step" and "2 steps"."""
+    """Return a number with a noun, such as "1 step" or "2 steps"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def in_bytes(number: int) -> str:
-    """Return a number of bytes in a unit that leaves few digits."""
+    """Return a number of bytes in a readable unit."""
     size, units = float(number), ["bytes", "kB", "MB", "GB", "TB"]
     while size >= 1000 and len(units) > 1:
         size, units = size / 1000, units[1:]

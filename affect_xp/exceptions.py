@@ -1,69 +1,69 @@
-"""Errors and warnings in one hierarchy: `except AffectError` catches all that the library raises itself.
+"""Errors and warnings in one hierarchy: `except AffectError` catches all errors of this library.
 
 ::
 
-    AffectError                     base of all errors; itself: a model that another thread is at, or that
-    │                               was interrupted while it wrote
-    ├── InputError (ValueError)             an argument has a value that cannot be used
-    ├── InputTypeError (TypeError)          an argument is of a type that cannot be used
-    ├── NotFittedError (AttributeError)     a result was asked for before the first step
-    ├── FileFormatError (ValueError)        a file is no model, is damaged, or is of a newer version
-    └── SaveError (OSError)                 a model could not be written; the old file is still whole
+    AffectError                     base of all errors; raised itself if another thread is using the model, or
+    │                               if the model was interrupted while it wrote
+    ├── InputError (ValueError)             an argument has an invalid value
+    ├── InputTypeError (TypeError)          an argument has an invalid type
+    ├── NotFittedError (AttributeError)     a result was requested before the first step
+    ├── FileFormatError (ValueError)        a file is not a model, is damaged, or has a newer version
+    └── SaveError (OSError)                 a model could not be written; the old file is intact
 
     AffectWarning (UserWarning)     base of all warnings
     ├── ConvergenceWarning                  an iteration stopped before it converged
-    ├── InputWarning                        what was given is hardly what was meant; said at the first step
+    ├── InputWarning                        the input is probably not as intended; issued at the first step
     ├── PrecisionWarning                    sums are accumulated in less than double precision
-    ├── ScaleWarning                        units or an offset rule the features; said once for a model
-    └── SkewedWarning                       a few large similarities rule the others; said once for a model
+    ├── ScaleWarning                        units or an offset dominate the features; issued once per model
+    └── SkewedWarning                       a few large similarities dominate; issued once per model
 
-Each error is also of the class of Python's in brackets: whoever catches that one catches ours. A message
-names the argument, its value and the remedy. A step that raises leaves the model as it was; only a step
-interrupted (Ctrl-C, no memory) while it wrote over the smoothed proximities asks for `reset()`.
+Each error is also an instance of the built-in class in brackets. Messages name the argument, its value and
+the remedy. A step that raises leaves the model unchanged. The exception is a step that is interrupted
+(Ctrl-C, no memory) while it overwrites the smoothed proximities: call `reset()` after it.
 
-What does not come from here: an ImportError where a library is missing that was asked for (it says what to
-install), an error raised by a function of the caller (a clusterer, an `alpha`, a callback), which passes
-unchanged, and a MemoryError.
+Three other errors may occur: an ImportError if a required library is missing (it says what to install), a
+MemoryError, and errors raised by functions of the caller (a clusterer, an `alpha`, a callback), which are
+not changed.
 
-Warnings say what to do. `warnings.simplefilter("error", AffectWarning)` makes them errors, which reject the
-step; `simplefilter("ignore", ...)` silences them.
+Warnings say what to do. `warnings.simplefilter("error", AffectWarning)` turns them into errors, which reject
+the step; `simplefilter("ignore", ...)` silences them.
 """
 
 
 class AffectError(Exception):
-    """Base of every error raised by this library."""
+    """Base class of all errors of this library."""
 
 
 class InputError(AffectError, ValueError):
-    """An argument has a value that cannot be used; the message says which and what to do."""
+    """An argument has an invalid value; the message names the argument and the remedy."""
 
 
 class InputTypeError(AffectError, TypeError):
-    """An argument is of a type that cannot be used; the message says which and what to do."""
+    """An argument has an invalid type; the message names the argument and the remedy."""
 
 
 class NotFittedError(AffectError, AttributeError):
-    """A result was asked for before the first step."""
+    """A result was requested before the first step."""
 
 
 class FileFormatError(AffectError, ValueError):
-    """A file does not hold a model, is damaged, or is of a newer version; the message says which."""
+    """A file does not contain a model, is damaged, or has a newer version; the message says which."""
 
 
 class SaveError(AffectError, OSError):
-    """A model could not be written to a file; what was there before is still whole."""
+    """A model could not be written to a file; an existing file is intact."""
 
 
 class AffectWarning(UserWarning):
-    """Base of every warning of this library."""
+    """Base class of all warnings of this library."""
 
 
 class ConvergenceWarning(AffectWarning):
-    """An iteration stopped before it converged; the message says how to let it."""
+    """An iteration stopped before it converged; the message gives the remedy."""
 
 
 class InputWarning(AffectWarning):
-    """Proximities look like what the clusterer does not take; the message says why, and what to do."""
+    """The proximities do not look like the kind that the clusterer takes; the message gives the reason."""
 
 
 class PrecisionWarning(AffectWarning):
@@ -71,8 +71,8 @@ class PrecisionWarning(AffectWarning):
 
 
 class ScaleWarning(AffectWarning):
-    """Units or an offset of features rule their similarities; the message says what was done, or helps."""
+    """Units or an offset of the features dominate their similarities; the message gives the remedy."""
 
 
 class SkewedWarning(AffectWarning):
-    """A few large similarities rule the others; the message says which transform helps."""
+    """A few large similarities dominate the others; the message names a transform that helps."""

@@ -1,4 +1,4 @@
-"""Parameters read and set by name, those of nested objects as in `clusterer__n_clusters`."""
+"""Get and set parameters by name, including those of nested objects such as `clusterer__n_clusters`."""
 
 import dataclasses
 import inspect
@@ -9,10 +9,10 @@ from affect_xp.exceptions import InputError
 
 
 class Parameters:
-    """What is made of the arguments of its constructor, each kept as an attribute of the same name."""
+    """Base of classes whose constructor stores each argument as an attribute of the same name."""
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name; with `deep` also those of parameters that have some themselves.
+        """Return the parameters by name; with `deep` also those of nested objects.
 
         Examples
         --------
@@ -23,7 +23,7 @@ class Parameters:
         return parameters_of(self, deep=deep)
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters by name, also nested ones.
+        """Set parameters by name, including nested ones.
 
         Examples
         --------
@@ -34,13 +34,13 @@ class Parameters:
         own, nested = _sorted(self, params)
         for name, value in own.items():
             setattr(self, name, value)
-        for name, inner in nested.items():  # after the others: they may be of an object just set
+        for name, inner in nested.items():  # after the others: the object may just have been set
             setattr(self, name, _changed(name, getattr(self, name), inner))
         return self
 
 
 def defaults_of(kind: type) -> dict[str, Any]:
-    """Return the parameters of a class by name with their defaults, `inspect.Parameter.empty` for none."""
+    """Return the defaults of the parameters of a class by name; `inspect.Parameter.empty` if required."""
     return {name: parameter.default for name, parameter in inspect.signature(kind).parameters.items()}
 
 
@@ -54,7 +54,7 @@ def parameters_of(owner: Any, *, deep: bool) -> dict[str, Any]:
 
 
 def _inner(value: Any) -> dict[str, Any]:
-    """Return the parameters of what is itself a parameter; none for most."""
+    """Return the parameters of a parameter value; empty for most."""
     if isinstance(value, type):
         return {}
     if hasattr(value, "get_params"):
@@ -63,13 +63,13 @@ def _inner(value: Any) -> dict[str, Any]:
 
 
 def _sorted(owner: Any, params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Return the parameters of an object itself, and by their names the parameters of its parameters."""
+    """Return the parameters of an object, and those of its nested objects by the name of the object."""
     names, own, nested = defaults_of(type(owner)), {}, defaultdict[str, dict[str, Any]](dict)
     for key, value in params.items():
         name, separator, inner = key.partition("__")
         if name not in names:
             raise InputError(
-                f"{name!r} is no parameter of {type(owner).__name__}; it has {', '.join(names) or 'none'}"
+                f"{type(owner).__name__} has no parameter {name!r}; valid ones: {', '.join(names) or 'none'}"
             )
         if separator:
             nested[name][inner] = value
@@ -79,14 +79,12 @@ def _sorted(owner: Any, params: dict[str, Any]) -> tuple[dict[str, Any], dict[st
 
 
 def _changed(name: str, value: Any, params: dict[str, Any]) -> Any:
-    """Return a value with other parameters: the same object where it can be changed, otherwise a new one."""
+    """Return a value with changed parameters: the same object if it is mutable, otherwise a new one."""
     frozen = getattr(getattr(value, "__dataclass_params__", None), "frozen", False)
     if hasattr(value, "set_params") and not frozen and not isinstance(value, type):
         return value.set_params(**params)
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
-        raise InputError(
-            f"{name}={value!r} has no parameters of its own, but {name}__{next(iter(params))} was given"
-        )
+        raise InputError(f"{name}={value!r} has no parameters, but {name}__{next(iter(params))} was given")
     own, nested = _sorted(value, params)
     inner = {key: _changed(f"{name}__{key}", getattr(value, key), x) for key, x in nested.items()}
     return dataclasses.replace(value, **own, **inner)

@@ -39,7 +39,7 @@ HEADER = (
     "bytes moved",
     "launches",
     "host waits",
-    "memory besides W and Ψ̂",
+    "extra memory",
     *(f"{gpu}, model" for gpu in BANDWIDTHS),
     *(f"{gpu}, floor" for gpu in BANDWIDTHS),
     "measured",
@@ -157,14 +157,14 @@ def _shown(value: Any, form: str) -> str:
 
 
 def checks(counts: Counts) -> list[str]:
-    """Return how well the fits foretell the counts that they were not made from."""
+    """Return the prediction errors of the fits on held-out counts."""
     told = []
     for init in _scenario.INITS:
         if init in counts.traffic:
             *_, last = fitted = counts.traffic[init]
             off = bytes_moved(fitted)(last.n) / last.n_bytes - 1
             told.append(
-                f'init="{init}", {last.lloyd} Lloyd iterations: bytes at n = {last.n:,} foretold {off:+.1%}'
+                f'init="{init}", {last.lloyd} Lloyd iterations: bytes at n = {last.n:,} predicted with error {off:+.1%}'
             )
         if init in counts.asked:
             rows = counts.asked[init]
@@ -172,7 +172,9 @@ def checks(counts: Counts) -> list[str]:
             off = line(rows[-1].blocks) / rows[-1].launches - 1
             same = len({(count.waits, count.copies) for count in rows}) == 1
             waits = "waits do not depend on the blocks" if same else "waits depend on the blocks"
-            told.append(f'init="{init}": launches with {rows[-1].blocks} blocks foretold {off:+.1%}; {waits}')
+            told.append(
+                f'init="{init}": launches with {rows[-1].blocks} blocks predicted with error {off:+.1%}; {waits}'
+            )
     return told
 
 

@@ -1,8 +1,8 @@
 """
-From a table to a picture
-=========================
+From a table to a figure
+========================
 
-A table with a time, an id and some features becomes clusters that are followed over time.
+This example clusters a table with a time, an id and two features, and follows the clusters over time.
 """
 
 import matplotlib.pyplot as plt
@@ -11,12 +11,12 @@ import numpy as np
 import affect_xp as ax
 
 # %%
-# Sixty shops are observed for twelve weeks. A shop is of one of three kinds, and what we see of it is
-# noisy. In week 7 five shops change from the first kind to the second.
+# Sixty shops of three kinds are observed with noise for twelve weeks. In week 7 five shops change from the
+# first kind to the second.
 
 rng = np.random.default_rng(0)
 kinds = np.repeat([0, 1, 2], 20)
-typical = np.array([[4.0, 0.0], [0.0, 4.0], [-4.0, -4.0]])  # sales and returns of each kind, less their means
+typical = np.array([[4.0, 0.0], [0.0, 4.0], [-4.0, -4.0]])  # centered sales and returns of each kind
 
 rows, truth = [], []
 for week in range(12):
@@ -29,8 +29,8 @@ week, shop, sales, returns = map(list, zip(*rows, strict=True))
 table = {"week": week, "shop": shop, "sales": sales, "returns": returns}
 
 # %%
-# A dict of columns, a DataFrame or the name of a CSV file: :func:`~affect_xp.io.read_steps` makes
-# steps of it. The similarity of two shops is the dot product of their features.
+# :func:`~affect_xp.io.read_steps` splits a dict of columns, a DataFrame or a CSV file into steps. The
+# similarity of two shops is the dot product of their features.
 
 steps = ax.io.read_steps(table, time="week", id="shop")
 model = ax.Affect(ax.KMeans(3), proximity="dot", random_state=0).fit(steps)
@@ -38,8 +38,8 @@ score = np.mean([ax.rand_index(r.labels, c) for r, c in zip(model.history_, trut
 print(f"mean Rand index {score:.3f}")
 
 # %%
-# The upper picture is α, the trust in the past. It falls when the shops change. Below, the bars are
-# clusters and the ribbons are the shops they share.
+# The upper panel shows α, the weight of the past. It drops when the shops change. In the lower panel bars are
+# clusters and ribbons are the shops they share.
 
 figure, (above, below) = plt.subplots(2, 1, figsize=(8, 6), layout="constrained")
 ax.plots.plot_alpha(model.history_, ax=above)

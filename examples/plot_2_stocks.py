@@ -2,10 +2,9 @@
 Stocks that move together
 =========================
 
-Stocks are alike when their prices change alike. Clusters of stocks are compared with their sectors.
-
-The prices are simulated. With the environment variable ``AFFECT_XP_DATA`` set to a folder that
-holds ``nasdaq2008.npz`` the same lines run on the data of the paper.
+This example clusters stocks by the correlation of their price changes and compares the clusters with the
+sectors. The prices are simulated. If the environment variable ``AFFECT_XP_DATA`` names a folder that
+contains ``nasdaq2008.npz``, the same script runs on the data of the paper.
 """
 
 import os
@@ -18,9 +17,9 @@ import affect_xp as ax
 
 
 # %%
-# A window of fifteen days is a step. The features of a stock are its daily changes, standardised, so
-# that a dot product is a correlation. Here each change is that of the sector plus noise of its own,
-# and from window 14 on half of a sector goes with another one.
+# A step is a window of fifteen days. The features of a stock are its standardised daily changes, so that a
+# dot product is a correlation. In the simulation each change is a sector term plus individual noise, and from
+# window 14 on half of a sector moves with another one.
 def simulated(n_sectors=5, per_sector=20, n_windows=24, days=15):
     """Yield (X, sectors) of each window."""
     rng = np.random.default_rng(0)
@@ -43,7 +42,7 @@ else:
 n_sectors = len(np.unique(windows[0][1]))
 
 # %%
-# The same clusterer with a past and without one. ``proximity="dot"`` never makes the n×n matrix.
+# Run the same clusterer with and without a past. ``proximity="dot"`` never forms the n×n matrix.
 
 clusterer = ax.KMeans(n_sectors)
 models = {
@@ -61,7 +60,8 @@ for name, values in scores.items():
     print(f"{name}: mean adjusted Rand index {np.mean(values):.3f}")
 
 # %%
-# One window says little about a stock. The past says the rest, as long as α says that it still holds.
+# One window contains little information about a stock. Most of it comes from the past, with a weight α that
+# drops when the past no longer holds.
 
 figure, (above, below) = plt.subplots(2, 1, figsize=(8, 6), layout="constrained")
 ax.plots.plot_scores(scores, ax=above, ylabel="adjusted Rand index")

@@ -1,8 +1,8 @@
 """
-How many clusters
-=================
+Choosing the number of clusters
+===============================
 
-The number of groups changes over time. Rules choose the number of clusters at each step.
+The number of groups changes over time. This example compares three rules that choose the number at each step.
 """
 
 import matplotlib.pyplot as plt
@@ -12,8 +12,7 @@ import affect_xp as ax
 from affect_xp.proximity.kernels import features_to_proximity
 
 # %%
-# Eighty objects stand in groups on a circle: three at first, five from step 6 on, and four from
-# step 12 on.
+# Eighty objects form groups on a circle: three at first, five from step 6 on, and four from step 12 on.
 
 rng = np.random.default_rng(0)
 true = np.repeat([3, 5, 4], 6)
@@ -38,8 +37,7 @@ for name, share in shares.items():
     print(f"{name}: the right number at {share:.0%} of the steps")
 
 # %%
-# They err at most at the steps at which the number changes. The scores behind each choice are kept in
-# ``history_``.
+# Most errors occur at the steps where the number changes. ``history_`` stores the scores of each choice.
 
 figure, (left, *others) = plt.subplots(1, 3, figsize=(10, 3), layout="constrained", width_ratios=[2, 1, 1])
 left.step(range(len(true)), true, where="mid", label="true", color="0.8", linewidth=8)

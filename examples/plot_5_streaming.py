@@ -1,9 +1,9 @@
 """
-A step each day, and go on tomorrow
-===================================
+Streaming and resuming
+======================
 
-Steps are taken as they come. The model is saved in between, and a run that is resumed gives the
-same results, bit for bit.
+This example processes steps as they arrive and saves the model in between. The resumed run gives the same
+results, bit for bit.
 """
 
 import tempfile
@@ -16,15 +16,15 @@ import affect_xp as ax
 days = list(ax.datasets.colliding_gaussians(n_samples=80, n_steps=20, rng=0))
 
 # %%
-# The first ten days, one at a time. Nothing but the last smoothed matrix, the last labels and the
-# history is kept.
+# Process the first ten days one at a time. The model keeps only the last smoothed matrix, the last labels and
+# the history.
 
 model = ax.Affect(ax.KMeans(2), proximity="dot", random_state=0)
 for day in days[:10]:
     model.partial_fit(day.X)
 
 # %%
-# The file is written whole or not at all. Tomorrow, in another process, the run goes on from it.
+# The file is written atomically. Another process can load it and continue the run.
 
 with tempfile.TemporaryDirectory() as folder:
     path = Path(folder, "days.affect")
@@ -35,7 +35,7 @@ for day in days[10:]:
     resumed.partial_fit(day.X)
 
 # %%
-# A run without a break finds the same.
+# An uninterrupted run gives the same result.
 
 unbroken = ax.Affect(ax.KMeans(2), proximity="dot", random_state=0).fit(day.X for day in days)
 same = all(

@@ -1,9 +1,9 @@
 """
-Many objects, and no n×n matrix
-===============================
+Many objects without an n×n matrix
+==================================
 
-With dot products as similarities AFFECT works on the features. The n×n matrix is never made, and
-nothing is approximated.
+With dot products as similarities, AFFECT works on the features. The n×n matrix is never formed, and the
+result is exact.
 """
 
 import matplotlib.pyplot as plt
@@ -12,7 +12,7 @@ import numpy as np
 import affect_xp as ax
 
 # %%
-# 50,000 objects in four groups. Their similarities would be 2.5 billion numbers: 20 GB for each of
+# Simulate 50,000 objects in four groups. Their similarities would be 2.5 billion numbers: 20 GB for each of
 # two matrices.
 
 n, k = 50_000, 4
@@ -31,8 +31,7 @@ print(smoothed)
 print(f"adjusted Rand index {score:.3f}")
 
 # %%
-# On few objects the factors can be compared with the matrix they stand for: α is the same but for
-# rounding.
+# With few objects, the factored form can be compared with the dense matrix: α agrees up to rounding.
 
 few = [centres[groups[:200]] + 2 * rng.normal(size=(200, 6)) for _ in range(6)]
 factored = ax.Affect(ax.KMeans(k), proximity="dot", random_state=0).fit(few)
@@ -41,7 +40,7 @@ difference = float(np.abs(factored.history_.alpha - dense.history_.alpha).max())
 print(f"largest difference of α: {difference:.0e}")
 
 # %%
-# Pictures of proximities take a sample of the objects.
+# Plot the proximities of a sample of the objects.
 
 sample = rng.choice(n, 300, replace=False)
 ax.plots.plot_smoothing(X[sample] @ X[sample].T, smoothed.take(sample), model.labels_[sample])

@@ -1,8 +1,9 @@
 """
-When did it change?
-===================
+Detecting change points
+=======================
 
-α is the trust in the past. Where the past is further off than noise explains, something has changed.
+α is the weight of the past. A step is a change point if the past is further from the present than noise
+explains.
 """
 
 import matplotlib.pyplot as plt
@@ -11,8 +12,8 @@ import numpy as np
 import affect_xp as ax
 
 # %%
-# Sixty objects in three groups. At steps 14 and 26 the centres of the groups jump, and no object
-# changes groups: labels alone would not show it.
+# Simulate sixty objects in three groups. At steps 14 and 26 the centres of the groups jump, but no object
+# changes groups, so the labels do not show the change.
 
 rng = np.random.default_rng(2)
 groups = np.repeat([0, 1, 2], 20)
@@ -25,10 +26,10 @@ for t in range(36):
     model.partial_fit(centres[groups] + rng.normal(size=(60, 2)))
 
 # %%
-# Each step knows its noise, and its drift: how far the past is from what is expected now. While nothing
-# changes, the drift can be foretold from the noise of the steps before. The detector compares the two. It
-# looks at nothing that comes later, so a change is known at the step at which it happens, and one step in 200
-# is a false alarm.
+# Each record stores its noise and its drift, the distance of the past from the current expectation. While
+# nothing changes, the noise of the previous steps predicts the drift. The detector compares the two. It does
+# not use later steps, so a change is reported at the step where it happens. About one step in 200 is a false
+# alarm.
 
 found = ax.change_points(model)
 print(f"change points: {found}")
@@ -37,7 +38,7 @@ ax.plots.plot_alpha(model.history_, changes=found)
 plt.show()
 
 # %%
-# It needs no long run. Eight steps, of which the sixth brings a change:
+# Short runs work as well. This run has eight steps, with a change at the sixth:
 
 rng = np.random.default_rng(1)
 centres = np.array([[5.0, 0.0], [-3.0, 4.0], [-3.0, -4.0]])
@@ -48,7 +49,7 @@ for t in range(8):
 print(f"change points: {ax.change_points(short)}")
 
 # %%
-# Three steps are too few to tell whether something changed, and the picture says so.
+# Three steps are too few to detect a change; the figure says so.
 
 ax.plots.plot_alpha(short.history_[:3], changes=True)
 plt.show()

@@ -2,8 +2,7 @@
 Births, splits and merges
 =========================
 
-Clusters keep their ids from step to step. What happens to them is told as events, and drawn as a
-flow.
+Clusters keep their ids from step to step. Their changes are recorded as events and plotted as a flow.
 """
 
 import matplotlib.pyplot as plt
@@ -12,8 +11,8 @@ import numpy as np
 import affect_xp as ax
 
 # %%
-# Two groups of thirty. At step 5 the second one splits. At step 10 a group of newcomers arrives. At
-# step 15 the two halves are one again. The objects have ids, so they may come and go.
+# Simulate two groups of thirty. At step 5 the second group splits. At step 10 a group of new objects arrives.
+# At step 15 the two halves merge again. The objects have ids, so they may come and go.
 
 rng = np.random.default_rng(0)
 steps, ids, truth = [], [], []
@@ -26,8 +25,8 @@ for t in range(20):
     truth.append(groups if apart else np.where(groups == 2, 1, groups))
 
 # %%
-# The number of clusters is chosen at each step by the silhouette. The split is seen two steps late:
-# what happens within one cluster looks like noise at first.
+# The silhouette chooses the number of clusters at each step. The split is detected two steps late, because a
+# change within one cluster looks like noise at first.
 
 clusterer = ax.KMeans("silhouette", max_clusters=6)
 model = ax.Affect(clusterer, proximity="dot", random_state=0).fit(steps, ids=ids)
@@ -39,8 +38,8 @@ for record in model.history_[1:]:
             print(f"step {record.time}: {event}")
 
 # %%
-# Above, clusters as bars, with ribbons as wide as the objects they share. Below, a row for each
-# object, in the colour of its cluster; white where the object is not there.
+# The upper panel shows clusters as bars and shared objects as ribbons. The lower panel has a row per object,
+# in the colour of its cluster, white if the object is absent.
 
 figure, (above, below) = plt.subplots(2, 1, figsize=(9, 7), layout="constrained")
 ax.plots.plot_flow(model.history_, ax=above)

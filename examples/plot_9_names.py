@@ -2,9 +2,9 @@
 When a cluster keeps its id
 ===========================
 
-From step to step a cluster loses objects and gains others. How much may change before it is another
-cluster? Here are simulated partitions of which we know which clusters go on and which end, and what
-several rules make of them.
+A cluster loses and gains objects from step to step. How much may change before it counts as another
+cluster? This example compares several rules on simulated partitions for which it is known which clusters
+continue and which end.
 """
 
 import matplotlib.pyplot as plt
@@ -17,12 +17,11 @@ rng = np.random.default_rng(0)
 K, N_TRIALS = 6, 100
 
 # %%
-# A case is the labels before and now, -1 for objects that are not there or in no cluster, and what
-# should happen: pairs of ids before and now. One of the ids before should go on to one of those
-# now; where there are none, the ids should end.
+# A case consists of the previous and the current labels, with -1 for objects that are absent or in no
+# cluster, and of the expected result: pairs of previous and current ids. One of the previous ids should
+# continue as one of the current ids; if there are none, the ids should end.
 #
-# Sizes are between 6 and 50 where nothing else is said. On top of what happens, a tenth of the
-# objects change places with each other.
+# Sizes are between 6 and 50 unless stated otherwise. In addition, a tenth of the objects swap clusters.
 
 
 def labels_of(sizes):
@@ -58,7 +57,7 @@ def merge(m):
 
 
 def renewal(share):
-    """Objects leave, and as many come to the same clusters."""
+    """Objects leave, and equally many arrive in the same clusters."""
     before, now, expected = turnover(0.1)
     left = rng.random(len(before)) < share
     return (
@@ -75,11 +74,11 @@ def noise(share):
 
 
 # %%
-# In these the id of cluster 0 should end, or all of them.
+# In these cases the id of cluster 0 should end, or all ids.
 
 
 def scattered():
-    """It goes to all others, and a new cluster forms of a fifth of each of them."""
+    """Its objects go to all other clusters, and a fifth of each of those forms a new cluster."""
     sizes = random_sizes(low=10)
     sizes[0] = min(sizes[0], 0.15 * sizes[1:].sum())
     before = labels_of(sizes)
@@ -89,7 +88,7 @@ def scattered():
 
 
 def exchanged():
-    """It joins a larger one, and up to half of a third one splits off."""
+    """It joins a larger cluster, and up to half of a third cluster splits off."""
     sizes = random_sizes()
     sizes[1], sizes[2] = max(sizes[1], 1.5 * sizes[0]), max(sizes[2], 20)
     before = labels_of(sizes)
@@ -99,14 +98,14 @@ def exchanged():
 
 
 def swallowed():
-    """Its few objects go with a large part of another one."""
+    """Its few objects join a large part of another cluster."""
     before = labels_of([rng.integers(1, 5), *random_sizes(k=K - 2), rng.integers(60, 100)])
     now = mixed(np.where((before == K - 1) & (rng.random(len(before)) < 0.4), 0, before))
     return before, np.where(before == 0, 0, now), [({0}, set())]
 
 
 def remnant():
-    """Nearly all of it goes to a larger one, and a few objects stay alone."""
+    """Nearly all of its objects join a larger cluster, and a few remain."""
     before = labels_of([rng.integers(40, 60), rng.integers(80, 100), *random_sizes(k=K - 2)])
     now = mixed(np.where(before == 0, 1, before))
     now[: rng.integers(1, 4)] = 0
@@ -114,7 +113,7 @@ def remnant():
 
 
 def replaced(share):
-    """Nearly all objects are others, and clusters have nothing to do with those before."""
+    """Nearly all objects are new, and the clusters are unrelated to the previous ones."""
     before = np.append(labels_of(rng.integers(30, 60, K)), np.full(250, -1))
     gone = rng.random(len(before)) < share
     return before, np.where(gone & (before >= 0), -1, rng.integers(0, K, len(before))), ended(before)
@@ -148,7 +147,7 @@ ENDS = {
 
 
 def counted(before, now, expected):
-    """Return the common objects of clusters before and now, the sizes of both, and what is expected."""
+    """Return the common objects of previous and current clusters, both sizes, and the expected result."""
     t = np.zeros((before.max() + 1, now.max() + 1), dtype=int)
     both = (before >= 0) & (now >= 0)
     np.add.at(t, (before[both], now[both]), 1)
@@ -161,9 +160,9 @@ CASES = {
 }
 
 # %%
-# The rules. t is the number of common objects of two clusters; a and b are the numbers of objects
-# that are in a cluster at both steps. An id may go on where the value is at least a threshold. Of
-# the matchings that remain, the one is taken in which most objects keep their id.
+# The rules: t is the number of common objects of two clusters; a and b are the numbers of their objects that
+# are in a cluster at both steps. An id may continue if the value is at least a threshold. Among the remaining
+# matchings, the one in which most objects keep their id is chosen.
 
 RULES = {
     "Jaccard": lambda t, a, b: t / np.maximum(a + b - t, 1),
@@ -180,7 +179,7 @@ def weights_of(t, smaller, rule, threshold, min_share):
 
 
 def error(case, rule, threshold, min_share=MIN_SHARE):
-    """Return the share of ids that go on where they should end, or do not go on where they should."""
+    """Return the share of ids that continue but should end, or end but should continue."""
     t, sizes_before, sizes, expected = case
     weights = weights_of(t, np.minimum.outer(sizes_before, sizes), rule, threshold, min_share)
     names = match_clusters(weights, np.arange(len(t)), fresh=len(t))
@@ -194,9 +193,9 @@ def errors(*rule):
 
 
 # %%
-# Percent of ids lost that should go on, in the first columns, and of ids that go on and should end,
-# in the others. The first line is the matching without a rule. The cosine of 0.4 is the default of
-# `ax.EventRules`, between those on either side; the last line is the same without `min_share`.
+# The first columns give the percentage of lost ids that should continue, the others that of kept ids
+# that should end. The first row is the matching without a rule. The cosine of 0.4 is the default of
+# `ax.EventRules`, shown between its neighbours; the last row is the same without `min_share`.
 
 LINES = {
     "any common object": ("cosine", 0.0, 0.0),
@@ -208,7 +207,7 @@ LINES = {
     "cosine 0.3": ("cosine", 0.3),
     "cosine 0.4": ("cosine", CONTINUITY),
     "cosine 0.5": ("cosine", 0.5),
-    "cosine 0.4, no least share": ("cosine", CONTINUITY, 0.0),
+    "cosine 0.4, no minimum share": ("cosine", CONTINUITY, 0.0),
 }
 table = {line: errors(*rule) for line, rule in LINES.items()}
 print("| rule |", " | ".join(CASES), "|")
@@ -217,13 +216,13 @@ for line, row in table.items():
     print(f"| {line} |", " | ".join(f"{value:.0f}" for value in row.values()), "|")
 
 # %%
-# The same for events: percent of splits and merges that are told with all their parts, by the
-# number of parts, which should be many, and splits and merges told in 100 steps where clusters of 1
-# to 4 objects exchange some, which should be none.
+# The same for events: the percentage of splits and merges reported with all their parts, by the number of
+# parts, which should be high; and the splits and merges reported in 100 steps in which clusters of 1 to 4
+# objects exchange some of them, which should be zero.
 
 
 def told(case, rules):
-    """Return how many clusters each split and each merge is of."""
+    """Return the number of clusters in each split and each merge."""
     t, sizes_before, sizes, _ = case
     before = Clusters(np.arange(len(t)), sizes_before, fresh=len(t), t=0)
     _, events = follow(before, t, sizes, members_before=list, members=list, rules=rules)
@@ -244,8 +243,8 @@ for line, row in event_table.items():
     print(f"| {line} |", " | ".join(f"{value:.0f}" for value in row.values()), "|")
 
 # %%
-# By threshold: the mean over the cases where ids should go on, over those where they should end, and
-# unrelated partitions into five clusters. With the cosine there is room on both sides of 0.4.
+# The same by threshold: the mean over the cases where ids should continue, over those where they should end,
+# and over unrelated partitions into five clusters. The cosine has a margin on both sides of 0.4.
 
 CURVES = {
     "lost": [*GOES_ON],

@@ -131,7 +131,7 @@ def test_the_errno_of_a_full_disk_is_kept():
 )
 def test_results_before_the_first_step(ask):
     model = ax.Affect(ax.KMeans(2))
-    with pytest.raises(exceptions.NotFittedError, match="has not seen a step yet; call fit or partial_fit"):
+    with pytest.raises(exceptions.NotFittedError, match="has not taken a step yet; call fit or partial_fit"):
         getattr(model, ask)
     assert not hasattr(model, ask)  # as scikit-learn asks
 

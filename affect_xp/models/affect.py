@@ -1,4 +1,4 @@
-"""The estimators of this method and of static clustering; see `affect_xp.models.base` for what they share."""
+"""The estimators `Affect` and `Static`; `affect_xp.models.base` has their common base class."""
 
 from typing import Any, final
 
@@ -40,56 +40,56 @@ class Affect(Evolving):
 
         Ψ̂⁰ = W⁰,   Ψ̂ᵗ = αᵗ Ψ̂ᵗ⁻¹ + (1 − αᵗ) Wᵗ
 
-    where αᵗ is estimated from the data (see `forgetting_factor`). Objects may come and go: new ones
-    follow the present alone, and do not touch α.
+    where αᵗ is estimated from the data (see `forgetting_factor`). Objects may come and go: the proximities of
+    new ones are used as observed, and do not affect α.
 
     Parameters
     ----------
     clusterer : KMeans, ... or a function from a Proximity to labels
         The static method applied to Ψ̂ᵗ.
     proximity : "precomputed", "dot", "rbf", "cosine", "euclidean", or function
-        What a step is given: proximities, or features from which they are made. "dot" never forms n×n
+        The input of a step: proximities, or features from which they are computed. "dot" never forms n×n
         (see `Factored`); the others do (see `affect_xp.proximity.kernels`). "euclidean" gives
         dissimilarities.
     scale : "auto", "none", "center", "standard", "robust", or object with fit and transform
-        What is made of features before they are compared. "center" subtracts the means of the columns,
-        "standard" also divides by their standard deviations, and "robust" uses medians and interquartile
-        ranges / 1.349. "auto" subtracts the means for "dot" with `KMeans` where they are large, and divides
-        by standard deviations that differ by a factor of 10, with a `ScaleWarning`; where that would change
-        what similarities mean, it only warns. An object such as scikit-learn's StandardScaler is copied and
-        fitted; it takes NumPy arrays, and is not saved. All is decided at the first step, and kept; see
+        The scaling of features. "center" subtracts the means of the columns, "standard" also divides by
+        their standard deviations, and "robust" uses medians and interquartile ranges / 1.349. "auto"
+        subtracts large means for "dot" with `KMeans`, and divides by standard deviations that differ by a
+        factor of 10, with a `ScaleWarning`; if this would change the meaning of the similarities, it only
+        warns. An object such as scikit-learn's StandardScaler is copied and fitted; it takes NumPy arrays,
+        and is not saved. The scaling is decided at the first step and kept; see
         `affect_xp.proximity.preparation`.
     gamma : "first", "each" or float
-        γ of proximity="rbf": 1 / (p · var X) of the first step, kept for all; of each step; or a number.
+        γ of proximity="rbf": 1 / (p · var X) of the first step, or of each step, or a number.
     rescale : "auto", None, "log1p", "sqrt", "binary", "volume", "degree", or function
-        What is made of the proximities before they are tracked; see `affect_xp.proximity.transforms`. Counts
-        with heavy tails, such as those of contacts, call for "log1p": "auto" uses it where similarities that
-        are given are skewed at the first step, and a `SkewedWarning` says so.
+        The transform of the proximities before smoothing; see `affect_xp.proximity.transforms`. Use "log1p"
+        for counts with heavy tails, such as contacts. "auto" uses it if the given similarities are skewed at
+        the first step, with a `SkewedWarning`.
     absent : "forget" or "keep"
-        What becomes of objects that are not there at a step. "forget": they are new when they return, as in
-        the paper. "keep": their smoothed proximities stay as they are until they return; pairs that were
-        never there together follow the present. See `affect_xp.affect.absence`.
+        The treatment of absent objects. "forget": they are new when they return, as in the paper. "keep":
+        their smoothed proximities are kept unchanged until they return; pairs that were never present
+        together are used as observed. See `affect_xp.affect.absence`.
     max_absence : int
-        After so many steps in a row an object that is away is forgotten, too.
+        With absent="keep", the number of consecutive steps after which an absent object is forgotten.
     n_iter : int
-        How often a step goes from clusters to α to clusters. It stops earlier when nothing changes.
+        The maximum number of iterations between α and clusters in a step. A step stops earlier if the labels
+        do not change.
     alpha : "estimate", float, sequence of floats, or function
-        The forgetting factor: estimated; fixed; fixed by step (the first is not used); or the result of
-        `alpha(W, past, labels, t)`, which gets the objects that were there before.
+        The forgetting factor: estimated; fixed; one value per step (the first is not used); or the result of
+        `alpha(W, past, labels, t)`, which is called with the objects that were present before.
     init : "auto", "previous" or "static"
-        The labels with which the first α of a step is estimated: those of the step before, those of
-        static clustering at this step, or the better of these. Labels of the step before are blind to
-        members that change clusters, which look like noise and raise α; static labels follow such
-        change, and noise as well, which lowers α. "auto" compares both α to one that needs no labels of
-        the past: the noise of W divided by Σ(w − ψ̂)², where of what static clusters explain of W only the
-        share that the past confirms is not noise. The labels whose α is nearer are taken. It costs one
-        run of the clusterer and two evaluations of α more than "previous". See
-        `affect_xp.affect.initial_labels`.
+        The labels for the first α of a step: the previous labels, those of static clustering at this step, or
+        the better of the two. With the previous labels, members that change clusters look like noise and
+        raise α. Static labels follow such changes, but also noise, which lowers α. "auto" compares both α
+        with a reference that needs no previous labels: the noise of W divided by Σ(w − ψ̂)², where the part
+        of W that static clusters explain and the past does not confirm counts as noise. It uses the labels
+        whose α is closer. It costs one run of the clusterer and two evaluations of α more than "previous".
+        See `affect_xp.affect.initial_labels`.
     correction : None or "objects"
-        Whether α is corrected for entries that share an object. It comes closer to the best α where clusters
-        are right, and reacts more slowly where they are not; see `forgetting_factor`.
+        Whether to correct α for entries that share an object. The corrected α is closer to the optimum if the
+        clusters are correct, and reacts more slowly if they are not; see `forgetting_factor`.
     events : EventRules
-        What counts as a birth, a split and so on, and how long a missing cluster is remembered.
+        The thresholds of events, and how long a missing cluster is remembered.
     random_state : None, int, or numpy.random.Generator
 
     Attributes
@@ -98,19 +98,19 @@ class Affect(Evolving):
         The cluster of each object at the last step, in the library and on the device of the input.
         A cluster keeps its id from step to step.
     alpha_ : float
-        The last forgetting factor; 0 where there is no past.
+        The last forgetting factor; 0 if there is no past.
     alphas_ : tuple of float
         The forgetting factor by iteration.
     smoothed_ : Proximity
         Ψ̂ of the last step.
     history_ : History
-        A record of each step.
+        One record per step.
     ids_, n_steps_
         The objects of the last step, and the number of steps.
     preparation_ : Preparation
-        What was decided at the first step: `location_`, `scale_`, `gamma_` and `rescale_`.
+        The decisions of the first step: `location_`, `scale_`, `gamma_` and `rescale_`.
     n_features_in_ : int
-        The number of features of the last step that `fit` was given, where steps are features.
+        The number of features of the last step passed to `fit`, if steps are features.
 
     References
     ----------
@@ -181,7 +181,7 @@ class Affect(Evolving):
         return self._prepared.rescale if is_auto else self.rescale
 
     def _choose_rescale(self, W: Proximity, given: Array | Proximity) -> str | None:
-        """Look at the similarities of the first step: are they skewed, and does a constant dominate them?"""
+        """Return the transform for the similarities of the first step; warn if a constant dominates them."""
         is_given, kind = self._takes_proximities or isinstance(given, Proximity), self._kind()
         if kind == "dissimilarity":
             return None
@@ -209,7 +209,7 @@ class Affect(Evolving):
 
     @property
     def alpha_(self) -> float:
-        """The last forgetting factor; 0 where there is no past."""
+        """The last forgetting factor; 0 if there is no past."""
         return self.alphas_[-1]
 
     @property
@@ -220,15 +220,15 @@ class Affect(Evolving):
 
     @property
     def rescale_(self) -> Transform:
-        """The transform of the proximities: the one given, or what rescale="auto" has chosen."""
+        """The transform of the proximities: the given one, or the choice of rescale="auto"."""
         self._fitted()
         return self._rescale
 
     @property
     def smoothed_(self) -> Proximity:
-        """Ψ̂ of the last step; once looked at it stays as it is, and the next step writes elsewhere.
+        """Ψ̂ of the last step, for the objects that are present.
 
-        Of the objects that were there: those of objects that are away are not shown.
+        Once accessed, it is not modified: the next step writes to new storage.
         """
         state = self._fitted()
         smoothed, n = state.smoothed, len(state.present)
@@ -240,7 +240,7 @@ class Affect(Evolving):
 
 
 def _judged(W: Proximity, kind: str | None, *, skew: bool, drown: bool) -> str | None:
-    """Return the transform that similarities call for, and warn of what they hold; the host waits once."""
+    """Return the recommended transform, and warn about skewness or a constant; the host waits once."""
     columns, places = sampled_columns(W)
     facts = [skewness(W, columns)] if skew else []
     facts += [constant_facts(columns, places)] if drown else []
@@ -248,11 +248,11 @@ def _judged(W: Proximity, kind: str | None, *, skew: bool, drown: bool) -> str |
     value = float(read[0]) if skew else 0.0
     rescale, hint = rescale_for(value), skewness_hint(value)
     if hint is not None and kind is None:
-        warn_caller(hint, SkewedWarning)  # they may be dissimilarities
+        warn_caller(hint, SkewedWarning)  # W may contain dissimilarities
     elif rescale is not None and not _has_negative(W):
         warn_caller(
             f'W is highly skewed (skewness {value:.1f}): a few pairs dominate. Using rescale="{rescale}"; '
-            f'pass rescale="{rescale}" to silence this, or rescale=None to keep W as it is',
+            f'pass rescale="{rescale}" to silence this warning, or rescale=None to use W unchanged',
             SkewedWarning,
         )
         return rescale
@@ -262,7 +262,7 @@ def _judged(W: Proximity, kind: str | None, *, skew: bool, drown: bool) -> str |
 
 
 def _has_negative(W: Proximity) -> bool:
-    """Tell whether an entry is negative that was not among those looked at; of chunks that is not known."""
+    """Return whether any entry is negative; False for chunks, which are not checked."""
     x = W.array if isinstance(W, Dense) else W.matrix.data if isinstance(W, Sparse) else None
     if x is None or 0 in x.shape:
         return False
@@ -271,21 +271,21 @@ def _has_negative(W: Proximity) -> bool:
 
 @final
 class Static(Evolving):
-    """Static clustering at each step, with cluster ids that last over time.
+    """Static clustering at each step, with cluster ids that are consistent over time.
 
-    What AFFECT is compared with: the past serves only to start from and to name the clusters.
+    A baseline for `Affect`: the past is used only to initialise the clusterer and to match cluster ids.
 
     Parameters
     ----------
     clusterer : KMeans, ... or a function from a Proximity to labels
     proximity : "precomputed", "dot", "rbf", "cosine", "euclidean", or function
-        What a step is given: proximities, or features from which they are made.
+        The input of a step: proximities, or features from which they are computed.
     scale, gamma
-        As for `Affect`: how features are prepared, decided at the first step.
+        As for `Affect`: the preparation of features, decided at the first step.
     warm_start : bool
-        Whether a step starts from the labels of the step before.
+        Whether a step starts from the previous labels.
     events : EventRules
-        What counts as a birth, a split and so on, and how long a missing cluster is remembered.
+        The thresholds of events, and how long a missing cluster is remembered.
     random_state : None, int, or numpy.random.Generator
 
     Examples

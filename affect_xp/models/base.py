@@ -1,4 +1,4 @@
-"""The loop over time that all methods here share, in the manner of scikit-learn."""
+"""Base class of all estimators: the loop over time, with the interface of scikit-learn."""
 
 import abc
 import copy
@@ -31,7 +31,7 @@ from affect_xp.models.inputs import (
     steps_of,
     zip_steps,
 )
-from affect_xp.models.locking import turn_of, undecided_on_failure, undrawn_on_failure
+from affect_xp.models.locking import decisions_restored_on_error, exclusive, rng_restored_on_error
 from affect_xp.models.observing import Observing
 from affect_xp.models.scoring import agreements, silhouette_ahead
 from affect_xp.models.sklearn import SklearnEstimator
@@ -45,7 +45,7 @@ __all__ = ["Evolving", "IdsOrNone"]
 
 Given = Iterable[Array | Proximity] | Array
 
-# What a model has beside its parameters.
+# Attributes of a model that are not parameters.
 FITTED = (
     "_state",
     "_preparation",
@@ -58,27 +58,27 @@ FITTED = (
 
 
 class Evolving(Observing, SklearnEstimator):
-    """A method that clusters objects observed at many time steps, one step after the other.
+    """Base class of methods that cluster objects over a sequence of time steps.
 
-    `partial_fit` takes one step, `fit` a whole sequence. A step that is rejected leaves the model as it
-    was. Models do not disturb each other, whatever the threads. One model takes one step at a time: while a
-    thread is at it, `partial_fit`, `fit`, `score`, `reset` and `save` raise an `AffectError` in any other.
+    `partial_fit` takes one step, `fit` a whole sequence. A rejected step leaves the model unchanged. Models
+    in different threads are independent. One model takes one step at a time: while a thread is using it,
+    `partial_fit`, `fit`, `score`, `reset` and `save` raise an `AffectError` in any other thread.
     """
 
     events: EventRules
     random_state: Any
     _state: State | None = None
     _seed: int | None = None
-    _owns_smoothed = False  # whether nobody else looks at the storage of Ψ̂
+    _owns_smoothed = False  # whether the storage of Ψ̂ is not shared
     _interrupted = False
 
     @abc.abstractmethod
     def _check(self) -> None:
-        """Raise if a parameter is not valid."""
+        """Raise if a parameter is invalid."""
 
     @abc.abstractmethod
     def _step(self, W: Proximity, ids: Ids, clusterer: Clusterer, seed: int) -> Step:
-        """Return what a step finds, without changing the model."""
+        """Return the result of a step without changing the model."""
 
     @abc.abstractmethod
     def _smoothed(self, found: Step, *, overwrite: bool) -> Proximity | None:
@@ -90,16 +90,16 @@ class Evolving(Observing, SklearnEstimator):
         Parameters
         ----------
         W : (n, n) array or Proximity
-            The proximities observed at this step. An array is checked first, a Proximity is trusted.
-            Unless `proximity` is "precomputed", an (n, p) array of features instead. Or a DataFrame, whose
-            index holds the ids; or an undirected networkx graph, whose nodes are the ids: edges without a
-            weight count 1, parallel edges are summed, and it becomes a sparse matrix.
+            The proximities observed at this step. An array is checked; a Proximity is not. Unless
+            `proximity` is "precomputed", an (n, p) array of features. A DataFrame is also accepted, with
+            the ids as its index, and an undirected networkx graph, with the ids as its nodes: edges
+            without a weight have weight 1, parallel edges are summed, and it becomes a sparse matrix.
         ids : sequence of n hashables, optional
-            Which objects they are, in any order. By default the same as in the step before.
+            The ids of the objects, in any order. By default those of the previous step.
         time : hashable, optional
-            What to call the step in `history_`; by default its number.
+            The name of the step in `history_`; by default its number.
         """
-        with turn_of(self), undecided_on_failure(self):
+        with exclusive(self), decisions_restored_on_error(self):
             self._take(W, ids, time)
         return self
 
@@ -113,7 +113,7 @@ class Evolving(Observing, SklearnEstimator):
         names = as_ids(ids, W.n, None if before is None else before.present)
         if before is not None:
             check_alike(W, before.smoothed, before.partition.labels)
-        with undrawn_on_failure(self.random_state):
+        with rng_restored_on_error(self.random_state):
             seed = draw_seed(self.random_state) if self._seed is None else self._seed
             with ours():
                 found = self._step(W, names, as_clusterer(self.clusterer), seed)
@@ -128,31 +128,31 @@ class Evolving(Observing, SklearnEstimator):
         times: Iterable[Hashable] | None = None,
         callback: Callable[[Record], object] | None = None,
     ) -> Self:
-        """Forget everything, then take all steps of a sequence.
+        """Reset the model, then take all steps of a sequence.
 
         Parameters
         ----------
         sequence : iterable of (n, n) arrays or Proximities, one (T, n, n) array, or what `read_steps` returns
-            The proximities of each step; a generator is read one step at a time. A dict holds steps by time.
-            Unless `proximity` is
-            "precomputed", the features of each step instead; then a single (n, p) array is one step.
+            The proximities of each step. A generator is read one step at a time; a dict maps times to steps.
+            Unless `proximity` is "precomputed", the features of each step; then a single (n, p) array is
+            one step.
         y : ignored
-            In the place where tools of scikit-learn put labels, which only `score` looks at.
-        ids : iterable with the ids of each step, or ids that hold for all steps, optional
+            Present for compatibility with scikit-learn; only `score` uses labels.
+        ids : iterable with the ids of each step, or ids of all steps, optional
         times : iterable of hashables, optional
-            What to call the steps in `history_`.
+            The names of the steps in `history_`.
         callback : function of a Record, optional
-            Called after each step, for instance to show progress.
+            Called after each step, for example to show progress.
         """
         self._check_parameters()
         if ids is None:
             check_are_labels(y)
         steps = self._steps_of(sequence)
-        with turn_of(self):
+        with exclusive(self):
             saved = dict(self.__dict__)
             self.reset()
             try:
-                with undrawn_on_failure(self.random_state):
+                with rng_restored_on_error(self.random_state):
                     self._take_all(zip_steps(steps, ids, times), callback)
             except Exception:
                 self.__dict__.clear()
@@ -161,10 +161,10 @@ class Evolving(Observing, SklearnEstimator):
         return self
 
     def _steps_of(self, sequence: Any) -> Iterator[Any]:
-        """Return the steps of a sequence, which must be of what the model takes."""
+        """Return the steps of a sequence; raise if they are features and the model takes proximities."""
         if getattr(sequence, "kind", None) == "features" and self._takes_proximities:  # of `read_steps`
             raise InputError(
-                f"{sequence!r} hold features, but the model takes proximities; give it "
+                f"{sequence!r} are features, but the model takes proximities; set "
                 "proximity='dot', 'rbf', 'cosine' or 'euclidean'"
             )
         return steps_of(sequence, of_features=not self._takes_proximities)
@@ -177,7 +177,7 @@ class Evolving(Observing, SklearnEstimator):
             if callback is not None:
                 callback(self.history_[-1])
         if self._state is None:
-            raise InputError("sequence is empty; give at least one step")
+            raise InputError("sequence is empty; pass at least one step")
         if not self._takes_proximities and not isinstance(W, Proximity):
             self.n_features_in_ = np.shape(W)[1]  # of the last step; others may have had more or fewer
 
@@ -193,21 +193,21 @@ class Evolving(Observing, SklearnEstimator):
         return self.fit(sequence, y, ids=ids, times=times).labels_
 
     def score(self, sequence: Given, y: Any = None, *, ids: Iterable[IdsOrNone] | None = None) -> float:
-        """Return how well the model follows the steps that come next; the model itself stays as it is.
+        """Return a score of the model on the following steps, without changing the model.
 
-        A copy goes on through the sequence. Without labels, the clusters it has before a step are judged by
-        what the step then observes: the mean silhouette on Wᵗ of the clusters of t − 1, which neither
-        chasing noise nor staying behind makes large. With labels `y`, the clusters it finds at each step are
-        compared with them by the adjusted Rand index. Both are 1 at best, and the mean of all steps.
+        A copy of the model processes the sequence. Without labels, the score of a step is the mean silhouette
+        on Wᵗ of the clusters found at t − 1; neither following noise nor ignoring change makes it large.
+        With labels `y`, it is the adjusted Rand index of the clusters found at the step. The result is the
+        mean over all steps, at most 1.
 
-        In scikit-learn's `GridSearchCV` the steps are the samples: split them with `TimeSeriesSplit`, so that
-        a model is fitted to the first steps and scored on those that follow.
+        In scikit-learn's `GridSearchCV` the samples are the steps: split them with `TimeSeriesSplit`, so that
+        a model is fitted to the first steps and scored on the following ones.
 
         Parameters
         ----------
         sequence : as for `fit`
-            The steps after those the model has seen.
-        y : iterable with (n,) labels for each step, or labels that hold for all steps, optional
+            The steps that follow those already taken.
+        y : iterable with (n,) labels for each step, or labels of all steps, optional
             The true clusters, in the order of the objects of the step.
         ids : as for `fit`, optional
 
@@ -223,8 +223,8 @@ class Evolving(Observing, SklearnEstimator):
         [0.97, 0.5]
         """
         self._fitted()
-        with turn_of(self):
-            model = self._twin()
+        with exclusive(self):
+            model = self._fork()
         steps = zip_steps(self._steps_of(sequence), ids)
         scores = (
             model._scores_ahead(steps, self._known_kind())
@@ -232,21 +232,23 @@ class Evolving(Observing, SklearnEstimator):
             else agreements(model, steps, by_step(y))
         )
         if not scores:
-            raise InputError("sequence has no step with an object of the step before; nothing can be scored")
+            raise InputError(
+                "sequence has no step that shares an object with the previous one; pass steps with common ids"
+            )
         return float(np.mean(scores))
 
-    def _twin(self) -> Self:
-        """Return a model that goes on from here, and leaves this one as it is."""
-        twin = copy.copy(self)
+    def _fork(self) -> Self:
+        """Return an independent copy of the model that continues from the current state."""
+        fork = copy.copy(self)
         state = self._fitted()
-        # What a partition has computed for itself stays with it: this one lends its labels alone.
-        twin._state = dataclasses.replace(state, partition=dataclasses.replace(state.partition))
-        twin.history_ = self.history_[-1:]
-        twin._owns_smoothed = False
-        return twin
+        # Copy only the labels of the partition, not its cached results.
+        fork._state = dataclasses.replace(state, partition=dataclasses.replace(state.partition))
+        fork.history_ = self.history_[-1:]
+        fork._owns_smoothed = False
+        return fork
 
     def _scores_ahead(self, steps: Iterator[tuple[Any, Any, Hashable]], kind: str) -> list[float]:
-        """Take steps, and return for each the silhouette on it of the clusters before it."""
+        """Take steps, and return the silhouette of the previous clusters on each of them."""
         scores: list[Array] = []
         for given, names, time in steps:
             state = self._fitted()
@@ -260,15 +262,15 @@ class Evolving(Observing, SklearnEstimator):
         return [float(score) for score in to_host(*scores, reason="scores")] if scores else []
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to a file in one stroke; see `affect_xp.persistence.save`."""
-        from affect_xp.persistence import save  # from above: it knows every estimator
+        """Write the model to a file atomically; see `affect_xp.persistence.save`."""
+        from affect_xp.persistence import save  # a higher layer: it imports every estimator
 
-        with turn_of(self):
+        with exclusive(self):
             save(self, path)
 
     def reset(self) -> Self:
         """Forget all steps."""
-        with turn_of(self):
+        with exclusive(self):
             for name in FITTED:
                 self.__dict__.pop(name, None)
         return self
@@ -276,7 +278,7 @@ class Evolving(Observing, SklearnEstimator):
     def _check_parameters(self) -> None:
         if self._interrupted:
             raise AffectError(
-                "the last step was interrupted while it wrote the smoothed proximities; "
+                "the last step was interrupted while it overwrote the smoothed proximities; "
                 "call reset() and start again"
             )
         self._check()
@@ -288,7 +290,7 @@ class Evolving(Observing, SklearnEstimator):
         as_clusterer(self.clusterer).check()
 
     def _read(self, given: Any, ids: IdsOrNone) -> tuple[Any, IdsOrNone]:
-        """Return what was given to a step without the table it may have been in."""
+        """Return the input of a step as an array or a proximity, without a table or graph around it."""
         values, names = of_graph(given, ids, square=self._takes_proximities)
         values, names = of_frame(values, names, square=self._takes_proximities)
         trusted = self._takes_proximities or isinstance(values, Proximity)
@@ -296,7 +298,7 @@ class Evolving(Observing, SklearnEstimator):
 
     def _commit(self, found: Step, time: Hashable, seed: int) -> None:
         overwrite = self._owns_smoothed
-        self._interrupted = overwrite  # should anything stop the blend halfway, the past is lost
+        self._interrupted = overwrite  # if the blend is interrupted, the past is lost
         self._state = self._settled(found, overwrite=overwrite)
         self._seed, self._owns_smoothed, self._interrupted = seed, True, False
         if "history_" not in self.__dict__:
@@ -326,13 +328,13 @@ class Evolving(Observing, SklearnEstimator):
     def _fitted(self) -> State:
         if self._state is None:
             raise NotFittedError(
-                f"this {type(self).__name__} has not seen a step yet; call fit or partial_fit first"
+                f"this {type(self).__name__} has not taken a step yet; call fit or partial_fit first"
             )
         return self._state
 
     @property
     def labels_(self) -> Array:
-        """The cluster of each object at the last step, with ids that last over time."""
+        """The cluster of each object at the last step; ids are consistent over time."""
         self._fitted()
         return self.history_[-1].labels
 
@@ -355,7 +357,7 @@ class Evolving(Observing, SklearnEstimator):
         return display.box(type(self).__name__, self._summary(), parameters)
 
     def _summary(self) -> str:
-        """Return in a line what the model has seen."""
+        """Return a one-line summary of the steps taken."""
         if self._state is None:
             return "not fitted"
         last, count = self.history_[-1], display.counted

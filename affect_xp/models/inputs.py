@@ -1,4 +1,4 @@
-"""The steps of a sequence, whatever it is: lists, stacked arrays, tables, what was read from a file."""
+"""Convert sequences of steps: lists, stacked arrays, tables, graphs, and the output of `read_steps`."""
 
 import itertools
 import math
@@ -17,7 +17,7 @@ from affect_xp.io.columns import IDS, TIMES
 from affect_xp.io.matrices import graph_adjacency, is_graph
 from affect_xp.proximity import Proximity, is_sparse
 
-# Columns of these names hold times even where no column of ids stands beside them.
+# Columns with these names contain times even if there is no column of ids.
 CLEAR_TIMES = ("time", "date", "datetime", "timestamp")
 
 IdsOrNone = Iterable[Hashable] | Array | None
@@ -26,7 +26,7 @@ IdsOrNone = Iterable[Hashable] | Array | None
 def steps_of(sequence: Any, *, of_features: bool) -> Iterator[Any]:
     """Return an iterator over the steps of a sequence, of a dict of them by time, or of a (T, n, p) array.
 
-    A single matrix is one step where steps are features, and otherwise a mistake.
+    A single matrix is one step if steps are features, and an error otherwise.
     """
     if isinstance(sequence, str | os.PathLike):
         raise InputTypeError(
@@ -34,19 +34,19 @@ def steps_of(sequence: Any, *, of_features: bool) -> Iterator[Any]:
             f"fit(ax.io.read_steps({os.fspath(sequence)!r}))"
         )
     _check_is_no_table(sequence)
-    if isinstance(sequence, dict) and not is_sparse(sequence):  # SciPy's dok_matrix is a dict, too
+    if isinstance(sequence, dict) and not is_sparse(sequence):  # SciPy's dok_matrix is also a dict
         return (Snapshot(time, None, step) for time, step in sequence.items())
     if _is_matrix(sequence):
         if of_features:
             return iter([sequence])
         raise InputTypeError(
-            "sequence must hold one matrix for each step, got a single one; use partial_fit(W) or fit([W])"
+            "sequence must contain one matrix per step, got a single matrix; use partial_fit(W) or fit([W])"
         )
     if is_array(sequence):
         if sequence.ndim != 3:
             raise InputError(
-                "sequence must hold one matrix for each step, got an array of shape "
-                f"{tuple(sequence.shape)}; give a list of matrices, or an array of three dimensions"
+                "sequence must contain one matrix per step, got an array of shape "
+                f"{tuple(sequence.shape)}; pass a list of matrices, or a three-dimensional array"
             )
         return (sequence[t, :, :] for t in range(sequence.shape[0]))
     try:
@@ -56,7 +56,7 @@ def steps_of(sequence: Any, *, of_features: bool) -> Iterator[Any]:
 
 
 def _check_is_no_table(sequence: Any) -> None:
-    """Raise if the rows of a table are of several times, which `read_steps` would tell apart."""
+    """Raise if a table contains several times, which `read_steps` would split into steps."""
     if not is_frame(sequence):
         return
     names = [name for name in sequence.columns if isinstance(name, str)]
@@ -64,13 +64,13 @@ def _check_is_no_table(sequence: Any) -> None:
     if time is None or not (time.lower() in CLEAR_TIMES or any(name.lower() in IDS for name in names)):
         return
     raise InputError(
-        f"sequence is a table over time: it has a column {time!r}; cut it into steps with "
+        f"sequence is a table over time: it has a column {time!r}; split it into steps with "
         "fit(ax.io.read_steps(table))"
     )
 
 
 def _is_matrix(sequence: Any) -> bool:
-    """Tell whether what should be a sequence of matrices is a single one."""
+    """Return whether `sequence` is a single matrix."""
     if isinstance(sequence, Proximity) or is_sparse(sequence) or is_frame(sequence) or is_graph(sequence):
         return True
     if isinstance(sequence, list | tuple) and sequence:
@@ -80,74 +80,74 @@ def _is_matrix(sequence: Any) -> bool:
 
 
 def is_frame(given: Any) -> bool:
-    """Tell whether something is a table such as a DataFrame."""
+    """Return whether `given` is a table such as a DataFrame."""
     return hasattr(given, "to_numpy") and hasattr(given, "columns") and not is_array(given)
 
 
 def columns_of(given: Any) -> list[str] | None:
-    """Return the names of the columns of a DataFrame; None for anything else."""
+    """Return the column names of a DataFrame; None for other types."""
     return [str(name) for name in given.columns] if is_frame(given) else None
 
 
 def of_frame(given: Any, ids: IdsOrNone, *, square: bool) -> tuple[Any, IdsOrNone]:
-    """Return the values of a DataFrame, and its index for ids where none are given."""
+    """Return the values of a DataFrame, and its index as ids if none are given."""
     if not is_frame(given):
         return given, ids
     index, columns = list(getattr(given, "index", ())), list(given.columns)
     if square and index and columns not in (index, list(range(len(columns)))):
         raise InputError(
-            "W is a DataFrame whose index and columns differ; give proximities the same names on both "
-            "sides, as in W.loc[names, names]"
+            "W is a DataFrame whose index and columns differ; use the same names for both, "
+            "as in W.loc[names, names]"
         )
     return given.to_numpy(), (index or None) if ids is None else ids
 
 
 def of_graph(given: Any, ids: IdsOrNone, *, square: bool) -> tuple[Any, IdsOrNone]:
-    """Return the weights of a networkx graph as a sparse matrix, and its nodes for ids where none are given.
+    """Return the weights of a networkx graph as a sparse matrix, and its nodes as ids if none are given.
 
-    An edge without a weight counts 1, parallel edges are summed, and a loop stands on the diagonal.
+    Edges without a weight have weight 1, parallel edges are summed, and self-loops go on the diagonal.
     """
     if not is_graph(given):
         return given, ids
     if not square:
-        raise InputError("W is a graph, but the model takes features; give the model proximity='precomputed'")
+        raise InputError("W is a graph, but the model takes features; set proximity='precomputed'")
     if given.is_directed():
         raise InputError(
-            "W is a directed graph, but proximities have no direction; use graph.to_undirected(), or add "
+            "W is a directed graph, but proximities are symmetric; use graph.to_undirected(), or sum "
             "both directions, W + W.T with W = networkx.to_scipy_sparse_array(graph), ids=list(graph)"
         )
     if len(given) == 0:
-        raise InputError("W is a graph without nodes; leave out steps at which nothing was observed")
+        raise InputError("W is a graph without nodes; omit steps without observations")
     _check_weights(given)
     nodes, W = graph_adjacency(given)
     return W, nodes if ids is None else ids
 
 
 def _check_weights(graph: Any) -> None:
-    """Raise if an edge has a weight that is no finite number."""
+    """Raise if the weight of an edge is not a finite number."""
     for u, v, weight in graph.edges(data="weight", default=1):
         if not isinstance(weight, numbers.Real) or not math.isfinite(weight):
             raise InputError(
-                f"W is a graph whose edge {u!r} - {v!r} has weight={weight!r}; give it a finite number, or "
+                f"W is a graph whose edge {u!r} - {v!r} has weight={weight!r}; set a finite weight, or "
                 "remove the edge"
             )
 
 
 def as_features(given: Any) -> Array:
-    """Return features as an array, after a look at what it is; its values are checked later."""
+    """Return features as an array after checking its type and shape; values are checked later."""
     if is_sparse(given):
         raise InputTypeError(
-            "X is a sparse matrix, but features are taken as an array; use X.toarray(), or pass sparse "
+            "X is a sparse matrix, but features must be a dense array; use X.toarray(), or pass sparse "
             "proximities such as X @ X.T with proximity='precomputed'"
         )
     X = as_array(given)
-    if isinstance(X, np.ndarray) and X.dtype.kind == "O":  # as tables of mixed columns have
+    if isinstance(X, np.ndarray) and X.dtype.kind == "O":  # a table with mixed columns
         try:
             return X.astype(np.float64)
         except (TypeError, ValueError) as error:
             raise InputTypeError(
-                f"X holds what is not a number: {error}; keep the columns of features, and give names as the "
-                "index of the table, or with ids="
+                f"X contains values that are not numbers: {error}; keep only the columns of features, and "
+                "pass names as the index of the table, or with ids="
             ) from error
     if isinstance(X, np.ndarray) and X.dtype.kind == "c":
         raise InputError(
@@ -160,16 +160,16 @@ def as_features(given: Any) -> Array:
 
 
 def check_alike(W: Proximity, smoothed: Proximity | None, labels: Array) -> None:
-    """Raise if what is observed is not stored like the smoothed proximities and the labels before."""
+    """Raise if W differs in representation, library or device from the previous steps."""
     if smoothed is not None and type(W) is not type(smoothed):
         raise InputTypeError(
-            f"W is {type(W).__name__}, but the steps before were {type(smoothed).__name__}; "
-            "convert it first, for instance with its to_dense()"
+            f"W is {type(W).__name__}, but the previous steps were {type(smoothed).__name__}; "
+            "convert it first, for example with to_dense()"
         )
     array_namespace(W.like, labels)
     if device_of(W.like) != device_of(labels):
         raise InputError(
-            f"W is on device {device_of(W.like)}, but the steps before were on "
+            f"W is on device {device_of(W.like)}, but the previous steps were on "
             f"{device_of(labels)}; move it there first"
         )
 
@@ -177,10 +177,10 @@ def check_alike(W: Proximity, smoothed: Proximity | None, labels: Array) -> None
 def zip_steps(
     steps: Iterator[Any], ids: Iterable[Any] | None, times: Iterable[Hashable] | None = None
 ) -> Iterator[tuple[Any, Any, Hashable]]:
-    """Yield (W, ids, time) of each step; ids and times must be as many as the steps."""
+    """Yield (W, ids, time) of each step; ids and times must have one entry per step."""
     ids_of, times_of = by_step(ids), None if times is None else iter(times)
     for t, W in enumerate(steps):
-        if isinstance(W, Snapshot) and W.ids is not None:  # which brings its own
+        if isinstance(W, Snapshot) and W.ids is not None:  # a Snapshot with its own ids
             yield W.values, W.ids, W.time
             continue
         try:
@@ -190,13 +190,11 @@ def zip_steps(
                 yield W, next(ids_of), None if times_of is None else next(times_of)
         except StopIteration:
             short = "times" if times is not None else "ids"
-            raise InputError(
-                f"{short} has {t} entries, but sequence has more; give one for each step"
-            ) from None
+            raise InputError(f"{short} has {t} entries, but sequence has more; pass one per step") from None
 
 
 def by_step(values: Any) -> Iterator[Any]:
-    """Return an iterator over the ids or labels of each step; flat ones hold for all steps."""
+    """Return an iterator over the ids or labels of each step; a flat list is repeated for all steps."""
     if values is None or isinstance(values, range):
         return itertools.repeat(values)
     if is_array(values) and values.ndim == 2:
@@ -208,12 +206,12 @@ def by_step(values: Any) -> Iterator[Any]:
 
 
 def _is_of_step(value: Any) -> bool:
-    """Tell whether an entry is for all objects of a step, and not of one object."""
+    """Return whether an entry describes all objects of a step rather than one object."""
     return value is None or (hasattr(value, "__len__") and not isinstance(value, str | tuple))
 
 
 def check_are_labels(y: Any) -> None:
-    """Raise if what stands in the place of labels tells objects apart, as ids do."""
+    """Raise if `y` has a different value for each object, as ids have."""
     if not isinstance(y, list | tuple | np.ndarray | range) or len(y) == 0:
         return
     labels: Any = y[0] if _is_of_step(y[0]) else y
@@ -224,4 +222,4 @@ def check_are_labels(y: Any) -> None:
     except TypeError:  # not hashable: arrays of a device
         return
     if apart:
-        raise InputError("y tells all objects apart, as ids do and labels do not; pass ids by name: ids=...")
+        raise InputError("y has a different value for each object, like ids; pass ids by name: ids=...")

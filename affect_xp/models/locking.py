@@ -1,4 +1,4 @@
-"""One thread at a time for a model, and random numbers that a rejected step does not use up."""
+"""Exclusive use of a model by one thread, and restoring of state after a rejected step."""
 
 import contextlib
 import threading
@@ -9,31 +9,31 @@ import numpy as np
 
 from affect_xp.exceptions import AffectError
 
-# The thread that is at work on a model, by the model's id. Not kept in the model: what tells threads apart
-# cannot be copied, nor saved. `setdefault` of a dict is one operation to all threads.
-TURNS: dict[int, tuple[int, object]] = {}
+# The thread that is using a model, by the id of the model. It is not an attribute of the model, because it
+# must not be copied or saved. `dict.setdefault` is atomic.
+OWNERS: dict[int, tuple[int, object]] = {}
 
 
 @contextlib.contextmanager
-def turn_of(model: object) -> Iterator[None]:
-    """Keep other threads from a model; raise if one of them is at it. Turns of one thread may be nested."""
+def exclusive(model: object) -> Iterator[None]:
+    """Raise if another thread is using the model, and lock it otherwise. One thread may nest calls."""
     mine = threading.get_ident(), object()
-    first = TURNS.setdefault(id(model), mine)
+    first = OWNERS.setdefault(id(model), mine)
     if first[0] != mine[0]:
         raise AffectError(
             "this model is taking a step in another thread; "
-            "wait for it, or give each thread a model of its own"
+            "wait for it, or use a separate model in each thread"
         )
     try:
         yield
     finally:
         if first is mine:
-            del TURNS[id(model)]
+            del OWNERS[id(model)]
 
 
 @contextlib.contextmanager
-def undrawn_on_failure(random_state: Any) -> Iterator[None]:
-    """Set a generator back to where it was if what follows fails: a rejected step draws nothing."""
+def rng_restored_on_error(random_state: Any) -> Iterator[None]:
+    """Restore the state of a random generator if the block raises, so that a rejected step draws nothing."""
     legacy = isinstance(random_state, np.random.RandomState)
     bits = getattr(random_state, "bit_generator", random_state)
     drawable = legacy or isinstance(bits, np.random.BitGenerator)
@@ -49,8 +49,8 @@ def undrawn_on_failure(random_state: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def undecided_on_failure(model: Any) -> Iterator[None]:
-    """Forget what a model has decided at its first step if the step fails."""
+def decisions_restored_on_error(model: Any) -> Iterator[None]:
+    """Discard the decisions that a model made at its first step if the step fails."""
     first = "_preparation" not in model.__dict__
     try:
         yield

@@ -1,4 +1,4 @@
-"""What a model makes of what it is given: features or proximities, prepared as decided at the first step."""
+"""From the input of a step to proximities, with the preparation decided at the first step."""
 
 import abc
 import dataclasses
@@ -18,7 +18,7 @@ from affect_xp.proximity.preparation import Preparation, Request, decide
 
 
 class Observing(abc.ABC):
-    """From what is given to a step to its proximities."""
+    """Convert the input of a step to proximities."""
 
     clusterer: Any
     proximity: str | Block
@@ -28,13 +28,13 @@ class Observing(abc.ABC):
 
     @abc.abstractmethod
     def _fitted(self) -> Any:
-        """Return the state after the last step; raise if there was none."""
+        """Return the state after the last step; raise if no step was taken."""
 
     def _check_kind(self) -> None:
-        """Raise if `proximity` gives what the clusterer does not take."""
+        """Raise if the clusterer does not accept the kind of `proximity`."""
         if callable(self.proximity):
             return
-        check_choice("proximity, where it is not a function,", self.proximity, ("precomputed", *KERNELS))
+        check_choice("proximity, if not a function,", self.proximity, ("precomputed", *KERNELS))
         if self._takes_proximities:
             return
         gives, wants = KERNELS[self.proximity].kind, getattr(as_clusterer(self.clusterer), "wants", None)
@@ -50,29 +50,29 @@ class Observing(abc.ABC):
         return isinstance(self.proximity, str) and self.proximity == "precomputed"
 
     def _kind(self) -> str | None:
-        """Return whether proximities are similarities or dissimilarities, where that is known."""
+        """Return "similarity" or "dissimilarity", the kind of the proximities; None if unknown."""
         kernel = KERNELS.get(self.proximity) if isinstance(self.proximity, str) else None
         return getattr(as_clusterer(self.clusterer), "wants", None) if kernel is None else kernel.kind
 
     def _known_kind(self) -> str:
-        """Return the same, or say that it is not known."""
+        """Return the kind of the proximities; raise if it is unknown."""
         kind = self._kind()
         if kind is None:
             raise InputError(
-                f"without labels y, score must know whether W holds similarities, and clusterer="
-                f"{self.clusterer!r} does not tell; give it an attribute wants='similarity' or "
+                f"without labels y, score must know whether W contains similarities, and clusterer="
+                f"{self.clusterer!r} does not say; give it an attribute wants='similarity' or "
                 "'dissimilarity'"
             )
         return kind
 
     def _wishes(self) -> Request:
-        """Return how features are to be prepared, as far as the parameters say."""
+        """Return the preparation of features that the parameters request."""
         clusterer = as_clusterer(self.clusterer)
         free = (bool(getattr(clusterer, name, False)) for name in ("translation_free", "unit_free"))
         return Request(self.scale, self.gamma, self.proximity, *free)
 
     def _observed(self, given: Array | Proximity, columns: Sequence[str] | None = None) -> Proximity:
-        """Return what was given to a step as a proximity; at the first step, decide how."""
+        """Return the input of a step as a proximity; at the first step, decide on the preparation."""
         if self._preparation is not None:
             return self._proximities(given)
         self._decide(given, columns)
@@ -81,16 +81,16 @@ class Observing(abc.ABC):
         return self._transformed(W)
 
     def _decide(self, given: Array | Proximity, columns: Sequence[str] | None = None) -> None:
-        """Decide how features are prepared, from those of the first step."""
+        """Decide on the preparation of features, from those of the first step."""
         of_features = not (self._takes_proximities or isinstance(given, Proximity))
         self._preparation = decide(given, self._wishes(), columns) if of_features else Preparation()
 
     def _choose_rescale(self, W: Proximity, given: Array | Proximity) -> str | None:
-        """Return the transform that the proximities of the first step call for."""
+        """Return the transform recommended for the proximities of the first step."""
         return None
 
     def _proximities(self, given: Array | Proximity) -> Proximity:
-        """Return what was given to a step as proximities of the kind `proximity`."""
+        """Return the input of a step as transformed proximities."""
         return self._transformed(self._untransformed(given))
 
     def _transformed(self, W: Proximity) -> Proximity:
@@ -110,26 +110,26 @@ class Observing(abc.ABC):
 
     @property
     def _prepared(self) -> Preparation:
-        """What was decided; nothing before the first step."""
+        """The decisions of the first step; empty before it."""
         return self._preparation or Preparation()
 
     @property
     def preparation_(self) -> Preparation:
-        """How features, and similarities, are prepared: decided at the first step, and kept."""
+        """The preparation of features and similarities, decided at the first step."""
         self._fitted()
         return self._prepared
 
     @property
     def location_(self) -> np.ndarray | None:
-        """What is subtracted from each feature, (p,); None for nothing."""
+        """The offset subtracted from each feature, (p,); None if nothing is subtracted."""
         return self.preparation_.location
 
     @property
     def scale_(self) -> np.ndarray | None:
-        """What each feature is divided by, (p,); None for 1."""
+        """The divisor of each feature, (p,); None for 1."""
         return self.preparation_.scale
 
     @property
     def gamma_(self) -> float | None:
-        """γ of proximity="rbf"; None where it is found anew at each step, or not needed."""
+        """γ of proximity="rbf"; None if it is recomputed at each step, or not needed."""
         return self.preparation_.gamma

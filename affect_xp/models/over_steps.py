@@ -1,4 +1,4 @@
-"""Transformers of scikit-learn on a sequence of steps."""
+"""scikit-learn transformers for sequences of steps."""
 
 import copy
 import dataclasses
@@ -19,18 +19,18 @@ __all__ = ["OverSteps"]
 
 
 class OverSteps(Parameters):
-    """A transformer of features, such as scikit-learn's StandardScaler, applied to each step of a sequence.
+    """Apply a transformer of features, such as scikit-learn's StandardScaler, to each step of a sequence.
 
-    For a pipeline: one copy of the transformer is fitted, and transforms all steps, which so stay in one
-    system of coordinates.
+    For use in pipelines. One copy of the transformer is fitted and transforms all steps, so that they share
+    one coordinate system.
 
     Parameters
     ----------
     transformer : object with fit and transform
         It is copied; the copy is fitted.
     fit_on : "first" or "all"
-        What it is fitted to: the first step, so that nothing of the future is used; or the objects of all
-        steps that `fit` is given.
+        The data to fit: the first step, so that no future data are used; or the objects of all steps passed
+        to `fit`.
 
     Attributes
     ----------
@@ -65,11 +65,11 @@ class OverSteps(Parameters):
         return self
 
     def transform(self, sequence: Any) -> Any:
-        """Return the steps transformed: arrays, frames with their index, or a (T, n, q) array, as given."""
+        """Return the transformed steps in the format of the input: arrays, frames, or a (T, n, q) array."""
         return self._transform(sequence, _listed(sequence))
 
     def fit_transform(self, sequence: Any, y: object = None) -> Any:
-        """Fit a copy of the transformer, and return the steps transformed; a generator is read once."""
+        """Fit a copy of the transformer and return the transformed steps; a generator is read once."""
         steps = _listed(sequence)
         self._fit(steps)
         return self._transform(sequence, steps)
@@ -78,10 +78,10 @@ class OverSteps(Parameters):
         check_choice("fit_on", self.fit_on, ("first", "all"))
         if isinstance(self.transformer, type) or not hasattr(self.transformer, "transform"):
             raise InputTypeError(
-                f"transformer must have fit and transform, as StandardScaler() has, got {self.transformer!r}"
+                f"transformer must have fit and transform, like StandardScaler(), got {self.transformer!r}"
             )
         if not steps:
-            raise InputError("sequence is empty; give at least one step")
+            raise InputError("sequence is empty; pass at least one step")
         values = [_values_of(step) for step in steps]
         fitted = copy.deepcopy(self.transformer)
         fitted.fit(values[0] if self.fit_on == "first" else _joined(values))
@@ -89,7 +89,7 @@ class OverSteps(Parameters):
 
     def _transform(self, sequence: Any, steps: list[Any]) -> Any:
         if not self.__sklearn_is_fitted__():
-            raise NotFittedError("this OverSteps has not seen a step yet; call fit first")
+            raise NotFittedError("this OverSteps is not fitted yet; call fit first")
         results = [self._one(step) for step in steps]
         if is_array(sequence):
             return results[0] if sequence.ndim == 2 else array_namespace(*results).stack(results)
@@ -103,7 +103,7 @@ class OverSteps(Parameters):
         return dataclasses.replace(step, values=result) if isinstance(step, Snapshot) else result
 
     def _framed(self, frame: Any, values: np.ndarray) -> Any:
-        """Return values as a frame with the index, and where they are as many the columns, of another one."""
+        """Return values as a frame with the index of `frame`, and its columns if their number is the same."""
         names = list(frame.columns)
         if values.shape[1] != len(names):
             known = getattr(self.transformer_, "get_feature_names_out", None)
@@ -134,13 +134,13 @@ def _listed(sequence: Any) -> list[Any]:
 
 
 def _values_of(step: Any) -> Any:
-    """Return the features of a step: an array, or a frame."""
+    """Return the features of a step as an array or a frame."""
     values = step.values if isinstance(step, Snapshot) else step
     return values if is_frame(values) else as_array(values)
 
 
 def _joined(values: Sequence[Any]) -> Array:
-    """Return the rows of all steps one below the other."""
+    """Return the concatenated rows of all steps."""
     if is_frame(values[0]):
         rows = np.concatenate([frame.to_numpy() for frame in values])
         names = {"columns" if hasattr(values[0], "index") else "schema": list(values[0].columns)}

@@ -31,35 +31,35 @@ from affect_xp.tracking.events import DEFAULT_RULES, EventRules
 
 @final
 class PCM(Evolving):
-    """Spectral clustering whose clusters are like those of the step before.
+    """Spectral clustering whose clusters are similar to the previous ones.
 
-    The clusters are read from the top eigenvectors of
+    The clusters are computed from the top eigenvectors of
 
         α Zᵗ⁻¹ Zᵗ⁻¹ᵀ + (1 − α) M(Wᵗ)
 
-    with M as for `PCQ`, and Zᵗ⁻¹ the orthonormal solution of the step before. Mind the units: the eigenvalues
-    of ZZᵀ are 1, as are the largest of M for normalised cut; for the other objectives those of M have the
-    units of W, and α means something else for similarities twice as large. For normalised cut the past
-    outweighs the present from about α = 0.5 on: little then moves the first solution.
+    with M as for `PCQ`, and Zᵗ⁻¹ the previous orthonormal solution. α depends on units: the eigenvalues of
+    ZZᵀ are 1, and so is the largest of M for normalised cut; for the other objectives the eigenvalues of M
+    have the units of W, so α has a different meaning for similarities twice as large. For normalised cut
+    the past outweighs the present from about α = 0.5 on, and the first solution then hardly changes.
 
-    Objects that left are removed from Zᵗ⁻¹, new ones get the mean row of those that stayed. If no
-    object stayed, the step is static. A rule for the number of clusters judges them on Wᵗ.
+    Objects that left are dropped from Zᵗ⁻¹, and new ones get the mean row of those that stayed. If no
+    object stayed, the step is static. A rule for the number of clusters is evaluated on Wᵗ.
 
     Parameters
     ----------
     clusterer : Spectral
         With components="joint".
-    alpha : float, or a sequence with one for each step
-        The weight of the past; at the first step it is not used.
+    alpha : float, or sequence with one value per step
+        The weight of the past; not used at the first step.
     membership : "relaxed" or "discrete"
-        What Zᵗ⁻¹ is: the eigenvectors, or the clusters they were rounded to, as a membership with
-        columns of length 1 (for normalised cut, where eigenvectors are like √d, its rows are times √d).
+        The choice of Zᵗ⁻¹: the eigenvectors, or the membership matrix of the discretized clusters with
+        columns of length 1 (for normalised cut, where eigenvectors scale as √d, its rows are scaled by √d).
     proximity : "precomputed", "dot", "rbf", "cosine", or function
-        What a step is given: similarities, or features from which they are made.
+        The input of a step: similarities, or features from which they are computed.
     scale, gamma
-        As for `Affect`: how features are prepared, decided at the first step.
+        As for `Affect`: the preparation of features, decided at the first step.
     events : EventRules
-        What counts as a birth, a split and so on, and how long a missing cluster is remembered.
+        The thresholds of events, and how long a missing cluster is remembered.
     random_state : None, int, or numpy.random.Generator
 
     References
@@ -114,7 +114,7 @@ class PCM(Evolving):
         return self._kept(dataclasses.replace(found, observed=W, alphas=(alpha,)))
 
     def _kept(self, found: Step) -> Step:
-        """Return the step with its solution Zᵗ for memory."""
+        """Return the step with its solution Zᵗ as memory."""
         if self.membership == "relaxed":
             return found
         z = discrete_solution(found.observed, found.state.partition, self.clusterer.objective)

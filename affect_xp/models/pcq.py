@@ -17,31 +17,31 @@ from affect_xp.tracking.events import DEFAULT_RULES, EventRules
 
 @final
 class PCQ(Evolving):
-    """Spectral clustering whose clusters would have been good ones for the step before, too.
+    """Spectral clustering whose clusters also have a good objective on the previous step.
 
-    The clusters are read from the top eigenvectors of
+    The clusters are computed from the top eigenvectors of
 
         α M(Wᵗ⁻¹) + (1 − α) M(Wᵗ)
 
     with M(W) = W for average association, W − D for ratio cut (minus its Laplacian), and D^{-1/2} W D^{-1/2}
-    for normalised cut. The past is the one step before, as observed.
+    for normalised cut. The past is the previous observation.
 
-    Objects that left are removed from Wᵗ⁻¹. New ones get the mean row of those that stayed, and among
+    Objects that left are dropped from Wᵗ⁻¹. New ones get the mean row of those that stayed, and among
     themselves the mean of all entries. If no object stayed, the step is static. A rule for the number
-    of clusters judges them on αWᵗ⁻¹ + (1 − α)Wᵗ.
+    of clusters is evaluated on αWᵗ⁻¹ + (1 − α)Wᵗ.
 
     Parameters
     ----------
     clusterer : Spectral
         With components="joint".
-    alpha : float, or a sequence with one for each step
-        The weight of the past; at the first step it is not used.
+    alpha : float, or sequence with one value per step
+        The weight of the past; not used at the first step.
     proximity : "precomputed", "dot", "rbf", "cosine", or function
-        What a step is given: similarities, or features from which they are made.
+        The input of a step: similarities, or features from which they are computed.
     scale, gamma
-        As for `Affect`: how features are prepared, decided at the first step.
+        As for `Affect`: the preparation of features, decided at the first step.
     events : EventRules
-        What counts as a birth, a split and so on, and how long a missing cluster is remembered.
+        The thresholds of events, and how long a missing cluster is remembered.
     random_state : None, int, or numpy.random.Generator
 
     References
@@ -94,5 +94,5 @@ class PCQ(Evolving):
         return dataclasses.replace(found, observed=W, alphas=(alpha,))
 
     def _smoothed(self, found: Step, *, overwrite: bool) -> Proximity | None:
-        # Wᵗ as it is: the next step combines it with its own.
+        # Keep Wᵗ itself: the next step combines it with its own.
         return found.smoothed()

@@ -1,7 +1,7 @@
-"""Top eigenvectors of a weighted sum of matrices that are never formed, rounded to clusters.
+"""Clusters from the top eigenvectors of a weighted sum of matrices that is never formed.
 
 PCQ and PCM maximise tr Xᵀ A X over orthonormal X, where A is a sum of a term of the present and one of the
-past. Each objective of spectral clustering has a matrix M(W), with degrees d = W1 and D = diag(d):
+past. Each spectral clustering objective has a matrix M(W), with degrees d = W1 and D = diag(d):
 
     average association   M = W
     ratio cut             M = W − D
@@ -57,10 +57,10 @@ class Term(Protocol):
 @final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Expanded:
-    """Ŵ = J W Jᵀ: similarities of the step before for the objects of this one.
+    """Ŵ = J W Jᵀ: the previous similarities for the current objects.
 
-    A row of J picks the object, or for a new one takes the mean of all objects that stayed: to others it
-    is as similar as these are on average. Those that left are not looked at.
+    A row of J selects the object; for a new object it averages all objects that stayed, so that its
+    similarities are their mean. Objects that left are ignored.
     """
 
     W: Proximity
@@ -109,7 +109,7 @@ class Quality:
 
     @staticmethod
     def of(similarities: Expanded, objective: str, n: int) -> "Quality":
-        """Return the matrix of an objective for n objects; a cut reads the least degree to the host."""
+        """Return the matrix of an objective for n objects; a cut copies the smallest degree to the host."""
         if objective not in CUTS:
             return Quality(similarities)
         d = degrees(similarities, objective, n)
@@ -135,15 +135,15 @@ class Quality:
 
 
 def degrees(similarities: Expanded, objective: str, n: int) -> Array:
-    """Return d = Ŵ1, (n, 1), which must not be negative."""
+    """Return d = Ŵ1, (n, 1); raise if a degree is negative."""
     like = similarities.W.like
     xp = array_namespace(like)
     d = similarities.matmul(xp.ones((n, 1), dtype=wide_dtype(like), device=device_of(like)))
     low = float(to_host(xp.min(d), reason="are all degrees positive?")[0])
     if low < 0:
         raise InputError(
-            f"objective={objective!r} needs similarities that are not negative, but with those in W an "
-            f"object has the degree {low:.4g}; make them positive, or use objective='average_association'"
+            f"objective={objective!r} needs nonnegative similarities, but W has an object of degree "
+            f"{low:.4g}; make them positive, or use objective='average_association'"
         )
     return d
 
@@ -166,7 +166,7 @@ class Projection:
 
 @final
 class Combined(Proximity):
-    """α·P + (1 − α)·M, a term of the past and one of the present, multiplied without being formed."""
+    """α·P + (1 − α)·M, a term of the past and one of the present, never formed."""
 
     def __init__(self, current: Term, past: Term, alpha: float, n: int, like: Array) -> None:
         self._current, self._past, self.alpha, self._n, self._like = current, past, alpha, n, like
@@ -178,7 +178,7 @@ class Combined(Proximity):
 
     @property
     def like(self) -> Array:
-        """An array whose library and device are those of all results."""
+        """An array that sets the library and device of all results."""
         return self._like
 
     def diagonal(self) -> Array:
@@ -195,12 +195,12 @@ class Combined(Proximity):
     def _formed(self) -> Dense:
         xp, wide, device = array_namespace(self.like), wide_dtype(self.like), device_of(self.like)
         places = xp.arange(self.n, dtype=xp.int64, device=device)
-        row = xp.empty((1, self.n), dtype=wide, device=device)  # `like` need not be n wide
+        row = xp.empty((1, self.n), dtype=wide, device=device)  # `like` may have another width
         blocks = row_blocks(row, self.n)
         return Dense(xp.concat([self.matmul(one_hot(places[b], self.n, wide).T).T for b in blocks]))
 
     def formed(self) -> Dense:
-        """Return the sum as a stored proximity, formed once."""
+        """Return the sum as a stored proximity."""
         return self._formed
 
     def block_moments(self, partition: Partition) -> tuple[Array, Array]:
@@ -216,7 +216,7 @@ class Combined(Proximity):
         return self.formed().take(index)
 
     def copy(self) -> Proximity:  # type: ignore[override]
-        """Return the sum in storage of its own."""
+        """Return a copy of the sum with its own storage."""
         return self.formed().copy()
 
     def blend(  # type: ignore[override]
@@ -231,18 +231,18 @@ class Combined(Proximity):
 class Relaxed:
     """Clusters from the top eigenvectors of a matrix, with the settings of a `Spectral`.
 
-    A rule for the number of clusters, but for "eigengap", judges them on the similarities `judged`.
+    Rules for the number of clusters, except "eigengap", are evaluated on the similarities `judged`.
     """
 
     settings: Spectral
     judged: Proximity
 
     def check(self) -> None:
-        """Raise if a parameter is not valid."""
+        """Raise if a parameter is invalid."""
         self.settings.check()
 
     def cluster(self, proximity: Proximity, call: Call = FIRST) -> Clustering:
-        """Cluster the objects of step t; eigenvectors start from those of the step before."""
+        """Cluster the objects of step t, starting from the previous eigenvectors."""
         asked, scores = self.settings, None
         k, memory = clusters_at(asked.n_clusters, call.t, proximity.n), call.memory
         k_max = min(asked.max_clusters + 1, proximity.n) if k is None else k
@@ -251,7 +251,7 @@ class Relaxed:
         pairs = top_eigenpairs(Operator.of(proximity), k_max, solver=asked.solver, start=memory)
         if not pairs.converged:
             warnings.warn(
-                f"eigenvectors have not converged after {pairs.n_iter} products; use solver='full'",
+                f"eigenvectors did not converge in {pairs.n_iter} products; use solver='full'",
                 ConvergenceWarning,
                 stacklevel=4,
             )
@@ -262,7 +262,7 @@ class Relaxed:
         return Clustering(partition, n_iter=pairs.n_iter, memory=vectors, scores=scores)
 
     def _scores(self, pairs: Eigenpairs, like: Array, rng: Seed) -> dict[int, float]:
-        """Return the score of each number of clusters by the rule."""
+        """Return the score of each candidate number of clusters."""
         rule, largest = str(self.settings.n_clusters), self.settings.max_clusters
         if rule == "eigengap":
             return eigengap_scores(pairs.values, largest)
@@ -271,9 +271,9 @@ class Relaxed:
         ).scores
 
     def _rounded(self, pairs: Eigenpairs, k: int, like: Array, rng: Seed) -> tuple[Partition, Array]:
-        """Return k clusters, none of them empty, and the eigenvectors they were read from, (n, r)."""
+        """Return k nonempty clusters and the eigenvectors they were computed from, (n, r)."""
         vectors = pairs.leading(k).vectors
-        if vectors.shape[1] == 0:  # all eigenvalues are tied: nothing tells one object from another
+        if vectors.shape[1] == 0:  # all eigenvalues are tied: the objects are indistinguishable
             vectors = array_namespace(vectors).zeros_like(pairs.vectors[:, :1])
         rows = unit_rows(vectors) if self.settings.objective == "normalized_cut" else vectors
         assign = ASSIGNMENTS[self.settings.assign_labels]
@@ -284,12 +284,12 @@ class Relaxed:
 
 
 def check_settings(clusterer: Any, alpha: Any, name: str) -> None:
-    """Raise unless the clusterer is a `Spectral` of all components, and α a number or one for each step."""
+    """Raise unless the clusterer is a joint `Spectral`, and α a number or a sequence with one per step."""
     if not isinstance(clusterer, Spectral):
         raise InputTypeError(f"{name} takes a Spectral as clusterer, such as Spectral(2), got {clusterer!r}")
     if clusterer.components != "joint":
         raise InputError(
-            f"{name} clusters all components of a graph together; use Spectral(..., components='joint'), "
+            f"{name} clusters all connected components together; use Spectral(..., components='joint'), "
             f"got components={clusterer.components!r}"
         )
     if isinstance(alpha, str) or not isinstance(alpha, Sequence | np.ndarray):

@@ -22,17 +22,17 @@ from affect_xp.tracking.events import DEFAULT_RULES, EventRules
 class RG(Evolving):
     """k-means or hierarchical clustering of features filtered over the last steps.
 
-    The features of an object go through a filter with finite impulse response of order l,
+    The features of each object pass through a finite impulse response filter of order l,
 
         yᵗ = b₀ xᵗ + b₁ xᵗ⁻¹ + … + b_l xᵗ⁻ˡ,   Σ b = 1
 
-    and the proximities of the y are clustered. The more the clusters were apart at a step, the more it
-    counts: bᵢ is proportional to the separation at t − i. Objects and number of clusters are fixed.
+    and the proximities of the y are clustered. Steps with well-separated clusters get more weight: bᵢ is
+    proportional to the separation at t − i. The objects and the number of clusters are fixed.
 
-    The source leaves details open. Here the separation of a step is the mean Euclidean distance between the
-    centroids of its unfiltered features x, two clusters at a time, with the clusters found at that step; the
-    present, whose clusters are yet to be found, goes by those of the step before. While fewer than l steps
-    are past, the filter is as much shorter. If all centroids coincide, the coefficients are equal.
+    The source leaves details open. Here the separation of a step is the mean Euclidean distance between pairs
+    of centroids of its unfiltered features x, with the clusters found at that step. The current step, whose
+    clusters are not known yet, uses the previous clusters. With fewer than l past steps, the filter is
+    shorter. If all centroids coincide, the coefficients are equal.
 
     Parameters
     ----------
@@ -41,11 +41,11 @@ class RG(Evolving):
     order : int
         l, the number of past steps in the filter; 0 is static clustering.
     proximity : "dot", "rbf", "cosine", "euclidean", or function
-        What is made of the filtered features: similarities for k-means, dissimilarities for `Linkage`.
+        The proximity of the filtered features: similarities for k-means, dissimilarities for `Linkage`.
     scale, gamma
-        As for `Affect`: how features are prepared, decided at the first step.
+        As for `Affect`: the preparation of features, decided at the first step.
     events : EventRules
-        What counts as a birth, a split and so on.
+        The thresholds of events.
     random_state : None, int, or numpy.random.Generator
 
     References
@@ -89,8 +89,8 @@ class RG(Evolving):
             raise InputTypeError(f"RG takes KMeans or Linkage as clusterer, got {self.clusterer!r}")
         if isinstance(self.clusterer.n_clusters, bool) or not isinstance(self.clusterer.n_clusters, int):
             raise InputError(
-                f"RG needs one number of clusters for all steps, got n_clusters="
-                f"{self.clusterer.n_clusters!r}; give an integer, or use Affect, where it may change"
+                f"RG needs the same number of clusters at all steps, got n_clusters="
+                f"{self.clusterer.n_clusters!r}; pass an integer, or use Affect, which lets it change"
             )
         if self.proximity == "precomputed":
             raise InputError(
@@ -99,11 +99,11 @@ class RG(Evolving):
             )
 
     def _observed(self, given: Array | Proximity, columns: Sequence[str] | None = None) -> Proximity:
-        """Return the features that were given, prepared, and known through their dot products."""
+        """Return the given features, prepared, as a factored proximity."""
         if isinstance(given, Proximity) or is_lazy(given):
             raise InputTypeError(
                 f"RG takes an (n, p) array of features in memory, got {type(given).__name__}; pass features, "
-                "those of a lazy library computed"
+                "and compute lazy arrays first"
             )
         if self._preparation is None:
             self._decide(given, columns)
@@ -112,7 +112,7 @@ class RG(Evolving):
     def _step(self, W: Proximity, ids: Ids, clusterer: Clusterer, seed: int) -> Step:
         x, state = W.like, self._state
         past = () if state is None else _past_frames(state, ids, x, self.order)
-        # The clusters of the present are yet to be found: those of the step before stand in.
+        # The current clusters are not known yet: use the previous ones.
         frames = (Frame(x, past[0].labels), *past) if past else ()
         y = filtered(frames, self.clusterer.n_clusters) if past else x
         found = static_step(state, self._kernel(y), ids, clusterer, Options(events=self.events, seed=seed))
@@ -143,7 +143,7 @@ def filtered(frames: Sequence[Frame], k: int) -> Array:
 
 
 def coefficients(frames: Sequence[Frame], k: int) -> Array:
-    """Return b, (l + 1,): the separation of each frame as a share of their sum."""
+    """Return b, (l + 1,): the separation of each frame divided by their sum."""
     xp = array_namespace(frames[0].x)
     separations = xp.stack([separation(frame, k) for frame in frames])
     total = xp.sum(separations)
@@ -152,7 +152,7 @@ def coefficients(frames: Sequence[Frame], k: int) -> Array:
 
 
 def separation(frame: Frame, k: int) -> Array:
-    """Return the mean distance between the centroids of two clusters, a number; 0 for one cluster."""
+    """Return the mean distance between pairs of centroids; 0 for one cluster."""
     wide = wide_dtype(frame.x)
     xp = array_namespace(frame.x)
     z = one_hot(frame.labels, k, wide)  # (n, k)
@@ -164,7 +164,7 @@ def separation(frame: Frame, k: int) -> Array:
 
 
 def _packed(frames: Sequence[Frame]) -> Array | None:
-    """Return frames as one array with a row for each object: features and label of each, (n, l (p + 1))."""
+    """Return frames as one array with one row per object: its features and labels, (n, l (p + 1))."""
     if not frames:
         return None
     xp = array_namespace(frames[0].x)
@@ -173,11 +173,11 @@ def _packed(frames: Sequence[Frame]) -> Array | None:
 
 
 def _past_frames(state: State, ids: Ids, x: Array, order: int) -> tuple[Frame, ...]:
-    """Return the frames of the last `order` steps, newest first, for the objects of this one."""
+    """Return the frames of the last `order` steps, newest first, for the current objects."""
     alignment = align(ids, state.ids, x)
     if alignment.n_new or alignment.n_gone:
         raise InputError(
-            f"RG needs the same ids at all steps, but {alignment.n_new} came and {alignment.n_gone} left; "
+            f"RG needs the same ids at all steps, but {alignment.n_new} are new and {alignment.n_gone} left; "
             "use Affect, which lets objects come and go"
         )
     count = min(order, state.t + 1)
@@ -187,7 +187,7 @@ def _past_frames(state: State, ids: Ids, x: Array, order: int) -> tuple[Frame, .
     width, xp = memory.shape[1] // count, array_namespace(memory)
     if width != x.shape[1] + 1:
         raise InputError(
-            f"X has {x.shape[1]} features, but the steps before had {width - 1}; give the same ones"
+            f"X has {x.shape[1]} features, but the previous steps had {width - 1}; pass the same ones"
         )
     starts = range(0, count * width, width)
     return tuple(

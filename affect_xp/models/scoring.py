@@ -1,4 +1,4 @@
-"""How well a model follows: its clusters against the next step, and against known labels."""
+"""Scores of a model: its clusters against the next step, and against known labels."""
 
 import dataclasses
 from collections.abc import Hashable, Iterator
@@ -16,22 +16,22 @@ from affect_xp.proximity import Proximity
 def silhouette_ahead(
     partition: Partition, past_ids: Ids, W: Proximity, ids: Ids, *, kind: str
 ) -> Array | None:
-    """Return the mean silhouette on W of clusters found before W was seen; None if no object was there.
+    """Return the mean silhouette on W of the previous clusters; None if there are no common objects.
 
-    Objects that are new belong to no cluster, and take no part.
+    New objects belong to no cluster and are ignored.
 
     Parameters
     ----------
     partition : Partition
-        The clusters of the step before.
+        The clusters of the previous step.
     past_ids : sequence of hashables
-        The objects of the step before.
+        The objects of the previous step.
     W : Proximity
-        What is observed now.
+        The current observation.
     ids : sequence of hashables
-        The objects of now.
+        The current objects.
     kind : "dissimilarity" or "similarity"
-        What W holds.
+        The kind of W.
 
     Examples
     --------
@@ -47,15 +47,15 @@ def silhouette_ahead(
     if alignment.n_common == 0:
         return None
     start = partition.take(alignment.source, alignment.n_new)
-    return silhouette(W, dataclasses.replace(start), kind=kind)  # what it computes is not for the caller
+    return silhouette(W, dataclasses.replace(start), kind=kind)  # a copy: no caching in `start`
 
 
 def agreements(model: Any, steps: Iterator[tuple[Any, Any, Hashable]], truth: Iterator[Any]) -> list[float]:
-    """Take steps (W, ids, time), and return for each the adjusted Rand index of its clusters and labels."""
+    """Take steps (W, ids, time), and return the adjusted Rand index of each step with the true labels."""
     scores = []
     for t, (W, ids, time) in enumerate(steps):
         labels = next(truth, None)
         if labels is None:
-            raise InputError(f"y has {t} entries, but sequence has more; give labels for each step")
+            raise InputError(f"y has {t} entries, but sequence has more; pass labels for each step")
         scores.append(adjusted_rand_index(model.partial_fit(W, ids, time=time).labels_, labels))
     return scores

@@ -1,18 +1,18 @@
-"""What scikit-learn asks of an estimator beside its parameters. It is imported only when it asks."""
+"""The estimator protocol of scikit-learn, which is imported only when its tools call these methods."""
 
 from typing import Any, Self
 
 from affect_xp.exceptions import InputError
 from affect_xp.parameters import Parameters
 
-# What may be passed to a method by steps, beside the sequence and y.
+# Metadata of each method: arguments with one entry per step, besides the sequence and y.
 METADATA = {"fit": ("ids", "times"), "score": ("ids",)}
 
 
 class SklearnEstimator(Parameters):
-    """Parameters, tags, and requests for ids and times, as scikit-learn's tools look for them.
+    """Parameters, tags and metadata requests in the form that scikit-learn's tools expect.
 
-    To its cross-validation the samples are the steps: a split in time cuts the sequence, never the objects.
+    In cross-validation the samples are the steps: a split divides the sequence, never the objects.
     """
 
     proximity: Any
@@ -26,8 +26,8 @@ class SklearnEstimator(Parameters):
         from sklearn.utils import InputTags, Tags, TargetTags
 
         precomputed = isinstance(self.proximity, str) and self.proximity == "precomputed"
-        # Not pairwise, though a step may be: then both axes of what is split would be samples, and these
-        # are steps.
+        # Not pairwise, although a step may be: pairwise input is split along both axes, but samples are steps
+        # here.
         given = InputTags(two_d_array=not precomputed, three_d_array=True, sparse=precomputed, pairwise=False)
         return Tags(
             estimator_type="clusterer",
@@ -37,7 +37,7 @@ class SklearnEstimator(Parameters):
         )
 
     def get_metadata_routing(self) -> Any:
-        """Return which of ids and times the methods are to be passed; asked by scikit-learn's tools."""
+        """Return the metadata request for ids and times; used by scikit-learn's tools."""
         from sklearn.utils.metadata_routing import MetadataRequest
 
         request = MetadataRequest(owner=type(self).__name__)
@@ -49,9 +49,9 @@ class SklearnEstimator(Parameters):
         return request
 
     def set_fit_request(self, **requests: bool | str | None) -> Self:
-        """Ask tools of scikit-learn to pass `ids` or `times` on to `fit` and `fit_predict`.
+        """Request that scikit-learn's tools pass `ids` or `times` to `fit` and `fit_predict`.
 
-        True asks for it, False does not, a string asks for what is passed by that name, and None lets the
+        True requests it, False does not, a string requests the metadata of that name, and None makes the
         tool raise an error. It takes effect with `sklearn.set_config(enable_metadata_routing=True)`.
 
         Examples
@@ -64,16 +64,16 @@ class SklearnEstimator(Parameters):
         return self._request("fit", requests)
 
     def set_score_request(self, **requests: bool | str | None) -> Self:
-        """Ask tools of scikit-learn to pass `ids` on to `score`; see `set_fit_request`."""
+        """Request that scikit-learn's tools pass `ids` to `score`; see `set_fit_request`."""
         return self._request("score", requests)
 
     def _request(self, method: str, requests: dict[str, bool | str | None]) -> Self:
         unknown = [name for name in requests if name not in METADATA[method]]
         if unknown:
             can = " and ".join(METADATA[method])
-            raise InputError(f"{method} cannot be passed {', '.join(unknown)}; it takes {can}")
+            raise InputError(f"{method} does not accept {', '.join(unknown)}; it accepts {can}")
         routing = self.get_metadata_routing()
         for name, alias in requests.items():
             getattr(routing, method).add_request(param=name, alias=alias)
-        self._metadata_request = routing  # by this name `clone` looks for it
+        self._metadata_request = routing  # `clone` copies this attribute
         return self

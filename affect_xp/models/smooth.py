@@ -1,4 +1,4 @@
-"""Hindsight: the clusters of each step of a finished record, given all of it."""
+"""Hindsight: the clusters of each step of a complete record, given all steps."""
 
 import copy
 import dataclasses
@@ -20,25 +20,25 @@ from affect_xp.exceptions import InputError
 from affect_xp.models.affect import Affect
 from affect_xp.models.base import Given, IdsOrNone
 from affect_xp.models.inputs import check_alike, columns_of, zip_steps
-from affect_xp.models.locking import undrawn_on_failure
+from affect_xp.models.locking import rng_restored_on_error
 from affect_xp.proximity import Proximity
 from affect_xp.tracking.history import History, Record
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Smoothed:
-    """What hindsight makes of a record.
+    """The result of `smooth`.
 
     Attributes
     ----------
     history_ : History
-        A record of each step, as that of `Affect`; its alpha is a + b, the weight of both neighbours.
+        One record per step, as in `Affect`; its alpha is a + b, the weight of both neighbours.
     weights : (T, 2) NumPy array
         The weights a of the past and b of the future at each step.
     causal : Affect
-        The forward pass: what was known at each step by then. It can go on with `partial_fit`.
+        The forward pass: the estimates from the past alone. It can continue with `partial_fit`.
     smoothed : tuple of Proximity, or None
-        Ψ̂ of each step, if asked for.
+        Ψ̂ of each step, if keep=True.
     """
 
     history_: History
@@ -48,7 +48,7 @@ class Smoothed:
 
     @property
     def labels(self) -> list[Array]:
-        """The cluster of each object at each step, with ids that last over time."""
+        """The cluster of each object at each step; ids are consistent over time."""
         return self.history_.labels
 
     def __repr__(self) -> str:
@@ -65,28 +65,29 @@ def smooth(
     keep: bool = False,
     **options: Any,
 ) -> Smoothed:
-    """Return the clusters of each step of a finished record, given all of it.
+    """Return the clusters of each step of a complete record, given all steps.
 
-    AFFECT uses the past alone. Here it is run forward and backward, and the past of the one, the future of
-    the other and what is observed are combined with the weights that minimise the expected error, as derived
-    at the top of `affect_xp.affect.hindsight`. At the last step the clusters are those of AFFECT.
+    AFFECT uses only the past. This function runs it forward and backward, and combines the past of the
+    forward pass, the future of the backward pass and the observation with the weights that minimise the
+    expected error; `affect_xp.affect.hindsight` has the derivation. The last step has the
+    clusters of AFFECT.
 
-    It takes three to five times as long as AFFECT. The steps are held as they are given, and smoothed
-    proximities of about 2√T of T steps.
+    It takes three to five times as long as AFFECT. It holds the given steps, and the smoothed proximities of
+    about 2√T of the T steps.
 
     Parameters
     ----------
     sequence, ids, times : as for `Affect.fit`
     clusterer : KMeans, ... or a function from a Proximity to labels
-        As for `Affect`. `init` labels of `KMeans`, which are for a first step, serve for the last one too.
+        As for `Affect`. Labels passed as `init` of `KMeans` are used for the first and for the last step.
     callback : function of a Record, optional
-        Called after each step is smoothed, in their order.
+        Called after each step is smoothed, in order.
     keep : bool
-        Whether Ψ̂ of all steps is returned, too.
+        Whether to return Ψ̂ of all steps.
     **options
-        Parameters of `Affect`, which hold for both passes: `proximity`, `scale`, `gamma`, `rescale`,
-        `absent`, `max_absence`, `n_iter`, `init`, `correction`, `events`, `random_state`. What is
-        decided at the first step holds for both, too. `alpha` is always estimated.
+        Parameters of `Affect` for both passes: `proximity`, `scale`, `gamma`, `rescale`,
+        `absent`, `max_absence`, `n_iter`, `init`, `correction`, `events`, `random_state`. Both passes also
+        share the decisions of the first step. `alpha` is always estimated.
 
     Examples
     --------
@@ -108,13 +109,13 @@ def smooth(
     forward._check_parameters()
     if not isinstance(forward.alpha, str):  # which is "estimate" then
         raise InputError(
-            f"hindsight estimates the weights of past and future, got alpha={forward.alpha!r}; leave it out"
+            f"smooth estimates the weights of past and future, got alpha={forward.alpha!r}; omit alpha"
         )
     steps = list(zip_steps(forward._steps_of(sequence), ids, times))
     if not steps:
-        raise InputError("sequence is empty; give at least one step")
+        raise InputError("sequence is empty; pass at least one step")
     history, weights, kept = History(), [], []
-    with undrawn_on_failure(forward.random_state):
+    with rng_restored_on_error(forward.random_state):
         forward._seed = draw_seed(forward.random_state)
         for found, record in _records(forward, steps):
             history.append(record)
@@ -125,17 +126,17 @@ def smooth(
     return Smoothed(history, np.array(weights), forward, tuple(kept) if keep else None)
 
 
-GivenStep = tuple[Any, Any, Hashable]  # what is observed, ids and time of a step
+GivenStep = tuple[Any, Any, Hashable]  # observation, ids and time of a step
 
 
 def _records(forward: Affect, steps: Sequence[GivenStep]) -> Iterator[tuple[Found, Record]]:
-    """Take the forward model through the steps, and yield what hindsight makes of each."""
+    """Run the forward model through the steps, and yield the smoothed result of each."""
     first = forward._observed(forward._read(*steps[0][:2])[0], columns_of(steps[0][0]))
-    # By now it is decided how steps are prepared: both passes do so in the same way.
+    # The preparation is decided by now, and both passes share it.
     backward, clusterer = _Backward(forward, steps), as_clusterer(forward.clusterer)
     seed = forward._seed
     assert seed is not None
-    named: State | None = None  # the clusters of the step before, in hindsight
+    named: State | None = None  # the smoothed clusters of the previous step
     for t, (given, given_ids, time) in enumerate(steps):
         neighbour = forward._state
         values, names = forward._read(given, given_ids)
@@ -154,7 +155,7 @@ def _records(forward: Affect, steps: Sequence[GivenStep]) -> Iterator[tuple[Foun
 
 
 def _record(causal: Record, step: Step) -> Record:
-    """Return the record of a step in hindsight, given that of the forward pass."""
+    """Return the smoothed record of a step, given that of the forward pass."""
     return dataclasses.replace(
         causal,
         k=step.state.partition.k,
@@ -168,25 +169,25 @@ def _record(causal: Record, step: Step) -> Record:
 
 
 def _advance(model: Affect, W: Proximity, names: IdsOrNone, time: Hashable) -> Ids:
-    """Take one more step of what is observed; the state before stays as it is."""
+    """Take one more step, without modifying the previous state."""
     before, seed = model._state, model._seed
     assert seed is not None
     ids = as_ids(names, W.n, None if before is None else before.present)
     if before is not None:
         check_alike(W, before.smoothed, before.partition.labels)
     model._commit(model._step(W, ids, as_clusterer(model.clusterer), seed), time, seed)
-    model._owns_smoothed = False  # this state will be looked at, too
+    model._owns_smoothed = False  # this state is still needed
     return ids
 
 
-SEGMENT = 8  # steps of which the backward pass holds the states, at least
+SEGMENT = 8  # minimum number of steps whose states the backward pass holds
 
 
 class _Backward:
-    """The backward pass, to be looked at forward.
+    """The states of the backward pass, in forward order.
 
-    Its states are not held for all steps: once in about √T steps the model is put aside, and from there
-    the states of a segment are found again when they are asked for.
+    Not all states are held: the model is stored every √T steps or so, and the states of a segment are
+    recomputed from there on demand.
     """
 
     def __init__(self, forward: Affect, steps: Sequence[GivenStep]) -> None:
@@ -210,7 +211,7 @@ class _Backward:
         return View(neighbour, model._fitted(), model.history_[-1])
 
     def at(self, t: int) -> View:
-        """Return what the pass knows at step t; all steps are to be asked for, in their order."""
+        """Return the state of the pass at step t; call it for all steps, in order."""
         if not self._views:
             top = min(t + self._length, len(self._steps))
             model = self._put_aside.pop(top)
@@ -220,18 +221,18 @@ class _Backward:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Reversed:
-    """A clusterer that is told the number of the step in the record, where steps are taken backward."""
+    """A clusterer wrapper that passes on the number of the step in the record, for the backward pass."""
 
     clusterer: Clusterer
     n_steps: int
 
     @property
     def wants(self) -> str | None:
-        """Whether it takes similarities or dissimilarities, where that is known."""
+        """The kind of proximity that the clusterer takes; None if unknown."""
         return getattr(self.clusterer, "wants", None)
 
     def check(self) -> None:
-        """Raise if a parameter is not valid."""
+        """Raise if a parameter is invalid."""
         self.clusterer.check()
 
     def cluster(self, proximity: Proximity, call: Call) -> Clustering:

@@ -1,4 +1,4 @@
-"""The choice of a fixed α by the truth, as the methods that need one were given it in comparisons."""
+"""Choose a fixed α from known clusters, for the baseline methods in comparisons."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +19,7 @@ Maker = Callable[[float], Evolving]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Tuning:
-    """The α that was chosen, and the mean Rand index of each α that was tried."""
+    """The chosen α, and the mean Rand index of each candidate."""
 
     alpha: float
     scores: dict[float, float]
@@ -27,7 +27,7 @@ class Tuning:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CrossValidation:
-    """The α used on the first and on the second half of the steps, and the Rand index of each step, (T,)."""
+    """The α of the first and the second half of the steps, and the Rand index of each step, (T,)."""
 
     alphas: tuple[float, float]
     rand: np.ndarray
@@ -46,18 +46,18 @@ def tune_alpha(
     *,
     ids: Iterable[IdsOrNone] | None = None,
 ) -> Tuning:
-    """Choose the α with the highest mean Rand index on a training run; the smallest one of equals.
+    """Choose the α with the highest mean Rand index on a training run; the smallest one in case of ties.
 
     Parameters
     ----------
     make : function of α
-        Returns a new model, for instance `lambda alpha: PCQ(Spectral(2), alpha=alpha, random_state=0)`.
+        Returns a new model, for example `lambda alpha: PCQ(Spectral(2), alpha=alpha, random_state=0)`.
     sequence : iterable
-        What `fit` takes: a matrix for each step.
+        The input of `fit`: one matrix per step.
     truth : iterable of (n,) int arrays
         The true cluster of each object at each step.
     grid : sequence of floats
-        The α to try, by default 0, 0.1, ..., 0.9.
+        The candidates, by default 0, 0.1, ..., 0.9.
     ids : as for `fit`, optional
 
     Examples
@@ -83,10 +83,10 @@ def cross_validate_alpha(
     *,
     ids: Iterable[IdsOrNone] | None = None,
 ) -> CrossValidation:
-    """Score a method whose α is chosen by two-fold cross-validation over the halves of time.
+    """Score a method whose α is chosen by two-fold cross-validation over the two halves of the steps.
 
-    On each half of the steps it has the α that was best on the other half. Every α runs through all steps
-    once, so that the second half has its past; the halves say only which steps count.
+    Each half uses the α that is best on the other half. Every α runs through all steps once, so that the
+    second half has a past; the halves only determine which steps are scored.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def cross_validate_alpha(
     table = _rand_table(make, sequence, truth, grid, ids)  # (α, T)
     half = table.shape[1] // 2
     if half == 0:
-        raise InputError("sequence has 1 step, but two halves need at least 2; use tune_alpha")
+        raise InputError("sequence has 1 step, but cross-validation needs at least 2; use tune_alpha")
     first = _best(grid, table[:, half:].mean(axis=1))
     second = _best(grid, table[:, :half].mean(axis=1))
     of_first, of_second = (table[list(grid).index(alpha)] for alpha in (first, second))
@@ -113,7 +113,7 @@ def cross_validate_alpha(
 
 
 def _best(grid: Sequence[float], scores: np.ndarray) -> float:
-    """Return the α with the highest score, the smallest one of equals."""
+    """Return the α with the highest score, the smallest one in case of ties."""
     return min(float(a) for a, score in zip(grid, scores, strict=True) if score == scores.max())
 
 
@@ -126,13 +126,11 @@ def _rand_table(
 ) -> np.ndarray:
     """Return the Rand index of each α at each step, (α, T)."""
     if len(grid) == 0:
-        raise InputError("grid is empty; give at least one α to try")
+        raise InputError("grid is empty; pass at least one α")
     steps, labels = list(sequence), list(truth)
-    names = list(ids) if ids is not None else None  # every α reads them
+    names = list(ids) if ids is not None else None  # iterated once per α
     if len(steps) != len(labels):
-        raise InputError(
-            f"truth has {len(labels)} entries, but sequence has {len(steps)}; give one for each step"
-        )
+        raise InputError(f"truth has {len(labels)} entries, but sequence has {len(steps)}; pass one per step")
     models = [make(check_fraction("an α of grid", alpha)).fit(steps, ids=names) for alpha in grid]
     return np.array(
         [[rand_index(a, b) for a, b in zip(m.history_.labels, labels, strict=True)] for m in models]

@@ -1,4 +1,4 @@
-"""Pictures of runs, with matplotlib; each function returns its Axes."""
+"""Figures of runs with matplotlib; each function returns its Axes."""
 
 from affect_xp.plots._style import COLOURS, DASHES, legend_beside, style
 from affect_xp.plots.flows import CLUSTER_COLOURS, Flow, flow

@@ -1,6 +1,6 @@
-"""The flow of objects between clusters, their places one above the other, and their colours.
+"""The flow of objects between clusters: its links, the vertical order of clusters, and their colours.
 
-All of it works on the labels of a history on the host; nothing here draws.
+The functions work on the labels of a history on the host; nothing here draws.
 """
 
 import dataclasses
@@ -13,8 +13,8 @@ from affect_xp.alignment import align
 from affect_xp.array.namespace import to_host
 from affect_xp.tracking.history import History, Record
 
-# Ten colours that colour-blind readers can tell apart on white and on black: those of Okabe & Ito without
-# black, and three of Tol's. More clusters than that at once share colours, so pictures also name them.
+# Ten colour-blind safe colours for white and black backgrounds: those of Okabe & Ito without black, and three
+# of Tol's. More than ten clusters at once share colours, so figures also label them.
 CLUSTER_COLOURS = (
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"),
     *("#F0E442", "#AA4466", "#999933", "#8C8C8C"),
@@ -23,20 +23,20 @@ CLUSTER_COLOURS = (
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Flow:
-    """Clusters over time and what they have in common from step to step.
+    """Clusters over time, and their common objects from step to step.
 
     Attributes
     ----------
     sizes : list of dicts
         At each step, the number of objects of each cluster.
     links : list of dicts
-        At each step, the number of objects that came from cluster c to cluster d, by (c, d); those that are
-        new, have left, or are in no cluster are in none. Empty at the first step.
+        At each step, the number of objects that moved from cluster c to cluster d, by (c, d). Objects that
+        are new, have left, or are in no cluster do not count. Empty at the first step.
     order : list of int
-        All names, in an order in which a new cluster stands beside the one it came from.
+        All names, ordered so that a new cluster is next to the one it came from.
     colours : dict
-        The place in `CLUSTER_COLOURS` of each name: the same at all steps, and different for clusters
-        that are there together, as long as there are colours.
+        The index in `CLUSTER_COLOURS` of each name: the same at all steps, and different for clusters
+        that exist at the same time, as long as there are enough colours.
     """
 
     sizes: list[dict[int, int]]
@@ -45,7 +45,7 @@ class Flow:
     colours: dict[int, int]
 
     def stacked(self, t: int, gap: float = 0.0) -> dict[int, tuple[float, float]]:
-        """Return where each cluster of step t begins and ends, if they are stacked in their order."""
+        """Return the start and the end of each cluster of step t, stacked in order."""
         place, y = {}, 0.0
         for name in self.order:
             if name in self.sizes[t]:
@@ -56,11 +56,11 @@ class Flow:
 
 def host_labels(record: Record) -> np.ndarray:
     """Return the labels of a step as a NumPy array, (n,)."""
-    return to_host(record.labels, reason="labels for a picture")[0]
+    return to_host(record.labels, reason="labels for a figure")[0]
 
 
 def flow(history: History) -> Flow:
-    """Count how many objects went from which cluster to which, from step to step.
+    """Count the objects that move between each pair of clusters, from step to step.
 
     Examples
     --------
@@ -91,7 +91,7 @@ def _counted(labels: np.ndarray) -> dict[int, int]:
 def _links(
     ids_before: Sequence[Hashable], before: np.ndarray, ids: Sequence[Hashable], now: np.ndarray
 ) -> dict[tuple[int, int], int]:
-    """Return the number of objects for each pair of a cluster before and one now."""
+    """Return the number of common objects of each previous and each current cluster."""
     alignment = align(ids, ids_before, now)  # type: ignore[arg-type]
     if not alignment.unchanged:
         here, there = alignment.common()
@@ -104,7 +104,7 @@ def _links(
 
 
 def _order(sizes: list[dict[int, int]], links: list[dict[tuple[int, int], int]]) -> list[int]:
-    """Return the names such that each stands after the one most of its first objects came from."""
+    """Return the names, each placed after the one most of its first objects came from."""
     order: list[int] = []
     placed: set[int] = set()
     for present, coming in zip(sizes, links, strict=True):
@@ -117,10 +117,9 @@ def _order(sizes: list[dict[int, int]], links: list[dict[tuple[int, int], int]])
 
 
 def _colours(sizes: list[dict[int, int]]) -> dict[int, int]:
-    """Give each name, as it appears, the colour least used by those beside it, of its own as far as may be.
+    """Give each name, in order of appearance, the colour least used by its neighbours; unique if possible.
 
-    Beside it are the names that were there the step before, where ribbons come from, or are still to come
-    back.
+    Its neighbours are the names of the previous step, where ribbons start, and those that return later.
     """
     n = len(CLUSTER_COLOURS)
     last = {name: t for t, present in enumerate(sizes) for name in present}

@@ -1,4 +1,4 @@
-"""The clusters of each object over time, as a matrix with similar objects side by side."""
+"""The clusters of each object over time, as a matrix with similar objects in adjacent rows."""
 
 import dataclasses
 from collections import Counter
@@ -11,7 +11,7 @@ from affect_xp.checks import check_int
 from affect_xp.plots.flows import Flow, host_labels
 from affect_xp.tracking.history import History
 
-ABSENT = -2  # the object is not there at the step; -1 is one that is there, in no cluster
+ABSENT = -2  # the object is absent at the step; -1 means present, but in no cluster
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -23,9 +23,9 @@ class Memberships:
     ids : list of hashables
         The objects shown.
     labels : (len(ids), T) int array
-        The cluster of each at each step, `ABSENT` where it is not there.
+        The cluster of each object at each step, `ABSENT` if it is absent.
     n_objects : int
-        The objects of the history, all told.
+        The total number of objects in the history.
     """
 
     ids: list[Hashable]
@@ -34,10 +34,10 @@ class Memberships:
 
 
 def memberships(history: History, found: Flow, max_objects: int = 2000) -> Memberships:
-    """Return the clusters of at most `max_objects` objects, evenly chosen, at each step.
+    """Return the clusters of at most `max_objects` evenly spaced objects at each step.
 
     Objects are sorted by the cluster they are in most often, then by their clusters from step to step.
-    `found` is the flow of the history, whose order of clusters is used.
+    `found` is the flow of the history, which gives the order of clusters.
     """
     check_int("max_objects", max_objects, 1)
     everyone = list(dict.fromkeys(name for ids in _distinct(history) for name in ids))
@@ -71,7 +71,7 @@ def _evenly(names: list[Hashable], most: int) -> list[Hashable]:
 
 
 def _sorting(labels: np.ndarray, found: Flow) -> list[int]:
-    """Return the rows in an order that keeps together what was together."""
+    """Return the order of the rows that places objects with the same clusters next to each other."""
     place = {name: i for i, name in enumerate(found.order)} | {
         -1: len(found.order),
         ABSENT: len(found.order) + 1,
@@ -82,6 +82,6 @@ def _sorting(labels: np.ndarray, found: Flow) -> list[int]:
 
 
 def _most_frequent(row: list[int], n_clusters: int) -> int:
-    """Return the place that stands there most often; one that is no cluster only if no other does."""
+    """Return the most frequent cluster of each row; no cluster only if there is none."""
     times = Counter(row)
     return min(times, key=lambda p: (p >= n_clusters, -times[p], p))

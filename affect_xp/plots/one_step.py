@@ -1,4 +1,4 @@
-"""Pictures of one step: proximities, a dendrogram, eigenvalues, and the scores of numbers of clusters."""
+"""Figures of one step: proximities, dendrogram, eigenvalues, and scores by number of clusters."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,13 +13,13 @@ from affect_xp.plots._style import axes_or_new, plain
 from affect_xp.plots.flows import CLUSTER_COLOURS
 from affect_xp.proximity import Proximity, as_proximity
 
-MAX_DRAWN = 1000  # objects: a picture has no more pixels
+MAX_DRAWN = 1000  # objects: a figure has no more pixels
 
 
 def plot_proximity(W: Array | Proximity, labels: Array, *, ax: Any = None, title: str = "") -> Any:
-    """Draw proximities with the objects of a cluster side by side, and lines between clusters.
+    """Plot proximities with objects ordered by cluster, and lines between clusters.
 
-    Of more than 1000 objects, that many are chosen evenly.
+    If there are more than 1000 objects, 1000 evenly spaced ones are drawn.
 
     Examples
     --------
@@ -30,10 +30,10 @@ def plot_proximity(W: Array | Proximity, labels: Array, *, ax: Any = None, title
     'at first'
     """
     proximity = as_proximity(W)
-    assigned = to_host(as_array(labels), reason="labels for a picture")[0]
+    assigned = to_host(as_array(labels), reason="labels for a figure")[0]
     if assigned.shape != (proximity.n,):
         raise InputError(
-            f"labels has shape {assigned.shape}, but W has {proximity.n} objects; give one for each"
+            f"labels has shape {assigned.shape}, but W has {proximity.n} objects; pass one per object"
         )
     order = np.argsort(assigned, kind="stable")
     if len(order) > MAX_DRAWN:
@@ -49,7 +49,7 @@ def plot_proximity(W: Array | Proximity, labels: Array, *, ax: Any = None, title
 
 
 def plot_smoothing(W: Array | Proximity, smoothed: Array | Proximity, labels: Array) -> Any:
-    """Draw proximities by cluster as observed and as smoothed with the past, in one scale; return both Axes.
+    """Plot observed and smoothed proximities by cluster, on the same scale; return both Axes.
 
     Examples
     --------
@@ -74,21 +74,21 @@ def plot_smoothing(W: Array | Proximity, smoothed: Array | Proximity, labels: Ar
 
 
 def _entries(proximity: Proximity, order: np.ndarray) -> np.ndarray:
-    """Return the proximities of few objects, in this order, as a NumPy array."""
+    """Return the proximities of the given objects, in this order, as a NumPy array."""
     index = from_host(order, proximity.like)
     few = proximity.take(index)
     xp = array_namespace(few.like)
     unit = xp.eye(few.n, dtype=wide_dtype(few.like), device=device_of(few.like))
-    return to_host(few.matmul(unit), reason="proximities for a picture")[0]
+    return to_host(few.matmul(unit), reason="proximities for a figure")[0]
 
 
 def plot_dendrogram(
     tree: Dendrogram, *, n_clusters: int | None = None, ax: Any = None, max_leaves: int = 60
 ) -> Any:
-    """Draw the merges of a linkage as a tree; with `n_clusters`, the height at which it is cut.
+    """Plot a dendrogram; with `n_clusters`, also the height of the cut.
 
-    Of more than `max_leaves` objects the last merges alone are drawn: leaves are clusters then, with their
-    sizes in brackets.
+    If there are more than `max_leaves` objects, only the last merges are drawn: the leaves are then clusters,
+    with their sizes in brackets.
 
     Examples
     --------
@@ -121,7 +121,7 @@ def plot_dendrogram(
 
 
 def plot_eigenvalues(values: Array, *, n_clusters: int | None = None, ax: Any = None) -> Any:
-    """Draw eigenvalues by rank; with `n_clusters`, a line between those used and the others.
+    """Plot eigenvalues by rank; with `n_clusters`, a line after the first `n_clusters`.
 
     Examples
     --------
@@ -132,7 +132,7 @@ def plot_eigenvalues(values: Array, *, n_clusters: int | None = None, ax: Any = 
     >>> ax.plots.plot_eigenvalues(found.values, n_clusters=2).get_ylabel()
     'eigenvalue'
     """
-    drawn = to_host(as_array(values), reason="eigenvalues for a picture")[0]
+    drawn = to_host(as_array(values), reason="eigenvalues for a figure")[0]
     ax = axes_or_new(ax)
     ax.plot(range(1, len(drawn) + 1), drawn, "o-", color=CLUSTER_COLOURS[0])
     if n_clusters is not None:
@@ -146,7 +146,7 @@ def plot_eigenvalues(values: Array, *, n_clusters: int | None = None, ax: Any = 
 
 
 def plot_scores_by_k(scores: Mapping[int, float], *, chosen: int | None = None, ax: Any = None) -> Any:
-    """Draw the score of each number of clusters tried, such as `history_[t].scores`; `chosen` is circled.
+    """Plot the score of each candidate number of clusters, as in `history_[t].scores`; `chosen` is circled.
 
     Examples
     --------
@@ -156,7 +156,7 @@ def plot_scores_by_k(scores: Mapping[int, float], *, chosen: int | None = None, 
     'number of clusters k'
     """
     if not scores:
-        raise InputError("scores is empty: the number of clusters was given, not chosen by a rule")
+        raise InputError("scores is empty: the number of clusters was given; use a rule such as 'silhouette'")
     ax = axes_or_new(ax)
     tried = sorted(scores)
     ax.plot(tried, [scores[k] for k in tried], "o-", color=CLUSTER_COLOURS[0])

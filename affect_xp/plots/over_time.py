@@ -1,4 +1,4 @@
-"""Pictures of a whole run: α, scores, the flow of clusters, and who was in which."""
+"""Figures of a run: α, scores, the flow of clusters, and memberships."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,17 +15,17 @@ from affect_xp.tracking.history import History
 BAR = 0.09  # half the width of a cluster in the flow, in steps
 GAP = 0.03  # between clusters, as a share of the largest step
 
-# How the flow marks events, at the clusters they happened to.
+# Markers of events in the flow.
 MARKS = {"split": "<", "merge": ">", "birth": "*", "return": "P", "death": "X"}
 
 
 def plot_alpha(
     history: History, *, ax: Any = None, label: str | None = None, changes: Sequence[int] | bool = False
 ) -> Any:
-    """Draw the forgetting factor over time; the first step has none.
+    """Plot the forgetting factor over time; the first step has none.
 
-    With `changes=True` its change points are marked (see `affect_xp.change_points`), and it is written below
-    if the run is too short to tell them. Otherwise `changes` are steps to be marked.
+    `changes=True` marks the change points (see `affect_xp.change_points`), or adds a note if the run is too
+    short to find them. Otherwise `changes` lists the steps to mark.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def _mark_changes(ax: Any, history: History, changes: Sequence[int]) -> None:
 def plot_scores(
     scores: Mapping[str, Sequence[float] | np.ndarray], *, ax: Any = None, ylabel: str = "Rand index"
 ) -> Any:
-    """Draw one line over time for each method, named in a legend."""
+    """Plot one line over time per method, with a legend."""
     ax = axes_or_new(ax)
     for name, values in scores.items():
         ax.plot(values, marker=".", label=name)
@@ -78,10 +78,10 @@ def plot_scores(
 
 
 def plot_flow(history: History, *, ax: Any = None, events: bool = True) -> Any:
-    """Draw clusters as bars at each step, and ribbons between them as wide as the objects they share.
+    """Plot clusters as bars at each step, with ribbons between them for their common objects.
 
-    A cluster keeps its colour over time and is named where it begins. Events are marked: splits ◂, merges ▸,
-    births ★, returns ✚ and deaths ✖.
+    The width of a ribbon is the number of objects. A cluster keeps its colour over time and is labelled where
+    it begins. Markers show events: splits ◂, merges ▸, births ★, returns ✚ and deaths ✖.
 
     Examples
     --------
@@ -111,12 +111,12 @@ def plot_flow(history: History, *, ax: Any = None, events: bool = True) -> Any:
     label_steps(ax, list(map(time_format(history.times), history.times)))
     ax.set(xlabel="time step", yticks=[], ylabel="objects")
     ax.spines[["top", "right", "left"]].set_visible(False)
-    ax.invert_yaxis()  # the first cluster on top, as in a list
+    ax.invert_yaxis()  # the first cluster on top
     return ax
 
 
 def _ribbons(ax: Any, found: Flow, t: int, gap: float) -> None:
-    """Draw what clusters of the step before and of this one have in common."""
+    """Draw the ribbons between the clusters of the previous and of this step."""
     before, now = found.stacked(t - 1, gap), found.stacked(t, gap)
     leaves = {name: low for name, (low, _) in before.items()}
     enters = {name: low for name, (low, _) in now.items()}
@@ -136,7 +136,7 @@ def _ribbons(ax: Any, found: Flow, t: int, gap: float) -> None:
 
 
 def _mark_events(ax: Any, history: History, found: Flow, gap: float) -> None:
-    """Put a sign on the clusters that split, merged, were born, came back or died, and a legend of signs."""
+    """Mark clusters that split, merged, appeared, returned or disappeared, and add a legend."""
     at: dict[str, tuple[list[int], list[float]]] = {}
     for t, record in enumerate(history):
         for event in record.events:
@@ -167,10 +167,10 @@ def _mark_events(ax: Any, history: History, found: Flow, gap: float) -> None:
 
 
 def plot_memberships(history: History, *, ax: Any = None, max_objects: int = 2000) -> Any:
-    """Draw the cluster of each object (rows) at each step (columns) in its colour; white where it is absent.
+    """Plot the cluster of each object (rows) at each step (columns); white if the object is absent.
 
-    Objects are sorted by the cluster they are in most often, then by their clusters over time. Of more than
-    `max_objects`, that many are chosen evenly.
+    Objects are sorted by their most frequent cluster, then by their clusters over time. If there are more
+    than `max_objects`, evenly spaced ones are drawn.
 
     Examples
     --------

@@ -1,11 +1,11 @@
-"""How times are written in tables and pictures."""
+"""Formats of times in tables and figures."""
 
 import datetime
 from collections.abc import Callable, Hashable, Iterable
 
 
 def time_format(times: Iterable[Hashable]) -> Callable[[Hashable], str]:
-    """Return how to write times, in one way for all: dates where all are midnights, else ISO 8601.
+    """Return one format for all times: dates if all are midnights, otherwise ISO 8601.
 
     Examples
     --------

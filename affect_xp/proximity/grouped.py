@@ -7,7 +7,7 @@ one-hot membership. A `Grouped` holds W, the labels and W·Z, and updates W·Z w
 import abc
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from affect_xp.array.namespace import (
     array_namespace,
@@ -20,9 +20,6 @@ from affect_xp.array.namespace import (
 )
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

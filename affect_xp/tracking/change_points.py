@@ -1,31 +1,32 @@
 """Change points: steps at which the past is further from the present than noise explains.
 
-A step knows its noise n = Σ var(nᵢⱼ) and its drift d = Σ(ψ̂ᵢⱼ − E wᵢⱼ)², the squared error of the past, both
-for each entry. While nothing changes, that error is known beforehand: it is that of a weighted mean of
-observations, and follows from their noise and weights,
+Each step has a noise n = Σ var(nᵢⱼ) and a drift d = Σ(ψ̂ᵢⱼ − E wᵢⱼ)², the squared error of the past, both per
+entry. While nothing changes, this error is predictable: it is the error of a weighted mean of observations,
+which follows from their noise and weights,
 
     v⁰ = n⁰,   vᵗ = αᵗ² vᵗ⁻¹ + (1 − αᵗ)² nᵗ
 
-The drift is more than vᵗ⁻¹ by two parts. The means of blocks that stand for E w are uncertain, c n̄, with
-c = Σ var μ̂ / Σ var(nᵢⱼ) of the first step and n̄ the noise of quiet steps before t. And there is what does not
-average out, a share q of what has averaged out so far: objects that differ from their cluster for good, and
-clusters that move slowly. Without change
+The drift exceeds vᵗ⁻¹ by two terms. The block means that estimate E w are uncertain, which adds c n̄, with
+c = Σ var μ̂ / Σ var(nᵢⱼ) of the first step and n̄ the noise of the quiet steps before t. And a part of the
+error does not average out, a share q of what has averaged out so far: objects that permanently differ from
+their cluster, and clusters that move slowly. Without change
 
     E dᵗ = e = vᵗ⁻¹ + c n̄ + q (n̄ − vᵗ⁻¹)
 
-The drift varies about it by a factor, log dᵗ = log e + σ z, with z of the logistic distribution. Sums over
-entries vary the less, the smaller c is, which tells how many entries are independent; means of blocks are few
-and vary more. With f the share in e of c n̄, of what is left of a change, and of LOOSE times the last part,
+The drift varies about e by a factor, log dᵗ = log e + σ z, where z has the logistic distribution. Sums over
+entries vary less if c is small, that is, if many entries are independent; block means are few and vary more.
+With f the share in e of c n̄, of the remainder of a change, and of LOOSE times the last term,
 
     σ² = h² { (1 − f)² ρ² c + f² τ² }
 
-q and h are not known. Each pair on a grid has a prior weight, and gains weight by how well it explains the
-quiet steps, the last ten or so: at first the prior decides, later the run. Step t is a change point if a
-drift like its own has a probability below the level,
+q and h are unknown. Each pair on a grid has a prior weight, which is updated by the likelihood of the quiet
+steps, about the last ten: at first the prior dominates, later the run. Step t is a change point if the
+probability of a drift of at least dᵗ is below the level,
 
     P(d ≥ dᵗ) = Σ w(q, h) / (1 + exp z),   z = log(dᵗ / e) / σ
 
-After a change the past is off by what was seen, v = d − c n̄ − q (n̄ − v), and steps are judged by that.
+After a change the error of the past is the observed one, v = d − c n̄ − q (n̄ − v), and later steps are
+compared with it.
 """
 
 import math
@@ -37,23 +38,23 @@ from affect_xp.display import counted
 from affect_xp.exceptions import InputError
 from affect_xp.tracking.history import History
 
-# Chosen by simulation; `affect-xp reproduce changes` measures with other settings what they give.
+# Chosen by simulation; `affect-xp reproduce changes` measures their performance on other settings.
 LEVEL = 0.005
 RHO, TAU, LOOSE = 0.35, 0.33, 0.3
 LASTING = np.array([0.0, 0.01, 0.03, 0.1, 0.2, 0.4, 1.0, 3.0, 10.0])  # q
 LASTING_PRIOR = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 0.5, 0.2, 0.02, 0.002])
 SPREADS = np.geomspace(0.125, 16.0, 15)  # h
 SPREADS_PRIOR = np.exp(-((np.log(SPREADS) / 0.7) ** 2) / 2)
-KEPT = 0.9  # of the weight of earlier steps, from step to step
-MEMORY = 3  # quiet steps of which n̄ is the mean, about
-USUAL_SHARE, LEAST_SHARE = 0.05, 1e-5  # c, where it is not known, and at least
-MOST = 50.0  # what a step counts for at most, as |z|, when pairs are weighted
-LEAST = 1e-12  # α, where the drift is found from α alone
-RELIABLE = 3  # the first step at which most changes are found: before it, the past is one or two observations
+KEPT = 0.9  # share of the weight of earlier steps that is kept from step to step
+MEMORY = 3  # n̄ averages about this number of quiet steps
+USUAL_SHARE, LEAST_SHARE = 0.05, 1e-5  # default of c if unknown, and its lower bound
+MOST = 50.0  # upper bound of |z| when pairs are weighted
+LEAST = 1e-12  # lower bound of α if the drift is computed from α alone
+RELIABLE = 3  # the first step at which most changes are found; before it, the past is one or two observations
 
 
 class _Expectation:
-    """What drift a step without change has, given the steps before it."""
+    """The distribution of the drift of a step without change, given the previous steps."""
 
     def __init__(self) -> None:
         q, h = np.meshgrid(LASTING, SPREADS, indexing="ij")
@@ -62,16 +63,16 @@ class _Expectation:
         self.start(math.nan, math.nan)
 
     def start(self, noise: float, share: float) -> None:
-        """Begin with a step that has no past, of which noise and c are nan if they are not known."""
+        """Start with a step that has no past; its noise and c are nan if unknown."""
         self._share = USUAL_SHARE if math.isnan(share) else max(share, LEAST_SHARE)
         self._noise, self._n_quiet = noise, 1
         self._v = np.full(self._h.shape, noise)
-        self._rest = np.zeros(self._h.shape)  # of v, what changes left
+        self._rest = np.zeros(self._h.shape)  # the part of v that changes left
 
     def tail(self, noise: float, drift: float) -> float:
-        """Return the probability that a step without change has as much drift, or more.
+        """Return the probability that a step without change has at least this drift.
 
-        Its noise stands in for that of the step before, where that is not known.
+        If the noise of the previous step is unknown, that of this step is used.
         """
         if math.isnan(self._noise):
             self.start(noise, self._share)
@@ -86,14 +87,14 @@ class _Expectation:
         sigma = self._h * np.hypot((1 - f) * RHO * math.sqrt(self._share), TAU * f)
         with np.errstate(divide="ignore", invalid="ignore"):
             z = np.log(drift / e) / sigma
-        return np.nan_to_num(z, nan=0.0), sigma  # 0 / 0: no drift where none is expected
+        return np.nan_to_num(z, nan=0.0), sigma  # 0 / 0: no drift expected, none found
 
     def _lasting(self) -> np.ndarray:
         """Return q (n̄ − v)."""
         return self._q * np.maximum(self._noise - self._v, 0.0)
 
     def take(self, noise: float, drift: float, *, changed: bool, learns: bool) -> None:
-        """Go on to the next step."""
+        """Update the state with a step."""
         if learns:
             z, sigma = self._deviation(drift)
             earlier = self._log_w - self._log_prior
@@ -123,27 +124,26 @@ def _upper_tail(z: np.ndarray) -> np.ndarray:
 def change_points(source: Any, *, level: float = LEVEL) -> list[int]:
     """Return the steps at which the past is further from the present than noise explains.
 
-    Each step compares its drift with what is to be expected of it, given the noise and the weights of the
-    steps before. Nothing after it matters, so that a change is known at once. A change that takes
-    several steps is found at the first of them, and once more if it is much clearer at a later one.
+    The drift of each step is compared with its expectation, given the noise and the weights of the previous
+    steps. Later steps are not used, so that a change is reported immediately. A change that takes
+    several steps is found at the first of them, and again if it is much clearer at a later one.
 
     Parameters
     ----------
     source : fitted model, History, or (T,) array
-        A model, its `history_`, or forgetting factors alone, such as `history_.alpha`. These tell less: the
-        noise is then taken to be the same at all steps, while a change often looks like noise, too. The
+        A model, its `history_`, or forgetting factors alone, such as `history_.alpha`. With forgetting
+        factors alone the noise is assumed to be constant, and changes that raise the noise are missed. The
         first step has no past, and is never a change point.
     level : float
-        The rate of false alarms: a step is a change point if a drift like its own has a smaller probability
-        without change. Lower finds less.
+        The false-alarm rate: a step is a change point if the probability of its drift without change is
+        smaller. A lower level finds fewer changes.
 
     Notes
     -----
-    At the default level, in simulations of 8, 20 and 100 steps, 0.8, 0.4 and 0.2 of 100 steps are called a
-    change where nothing changed; more, if the level of all proximities goes up and down from step to step.
-    From step 3 on about 9 in 10 changes of a quarter of the objects are found at once or a step late. Before,
-    the past is one or two observations, and changes must be large. `affect-xp reproduce changes` gives the
-    tables.
+    At the default level, in simulations of 8, 20 and 100 steps, there are 0.8, 0.4 and 0.2 false alarms per
+    100 steps; more, if the level of all proximities fluctuates from step to step. From step 3 on, about 9 in
+    10 changes of a quarter of the objects are found at their step or the next one. Before step 3 the past is
+    one or two observations, and only large changes are found. `affect-xp reproduce changes` gives the tables.
 
     Examples
     --------
@@ -152,27 +152,27 @@ def change_points(source: Any, *, level: float = LEVEL) -> list[int]:
     [6]
     """
     if not 0 < level < 0.5:
-        raise InputError(f"level must be more than 0 and less than 0.5, got {level}")
+        raise InputError(f"level must be greater than 0 and less than 0.5, got {level}")
     tails = _tails(_measured(source), level)
     return [t for t in range(1, len(tails)) if tails[t] < level and _begins(tails[t - 1], tails[t], level)]
 
 
 def told_changes(history: History) -> tuple[list[int], str]:
-    """Return the change points of a run, and a sentence where the run does not allow to tell them all.
+    """Return the change points of a run, and a note if they cannot all be determined.
 
     Examples
     --------
     >>> from affect_xp.tracking.change_points import told_changes
     >>> told_changes(History())[1]
-    'A run of 0 steps is too short to tell whether something changed: changes are told from step 3 on.'
+    'A run of 0 steps is too short to detect changes: they are reported from step 3 on.'
     """
     if len(history) > 1 and not _is_measured(history):
-        return [], "Change points are not told: that takes an α that is estimated, with its noise and drift."
+        return [], "Change points are not available: they need an estimated α, with its noise and drift."
     note = ""
     if len(history) <= RELIABLE:
         note = (
-            f"A run of {counted(len(history), 'step')} is too short to tell whether something changed: "
-            f"changes are told from step {RELIABLE} on."
+            f"A run of {counted(len(history), 'step')} is too short to detect changes: "
+            f"they are reported from step {RELIABLE} on."
         )
     return change_points(history), note
 
@@ -182,12 +182,12 @@ def _is_measured(history: History) -> bool:
 
 
 def _begins(before: float, tail: float, level: float) -> bool:
-    """Tell whether a change is new: not one that goes on, but for one that is much clearer than before."""
+    """Return whether a change is new: not the continuation of one, unless it is much clearer than before."""
     return before >= level or tail < before / 2
 
 
 def _tails(measured: np.ndarray, level: float) -> list[float]:
-    """Return of each step the probability of a drift like its own without change."""
+    """Return the probability of the drift of each step without change."""
     tails: list[float] = []
     known = _Expectation()
     for noise, drift, noise_of_means in measured.tolist():
@@ -202,14 +202,14 @@ def _tails(measured: np.ndarray, level: float) -> list[float]:
 
 
 def _measured(source: Any) -> np.ndarray:
-    """Return noise, drift and noise of means as mean squares, in any unit, (T, 3); nan where not known."""
+    """Return noise, drift and noise of means as mean squares, in any unit, (T, 3); nan if unknown."""
     history = source if isinstance(source, History) else getattr(source, "history_", None)
     if history is None:
         return _from_alpha(source)
     measured = [(record.noise, record.drift, record.noise_of_means) for record in history]
     if len(measured) > 1 and not _is_measured(history):
         raise InputError(
-            'change points need an α that is estimated: fit the model with alpha="estimate"; of a run saved '
+            'change points need an estimated α: fit the model with alpha="estimate"; for a run saved '
             "by an earlier version, pass history_.alpha"
         )
     values = np.array(measured, dtype=np.float64).reshape(-1, 3)  # None becomes nan

@@ -1,7 +1,7 @@
-"""What happens to clusters between two steps, and names that outlast a step in which a cluster is missed.
+"""Events of clusters between two steps, and names that survive steps in which a cluster is missing.
 
-All of it works on few integers on the host: the number of objects that clusters before (rows) and now
-(columns) have in common. Objects that came, left, or belong to no cluster do not count as common.
+The functions work on a small table on the host: the number of objects that previous clusters (rows) and
+current clusters (columns) have in common. Objects that arrived, left, or belong to no cluster do not count.
 """
 
 import dataclasses
@@ -22,33 +22,33 @@ KINDS = ("split", "merge", "return", "birth", "death", "growth", "shrink", "cont
 
 @dataclasses.dataclass(frozen=True)
 class EventRules(Parameters):
-    """When a cluster keeps its name, and from where on a change is an event.
+    """Rules for when a cluster keeps its name, and when a change is an event.
 
-    A name goes on to a cluster that is similar enough, by `continuity` and `min_share`; a cluster that is
-    similar to none before gets a new name. The events are
+    A name passes to a cluster that is similar enough, by `continuity` and `min_share`; a cluster that is
+    similar to no previous one gets a new name. The events are
 
     split
-        At least two clusters now are parts of one before: each holds at least `part` of its common
-        objects, and more than `overlap` of their own common objects come from it. One of them may have its
-        name, the others have new ones.
+        At least two current clusters are parts of one previous cluster: each contains at least `part` of the
+        common objects of the previous cluster, and more than `overlap` of its own common objects come from
+        it. One part may keep the name; the others get new names.
     merge
-        At least two clusters before are parts of one now: each sends it more than `overlap` of its
-        common objects, and makes up at least `part` of those it has. It may have the name of one of them,
-        the names of the others end.
+        At least two previous clusters are parts of one current cluster: each sends more than `overlap` of its
+        common objects to it, and makes up at least `part` of its common objects. The current cluster may have
+        the name of one of them; the other names end.
     return
-        After steps without a cluster one appears of whose objects more than `overlap` belonged to it,
-        and which holds more than `overlap` of those of its objects that are in a cluster now, and
-        `min_share` of all of them. It gets its old name.
+        A missing cluster is back: more than `overlap` of the objects of a current cluster belonged to it, and
+        the current cluster contains more than `overlap` of its objects that are in a cluster now, and at
+        least `min_share` of all its objects. It gets its old name.
     birth, death
-        A new name that comes from none of these; a name that ends in none of these.
+        A new name, or the end of a name, outside the events above.
     growth, shrink, continuation
-        A name at both steps. It grows or shrinks when the larger size is at least 1 + `growth` times the
-        smaller one, and `min_objects` more.
+        A name at both steps. The cluster grows or shrinks if the larger size is at least 1 + `growth` times
+        the smaller one, and larger by at least `min_objects`.
 
     Parameters
     ----------
     overlap : float
-        From 0.5 on, a cluster is part of at most one other.
+        At 0.5 or more, a cluster is part of at most one other.
     part : float
     growth : float
     max_dormant : int
@@ -82,13 +82,13 @@ class EventRules(Parameters):
     min_objects: int = 2
 
     def check(self) -> None:
-        """Raise if a parameter is not valid."""
+        """Raise if a parameter is invalid."""
         for name in ("overlap", "part", "continuity", "min_share"):
             check_fraction(name, getattr(self, name))
         check_int("max_dormant", self.max_dormant, 0)
         check_int("min_objects", self.min_objects, 1)
         if not self.growth > 0:
-            raise InputError(f"growth must be more than 0, got {self.growth}")
+            raise InputError(f"growth must be greater than 0, got {self.growth}")
 
 
 DEFAULT_RULES = EventRules()
@@ -96,19 +96,19 @@ DEFAULT_RULES = EventRules()
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """What happened to one or more clusters.
+    """An event of one or more clusters.
 
     Attributes
     ----------
     kind : str
         "split", "merge", "return", "birth", "death", "growth", "shrink" or "continuation".
     before, after : tuples of int
-        The names of the clusters before and now. A cluster that returns stands in both.
+        The names of the previous and the current clusters. A cluster that returns appears in both.
     n_common : int
-        The objects they have in common. Of a birth, those of its objects that were in some cluster before;
-        of a death, those that are in some cluster now.
+        The number of common objects. For a birth, the number of its objects that were in some cluster before;
+        for a death, the number that are in some cluster now.
     size_before, size_after : int
-        The number of objects in the clusters before, all told, and in those now.
+        The total number of objects in the previous and in the current clusters.
 
     Examples
     --------
@@ -169,7 +169,7 @@ class Dormant:
     ----------
     name : int
     last_seen : int
-        The number of the last step at which it was there.
+        The number of the last step at which it was present.
     members : frozenset of hashables
         The ids of its objects at that step.
     """
@@ -181,20 +181,20 @@ class Dormant:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Clusters:
-    """The clusters of a step, as the next one needs to know them.
+    """The clusters of a step, as needed by the next step.
 
     Attributes
     ----------
     names : (k,) int array
-        The lasting name of each.
+        The persistent name of each cluster.
     sizes : (k,) int array
-        The number of objects of each; a cluster without any is none.
+        The number of objects of each cluster; empty clusters do not count.
     fresh : int
-        The first name that was never given.
+        The first unused name.
     t : int
         The number of the step.
     dormant : tuple of Dormant
-        Missing clusters, the last seen first.
+        Missing clusters, the most recently seen first.
     """
 
     names: np.ndarray
@@ -205,7 +205,7 @@ class Clusters:
 
     @staticmethod
     def none() -> "Clusters":
-        """Return what there is before the first step."""
+        """Return the state before the first step."""
         return Clusters(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), fresh=0, t=-1)
 
 
@@ -218,11 +218,11 @@ def follow(
     members: Members,
     rules: EventRules = DEFAULT_RULES,
 ) -> tuple[Clusters, tuple[Event, ...]]:
-    """Name the clusters of a step after those before them, and tell what happened.
+    """Name the clusters of a step after the previous ones, and return the events.
 
     Names follow a maximum-weight one-to-one matching on the number of common objects, over the pairs of
-    clusters that are similar enough. If that leaves a cluster without a name and some clusters are missing,
-    these are matched too, so that the parts of two clusters that were taken for one at a step get their two
+    clusters that are similar enough. If a cluster remains without a name and some clusters are missing,
+    the missing ones are matched as well. Two clusters that were merged by mistake at one step thus get both
     names back.
 
     Parameters
@@ -230,19 +230,19 @@ def follow(
     before : Clusters
         `Clusters.none()` at the first step.
     table : (k_before, k) array
-        Common objects of each cluster before and each now; shape (0, k) at the first step.
+        Common objects of each previous and each current cluster; shape (0, k) at the first step.
     sizes : (k,) array
-        The number of objects of each cluster now.
+        The number of objects of each current cluster.
     members_before, members : functions without arguments
-        Return the ids of the objects of each cluster, before and now. They are called only when a
-        cluster has disappeared, and when one may return.
+        Return the ids of the objects of each previous and each current cluster. They are called only if a
+        cluster has disappeared, or may return.
     rules : EventRules
 
     Returns
     -------
     now : Clusters
     events : tuple of Event
-        In the order of `KINDS`, then of names. Each name, before or now, stands in at least one.
+        In the order of `KINDS`, then of names. Each previous or current name appears in at least one event.
 
     Examples
     --------
@@ -277,7 +277,7 @@ def follow(
 
 
 def members_of(labels: np.ndarray, ids: Ids, k: int) -> list[frozenset[Hashable]]:
-    """Return the ids of the objects of each of k clusters; those labelled -1 are in none.
+    """Return the ids of the objects of each of k clusters; objects labelled -1 are omitted.
 
     Examples
     --------
@@ -295,9 +295,9 @@ def members_of(labels: np.ndarray, ids: Ids, k: int) -> list[frozenset[Hashable]
 def _recallable(
     dormant: Sequence[Dormant], members: Sequence[frozenset[Hashable]], rules: EventRules
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the common objects of each missing cluster and each one now, and their weights in the matching.
+    """Return the common objects of each missing and each current cluster, and their matching weights.
 
-    The weight is 0 where the cluster does not return.
+    The weight is 0 if the cluster does not return.
     """
     common = np.array([[len(d.members & group) for group in members] for d in dormant])
     here = common.sum(axis=1, keepdims=True)  # objects of the missing cluster that are in any cluster now
@@ -309,9 +309,9 @@ def _recallable(
 
 
 def _matched_with_dormant(weights: np.ndarray, recalled: np.ndarray, before: Clusters) -> np.ndarray:
-    """Return names for the clusters now from those before and those missing."""
+    """Return the names of the current clusters, from the previous and the missing ones."""
     names = np.append(before.names, [d.name for d in before.dormant])
-    # Among equals the cluster that was there a step before comes first, then the one seen last.
+    # Ties: clusters of the previous step come first, then the most recently seen one.
     both = np.concatenate([weights, recalled])
     rank = np.append(np.full(len(weights), len(recalled)), np.arange(len(recalled))[::-1])
     by_number = np.floor(both) * (len(names) ** 2 + 1) + rank[:, None]
@@ -321,7 +321,7 @@ def _matched_with_dormant(weights: np.ndarray, recalled: np.ndarray, before: Clu
 def _dormant(
     before: Clusters, now: Clusters, members_before: Members, max_dormant: int
 ) -> tuple[Dormant, ...]:
-    """Return the clusters that are missing now, the last seen first, but for those missing too long."""
+    """Return the missing clusters, the most recently seen first, without those that are missing too long."""
     present = now.names[now.sizes > 0]
     gone = _places((before.sizes > 0) & ~np.isin(before.names, present))
     new: list[Dormant] = []
@@ -339,7 +339,7 @@ def _events(
     returned: dict[int, tuple[Dormant, int]],
     rules: EventRules,
 ) -> tuple[Event, ...]:
-    """Return what happened, from the names on both sides and the table of common objects."""
+    """Return the events, from the names on both sides and the table of common objects."""
     is_part, has_part = _parts(before, now, table, rules)
     events = [
         _event("split", before, now, [c], _places(is_part[c]), table)
@@ -371,9 +371,9 @@ def _events(
 def _parts(
     before: Clusters, now: Clusters, table: np.ndarray, rules: EventRules
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Tell for each cluster before and each now whether the second is part of the first, and vice versa.
+    """Return for each pair of a previous and a current cluster whether one is a part of the other.
 
-    A cluster with the name of a third one is that one: it is no part, whatever objects it took or gave.
+    A cluster that has the name of a third one is never a part, whatever objects it gained or lost.
     """
     out, into = totals(table)
     enough = table >= rules.min_objects
@@ -390,7 +390,7 @@ def _places(mask: np.ndarray) -> list[int]:
 
 
 def _change(size_before: int, size: int, rules: EventRules) -> str:
-    """Return how to call the change in size of a cluster that goes on."""
+    """Return the kind of the change in size of a cluster that continues."""
     smaller, larger = sorted((size_before, size))
     if larger < (1 + rules.growth) * smaller or larger - smaller < rules.min_objects:
         return "continuation"
@@ -400,7 +400,7 @@ def _change(size_before: int, size: int, rules: EventRules) -> str:
 def _event(
     kind: str, before: Clusters, now: Clusters, rows: Sequence[int], columns: Sequence[int], table: np.ndarray
 ) -> Event:
-    """Return the event of the clusters at these rows and columns of the table, none of one side for all."""
+    """Return the event of these rows and columns of the table; `n_common` counts all of an empty side."""
     common = table[rows] if rows else table
     common = common[:, columns] if columns else common
     return Event(

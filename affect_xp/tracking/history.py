@@ -33,18 +33,18 @@ class Record:
     ids : sequence of hashables
         The objects, in the order of the labels.
     events : tuple of Event
-        What happened to the clusters since the step before.
+        The events of the clusters since the previous step.
     scores : dict or None
-        The score of each number of clusters that was tried, where it was chosen.
+        The score of each candidate number of clusters, if a rule chose it.
     n_iter : int
-        Iterations of the clusterer, all told.
+        The total number of iterations of the clusterer.
     noise, drift : float or None
-        What α = noise² / (noise² + drift²) was estimated from: the standard deviation of an observed entry,
-        and how far the past is from what is expected now, as root mean squares over the entries of objects
-        that were there before, in the units of the proximities. None where α was not estimated. The first
-        step has noise alone.
+        The quantities of the estimate α = noise² / (noise² + drift²): the standard deviation of an observed
+        entry, and the distance of the past from the current expectation, as root mean squares over the
+        entries of objects that were present before, in the units of the proximities. None if α was not
+        estimated. The first step has only noise.
     noise_of_means : float or None
-        The noise that is left in the means of blocks, alike. Known at the first step, if α is estimated.
+        The noise of the block means, as a root mean square. Known at the first step, if α is estimated.
     """
 
     time: Hashable
@@ -63,7 +63,7 @@ class Record:
 
 
 class History:
-    """The steps of a run, in their order; `history_[t]` is a `Record`."""
+    """The steps of a run, in order; `history_[t]` is a `Record`."""
 
     def __init__(self, records: tuple[Record, ...] = ()) -> None:
         self._records = list(records)
@@ -102,16 +102,16 @@ class History:
 
     @property
     def events(self) -> list[tuple[Event, ...]]:
-        """What happened at each step."""
+        """The events of each step."""
         return [record.events for record in self]
 
     def to_frame(self) -> Any:
-        """Return a pandas DataFrame with a row for each step: time, n, k, alpha."""
+        """Return a pandas DataFrame with one row per step: time, n, k, alpha."""
         rows = [(record.time, record.n, record.k, record.alpha) for record in self]
         return _pandas().DataFrame(rows, columns=["time", "n", "k", "alpha"])
 
     def labels_to_frame(self) -> Any:
-        """Return a pandas DataFrame with a row for each object at each step: time, id, cluster."""
+        """Return a pandas DataFrame with one row per object and step: time, id, cluster."""
         pandas = _pandas()
         parts = [
             pandas.DataFrame(
@@ -150,7 +150,7 @@ class History:
         return display.box("History", display.counted(len(self), "step"), table)
 
     def _ends(self, count: int) -> list[Record | None]:
-        """Return the first and the last records with a gap between, or all if there are few."""
+        """Return the first and the last records with a gap in between, or all if there are few."""
         if len(self) <= 2 * count:
             return [*self._records]
         return [*self._records[:count], None, *self._records[-count:]]
@@ -160,7 +160,7 @@ COLUMNS = (("time", ""), ("n", "number"), ("k", "number"), ("α", "number"), ("e
 
 
 def _shown(record: Record) -> list[str]:
-    """Return a record as texts, one for each column; of its events all but clusters that go on."""
+    """Return a record as one text per column; continuations are omitted from the events."""
     counts = Counter(event.kind for event in record.events if event.kind != "continuation")
     events = ", ".join(kind if count == 1 else f"{count} × {kind}" for kind, count in counts.items())
     return [str(record.time), str(record.n), str(record.k), f"{record.alpha:.3f}", events]

@@ -1,13 +1,13 @@
 """Cluster ids that keep their meaning over time.
 
-The table of common objects, t_cd, counts the objects that were in cluster c before and are in cluster d now.
-An id goes on from c to d only where the two are alike enough; see `matching_weights`.
+The table of common objects, t_cd, counts the objects that were in cluster c and are now in cluster d. An id
+passes from c to d only if the two are similar enough; see `matching_weights`.
 """
 
 from collections.abc import Hashable, Iterable
 
 import numpy as np
-import scipy  # which imports its parts when they are first used
+import scipy  # imports its submodules lazily
 
 from affect_xp.alignment import as_ids
 from affect_xp.array.namespace import as_array, from_host, to_host
@@ -29,24 +29,24 @@ def match_labels(
     continuity: float = CONTINUITY,
     min_share: float = MIN_SHARE,
 ) -> Array:
-    """Rename clusters after those of the step before with which they share most objects.
+    """Rename clusters after the previous clusters with which they share most objects.
 
-    The pairs are those of a maximum-weight one-to-one matching on the number of common objects, over the
-    pairs of clusters that are alike enough. A cluster that is left over gets a fresh id, larger than any
-    before. Labels of -1 (no cluster) stay. The labels are read to the host.
+    Ids follow a maximum-weight one-to-one matching on the number of common objects, over the pairs of
+    clusters that are similar enough. An unmatched cluster gets a new id, larger than all previous ones.
+    Labels of -1 (no cluster) are kept. The labels are copied to the host.
 
     Parameters
     ----------
     labels, previous_labels : (n,) and (n_previous,) int arrays
     ids, previous_ids : sequences of hashables, optional
-        Which objects the labels are of; by default the same objects in the same order.
+        The ids of the objects; by default the same objects in the same order.
     continuity : float
-        The least similarity of two clusters with the same id, from 0 to 1: the number of common objects,
-        divided by the geometric mean of the sizes of both. Only objects that are in a cluster at both
+        The minimum similarity of two clusters with the same id, from 0 to 1: the number of common objects
+        divided by the geometric mean of both sizes. Only objects that are in a cluster at both
         steps count.
     min_share : float
-        The least share of the smaller of the two clusters that the common objects make up. All of its
-        objects count here, also those that came, left, or were in no cluster at the other step.
+        The minimum share of common objects in the smaller of the two clusters. All of its objects count here,
+        including those that arrived, left, or were in no cluster at the other step.
 
     Examples
     --------
@@ -54,8 +54,8 @@ def match_labels(
     >>> ax.match_labels(np.array([1, 1, 0, 0, 2]), np.array([0, 0, 1, 1, 1]))
     array([0, 0, 1, 1, 2])
 
-    Three objects of the first cluster join the third, half of the second splits off and takes the fourth
-    with it. One object of four is not enough to keep an id:
+    Three objects of the first cluster join the third; half of the second splits off and is joined by the
+    fourth object of the first. One object of four is not enough to keep an id:
 
     >>> before = np.repeat([0, 1, 2], [4, 6, 6])
     >>> now = np.repeat([0, 2, 0, 1, 2], [1, 3, 3, 3, 6])
@@ -68,7 +68,7 @@ def match_labels(
     if (ids is None or previous_ids is None) and len(now) != len(before):
         raise InputError(
             f"labels has length {len(now)} and previous_labels {len(before)}; "
-            "pass ids and previous_ids when the objects are not the same"
+            "pass ids and previous_ids if the objects differ"
         )
     position = {name: i for i, name in enumerate(before_ids)}
     common = [(i, position[name]) for i, name in enumerate(now_ids) if name in position]
@@ -89,7 +89,7 @@ def match_labels(
 
 
 def totals(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the number of common objects of each cluster before, (k_before, 1), and of each now, (1, k)."""
+    """Return the number of common objects of each previous, (k_before, 1), and current cluster, (1, k)."""
     return table.sum(axis=1, keepdims=True), table.sum(axis=0, keepdims=True)
 
 
@@ -101,20 +101,20 @@ def matching_weights(
     continuity: float,
     min_share: float,
 ) -> np.ndarray:
-    """Return the weight of each pair of clusters in the matching, 0 where the id must not go on.
+    """Return the weight of each pair of clusters in the matching, 0 if the id must not continue.
 
-    An id goes on from c to d only if
+    An id passes from c to d only if
 
         s_cd = t_cd / √(a_c b_d) ≥ continuity   and   t_cd ≥ min_share · min(n_c, n_d)
 
     where a_c and b_d are the numbers of objects of c and d that are in a cluster at both steps, and n_c and
-    n_d those of all their objects. s is the cosine of the angle between the two clusters as vectors of zeros
-    and ones (Ochiai's coefficient). It is 1/√m for a cluster and one of the m equal parts into which it
-    splits, and for a cluster made of m equal ones and each of them; and 1 - p for two clusters of the same
-    size that differ by a share p of their objects.
+    n_d are their sizes. s is the cosine similarity of the two clusters as vectors of zeros and ones (the
+    Ochiai coefficient). It is 1/√m for a cluster and one of the m equal parts into which it splits, and for a
+    cluster that is the union of m equal ones and each of them. It is 1 - p for two clusters of the same size
+    that differ in a share p of their objects.
 
-    The weight is t_cd, plus less than 1 for all pairs of a matching: of matchings with as many common objects
-    the one of the most similar clusters comes first.
+    The weight is t_cd plus a term that sums to less than 1 over a matching. It breaks ties in favour of the
+    most similar clusters.
 
     Parameters
     ----------
@@ -133,17 +133,17 @@ def matching_weights(
 
 
 def match_clusters(weights: np.ndarray, names: np.ndarray, fresh: int) -> np.ndarray:
-    """Return a name for each column: of the one-to-one matchings, those of one with the largest weight.
+    """Return a name for each column, by a one-to-one matching of maximum weight.
 
     Parameters
     ----------
     weights : (k_before, k) array
-        The weight of giving each present cluster (column) the name of each earlier one (row), such as the
-        number of objects they have in common; 0 where that must not be.
+        The weight of giving each current cluster (column) the name of each previous one (row), such as the
+        number of common objects; 0 if not allowed.
     names : (k_before,) int array
-        The names of the earlier clusters.
+        The names of the previous clusters.
     fresh : int
-        The first name that was never given.
+        The first unused name.
     """
     matched = np.full(weights.shape[1], -1, dtype=np.int64)
     rows, columns = scipy.optimize.linear_sum_assignment(weights, maximize=True)

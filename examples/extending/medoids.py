@@ -1,4 +1,4 @@
-"""A clusterer of one's own: k-medoids on dissimilarities."""
+"""A custom clusterer: k-medoids on dissimilarities."""
 
 import dataclasses
 from typing import ClassVar
@@ -13,7 +13,7 @@ from affect_xp.proximity import Dense
 
 @dataclasses.dataclass
 class KMedoids:
-    """Clusters around the most central objects, which are found in turns with the clusters.
+    """Alternate between assigning objects to the nearest medoid and updating the medoids.
 
     Parameters
     ----------
@@ -21,19 +21,19 @@ class KMedoids:
     max_iter : int
     """
 
-    wants: ClassVar[str] = "dissimilarity"  # so that Affect can tell a wrong `proximity`
+    wants: ClassVar[str] = "dissimilarity"  # lets Affect reject a wrong `proximity`
 
     n_clusters: int
     max_iter: int = 100
 
     def check(self):
-        """Raise if a parameter is not valid."""
+        """Raise an error if a parameter is invalid."""
         if self.n_clusters < 1:
             raise InputError(f"n_clusters must be at least 1, got {self.n_clusters}")
 
     def cluster(self, proximity, call=FIRST):
-        """Cluster the objects of a step, from the clusters of the step before where there are any."""
-        stored = proximity.formed()  # during a step the blend is not formed before it is asked for
+        """Cluster the objects of a step, starting from the previous clusters if there are any."""
+        stored = proximity.formed()  # during a step the blend is lazy
         if not isinstance(stored, Dense):
             raise InputError(f"KMedoids needs an array, got {stored!r}")
         D = np.asarray(stored.array)
@@ -42,14 +42,14 @@ class KMedoids:
             labels = np.argmin(D[:, medoids], axis=1)
             labels[medoids] = np.arange(len(medoids))  # no cluster is empty, whatever the ties
             z = np.eye(len(medoids))[labels]
-            inside = np.where(z > 0, D @ z, np.inf)  # sums of distances within the own cluster, (n, k)
+            inside = np.where(z > 0, D @ z, np.inf)  # sum of distances to the own cluster, (n, k)
             if (np.argmin(inside, axis=0) == medoids).all():
                 break
             medoids = np.argmin(inside, axis=0)
         return Clustering(Partition(labels, len(medoids), 0), n_iter=n_iter)
 
     def _first(self, D, call):
-        """Return the medoids of the clusters before, or objects far from each other."""
+        """Return the medoids of the previous clusters, or objects far from each other."""
         if call.start is not None and call.start.k == self.n_clusters:
             z = call.start.membership  # zero for new objects
             if (z.sum(axis=0) > 0).all():

@@ -1,4 +1,4 @@
-"""A representation of one's own: the upper half of W, in half the memory of `affect_xp.Dense`."""
+"""A custom representation: the upper triangle of W, with half the memory of `affect_xp.Dense`."""
 
 import dataclasses
 from typing import final
@@ -22,13 +22,13 @@ class Packed(Proximity):
         return Packed(W[np.triu_indices(len(W))].astype(np.float64), len(W))
 
     def rows(self, index):
-        """Return some rows of W, (r, n): all that the others need to know of the storage."""
+        """Return rows of W, (r, n); all other methods use this one."""
         i, j = np.meshgrid(index, np.arange(self.n), indexing="ij")
         low, high = np.minimum(i, j), np.maximum(i, j)
         return self.entries[low * self.n - low * (low - 1) // 2 + high - low]
 
     def blocks(self, size=256):
-        """Yield the positions of rows that are looked at together."""
+        """Yield the indices of blocks of rows."""
         for start in range(0, self.n, size):
             yield np.arange(start, min(start + size, self.n))
 
@@ -39,7 +39,7 @@ class Packed(Proximity):
 
     @property
     def like(self):
-        """An array whose library and device are those of all results."""
+        """An array that sets the library and device of all results."""
         return self.entries
 
     def diagonal(self):
@@ -79,15 +79,15 @@ class Packed(Proximity):
         return Packed.of(self.rows(index)[:, index])
 
     def blend(self, past, alpha, alignment, *, overwrite=False):
-        """Return α·past + (1 − α)·W where both objects were there before, and W elsewhere."""
+        """Return α·past + (1 − α)·W for pairs with a past, and W for the others."""
         if alignment.unchanged:
             return Packed(alpha * past.entries + (1 - alpha) * self.entries, self.n)
-        here, there = alignment.common()  # where the objects that stayed stand now, and stood before
+        here, there = alignment.common()  # indices of the objects that stayed, now and before
         W = self.rows(np.arange(self.n))
         before = past.rows(there)[:, there]
         W[np.ix_(here, here)] = alpha * before + (1 - alpha) * W[np.ix_(here, here)]
         return Packed.of(W)
 
     def copy(self):
-        """Return the same proximities in storage of their own."""
+        """Return a copy with its own storage."""
         return Packed(self.entries.copy(), self.n)

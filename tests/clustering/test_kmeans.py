@@ -245,7 +245,7 @@ def test_threads_do_not_change_a_bit(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"n_clusters": 4}, "n_clusters=4 is more than the 3 objects"),
+        ({"n_clusters": 4}, "n_clusters=4 exceeds the number of objects, 3"),
         ({"n_clusters": 0}, "n_clusters must be at least 1, got 0"),
         ({"n_clusters": 1.5}, "n_clusters must be an integer, got 1.5"),
         (
@@ -254,7 +254,7 @@ def test_threads_do_not_change_a_bit(monkeypatch):
         ),
         ({"n_clusters": 2, "init": [0, 1]}, "init has length 2, but there are 3 objects"),
         ({"n_clusters": 2, "n_init": 0}, "n_init must be at least 1, got 0"),
-        ({"n_clusters": 2, "tol": -1.0}, "tol must lie between 0 and 1, got -1.0"),
+        ({"n_clusters": 2, "tol": -1.0}, "tol must be between 0 and 1, got -1.0"),
         ({"n_clusters": 2, "max_iter": 0}, "max_iter must be at least 1, got 0"),
         (
             {"n_clusters": 2, "rng": "seed"},

@@ -256,7 +256,7 @@ def test_bad_arguments(eager_xp):
     d = eager_xp.array(points(4))
     with pytest.raises(InputError, match="method must be one of 'single', 'complete', 'average', got 'ward'"):
         linkage(d, "ward")
-    with pytest.raises(InputError, match="n_clusters=5 is more than the 4 objects"):
+    with pytest.raises(InputError, match="n_clusters=5 exceeds the number of objects, 4"):
         linkage(d).cut(5)
     with pytest.raises(
         InputError, match=r"D looks like similarities: D\[1, 1\] = -2.0 .* ax.to_dissimilarity"

@@ -315,7 +315,7 @@ def test_negative_similarities_can_be_associated():
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"n_clusters": 4}, "n_clusters=4 is more than the 3 objects"),
+        ({"n_clusters": 4}, "n_clusters=4 exceeds the number of objects, 3"),
         ({"objective": "min_cut"}, "objective must be one of"),
         ({"assign_labels": "svd"}, "assign_labels must be one of"),
         ({"components": "drop"}, "components must be one of"),

@@ -191,7 +191,7 @@ STORAGE = {
         lambda: of_features().fit([sp.csr_array(x) for x in X]),
         refuses(
             InputTypeError,
-            "X is a sparse matrix, but features are taken as an array; use X.toarray(), or pass sparse "
+            "X is a sparse matrix, but features must be a dense array; use X.toarray(), or pass sparse "
             "proximities such as X @ X.T with proximity='precomputed'",
         ),
     ),
@@ -199,8 +199,7 @@ STORAGE = {
         lambda: affect().fit([W[0], sp.csr_array(W[1])]),
         refuses(
             InputTypeError,
-            "W is Sparse, but the steps before were Dense; convert it first, for instance with its "
-            "to_dense()",
+            "W is Sparse, but the previous steps were Dense; convert it first, for example with to_dense()",
         ),
     ),
 }
@@ -261,7 +260,7 @@ TABLES = {
         lambda: of_features().fit(pd.DataFrame(long_table(id=np.tile(np.arange(N), T)))),
         refuses(
             InputError,
-            "sequence is a table over time: it has a column 'time'; cut it into steps with "
+            "sequence is a table over time: it has a column 'time'; split it into steps with "
             "fit(ax.io.read_steps(table))",
         ),
     ),
@@ -271,7 +270,7 @@ TABLES = {
         ),
         refuses(
             InputError,
-            "sequence is a table over time: it has a column 'date'; cut it into steps with "
+            "sequence is a table over time: it has a column 'date'; split it into steps with "
             "fit(ax.io.read_steps(table))",
         ),
     ),
@@ -279,8 +278,8 @@ TABLES = {
         lambda: of_features().partial_fit(pd.DataFrame({"name": NAMES, "x": X[0, :, 0]})),
         refuses(
             InputTypeError,
-            "X holds what is not a number: could not convert string to float: 'o0'; keep the columns of "
-            "features, and give names as the index of the table, or with ids=",
+            "X contains values that are not numbers: could not convert string to float: 'o0'; keep only the "
+            "columns of features, and pass names as the index of the table, or with ids=",
         ),
     ),
     "gaps in a DataFrame": (
@@ -293,8 +292,8 @@ TABLES = {
         lambda: affect().partial_fit(pd.DataFrame(W[0], NAMES, NAMES[::-1])),
         refuses(
             InputError,
-            "W is a DataFrame whose index and columns differ; give proximities the same names on both sides, "
-            "as in W.loc[names, names]",
+            "W is a DataFrame whose index and columns differ; use the same names for both, as in "
+            "W.loc[names, names]",
         ),
     ),
     "a Series": (
@@ -314,20 +313,20 @@ TABLES = {
         lambda: affect(ax.Spectral(3)).fit(graph(LINKED[0])),
         refuses(
             InputTypeError,
-            "sequence must hold one matrix for each step, got a single one; use partial_fit(W) or fit([W])",
+            "sequence must contain one matrix per step, got a single matrix; use partial_fit(W) or fit([W])",
         ),
     ),
     "networkx, directed": (
         lambda: affect(ax.Spectral(3)).partial_fit(graph(LINKED[0]).to_directed()),
         refuses(
             InputError,
-            "W is a directed graph, but proximities have no direction; use graph.to_undirected(), or add "
+            "W is a directed graph, but proximities are symmetric; use graph.to_undirected(), or sum "
             "both directions, W + W.T with W = networkx.to_scipy_sparse_array(graph), ids=list(graph)",
         ),
     ),
     "networkx, no nodes": (
         lambda: affect(ax.Spectral(3)).partial_fit(nx.Graph()),
-        refuses(InputError, "W is a graph without nodes; leave out steps at which nothing was observed"),
+        refuses(InputError, "W is a graph without nodes; omit steps without observations"),
     ),
 }
 
@@ -363,17 +362,15 @@ OBJECTS = {
     ),
     "an id twice": (
         lambda: affect().fit(W, ids=["a"] * N),
-        refuses(InputError, "ids must be distinct, but 'a' stands there more than once"),
+        refuses(InputError, "ids must be unique; 'a' appears more than once"),
     ),
     "ids in the place of labels": (
         lambda: affect().fit(W, NAMES),
-        refuses(
-            InputError, "y tells all objects apart, as ids do and labels do not; pass ids by name: ids=..."
-        ),
+        refuses(InputError, "y has a different value for each object, like ids; pass ids by name: ids=..."),
     ),
     "too few times": (
         lambda: affect().fit(W, times=range(3)),
-        refuses(InputError, "times has 3 entries, but sequence has more; give one for each step"),
+        refuses(InputError, "times has 3 entries, but sequence has more; pass one per step"),
     ),
     "two objects": (
         lambda: sorted(affect(ax.KMeans(2)).fit([np.eye(2)] * 3).labels_.tolist()),
@@ -409,7 +406,7 @@ WRONG = {
         lambda: affect().fit(W[0]),
         refuses(
             InputTypeError,
-            "sequence must hold one matrix for each step, got a single one; use partial_fit(W) or fit([W])",
+            "sequence must contain one matrix per step, got a single matrix; use partial_fit(W) or fit([W])",
         ),
     ),
     "the name of a file": (
@@ -424,7 +421,7 @@ WRONG = {
         lambda: affect().fit(None),
         refuses(InputTypeError, "sequence must be a list of matrices, got NoneType"),
     ),
-    "no steps": (lambda: affect().fit([]), refuses(InputError, "sequence is empty; give at least one step")),
+    "no steps": (lambda: affect().fit([]), refuses(InputError, "sequence is empty; pass at least one step")),
     "rows of different lengths": (
         lambda: affect().partial_fit([[1, 2], [3]]),
         refuses(InputError, "the rows given differ in length; give a rectangular array"),
@@ -433,8 +430,8 @@ WRONG = {
         lambda: affect().fit(np.ones((2, 2, 2, 2))),
         refuses(
             InputError,
-            "sequence must hold one matrix for each step, got an array of shape (2, 2, 2, 2); give a list of "
-            "matrices, or an array of three dimensions",
+            "sequence must contain one matrix per step, got an array of shape (2, 2, 2, 2); pass a list of "
+            "matrices, or a three-dimensional array",
         ),
     ),
     "half a matrix": (
@@ -474,7 +471,7 @@ WRONG = {
     ),
     "more clusters than objects": (
         lambda: affect(ax.KMeans(50)).fit(W),
-        refuses(InputError, "n_clusters=50 is more than the 30 objects to cluster; ask for at most 30"),
+        refuses(InputError, "n_clusters=50 exceeds the number of objects, 30; use at most 30"),
     ),
     "no clusters": (
         lambda: affect(ax.KMeans(0)).fit(W),
@@ -508,7 +505,7 @@ WRONG = {
         lambda: affect(proximity="gaussian").fit(X),
         refuses(
             InputError,
-            "proximity, where it is not a function, must be one of 'precomputed', 'dot', 'rbf', 'cosine', "
+            "proximity, if not a function, must be one of 'precomputed', 'dot', 'rbf', 'cosine', "
             "'euclidean', got 'gaussian'",
         ),
     ),
@@ -521,7 +518,7 @@ WRONG = {
     ),
     "alpha beyond 1": (
         lambda: affect(alpha=2).fit(W),
-        refuses(InputError, "alpha must lie between 0 and 1, got 2"),
+        refuses(InputError, "alpha must be between 0 and 1, got 2"),
     ),
     "a seed that is text": (
         lambda: affect(random_state="seed").fit(W),
@@ -539,7 +536,7 @@ WRONG = {
     ),
     "labels before the first step": (
         lambda: affect().labels_,
-        refuses(NotFittedError, "this Affect has not seen a step yet; call fit or partial_fit first"),
+        refuses(NotFittedError, "this Affect has not taken a step yet; call fit or partial_fit first"),
     ),
     "predict": (
         lambda: affect().fit(W).predict(W[0]),
@@ -701,7 +698,10 @@ USES = {
     "score with labels": (lambda: affect().fit(W[:3]).score(W[3:], TRUTH), returns(1.0)),
     "nothing to score": (
         lambda: affect().fit(W).score([]),
-        refuses(InputError, "sequence has no step with an object of the step before; nothing can be scored"),
+        refuses(
+            InputError,
+            "sequence has no step that shares an object with the previous one; pass steps with common ids",
+        ),
     ),
     "alpha by step": (
         lambda: all(0 <= record.alpha <= 1 for record in affect().fit(W).history_),
@@ -717,7 +717,7 @@ USES = {
     "parameters": (lambda: affect().set_params(n_iter=5).get_params()["n_iter"], returns(5)),
     "an unknown parameter": (
         lambda: affect().set_params(k=3),
-        refuses(InputError, "'k' is no parameter of Affect; it has clusterer, proximity, ..."),
+        refuses(InputError, "Affect has no parameter 'k'; valid ones: clusterer, proximity, ..."),
     ),
     "a file that is not there": (
         lambda: ax.load("nothing.affect"),

@@ -79,12 +79,12 @@ def test_scores_and_smoothing_take_graphs():
 
 
 REFUSED = {
-    "no nodes": (networkx.Graph(), "W is a graph without nodes; leave out steps"),
+    "no nodes": (networkx.Graph(), "W is a graph without nodes; omit steps"),
     "directed": (networkx.DiGraph([(0, 1)]), r"W is a directed graph.*to_undirected\(\).*W \+ W\.T"),
     "directed, parallel": (networkx.MultiDiGraph([(0, 1)]), "W is a directed graph"),
     "a weight that is missing": (
         networkx.Graph([(0, 1, {"weight": None})]),
-        "edge 0 - 1 has weight=None; give",
+        "edge 0 - 1 has weight=None; set",
     ),
     "a weight that is text": (networkx.Graph([("u", "v", {"weight": "x"})]), "edge 'u' - 'v' has weight='x'"),
     "a weight that is not finite": (
@@ -104,7 +104,7 @@ def test_graphs_that_cannot_be_used(graph, message):
 
 def test_one_graph_is_not_a_sequence():
     with pytest.raises(
-        ax.exceptions.InputTypeError, match=r"got a single one; use partial_fit\(W\) or fit\(\[W\]\)"
+        ax.exceptions.InputTypeError, match=r"got a single matrix; use partial_fit\(W\) or fit\(\[W\]\)"
     ):
         ax.Affect(ax.Spectral(1)).fit(networkx.path_graph(3))
 

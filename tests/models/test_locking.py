@@ -95,7 +95,7 @@ def test_turns_end_with_errors_too():
     thread = threading.Thread(target=model.partial_fit, args=(np.eye(4),))
     thread.start()
     thread.join(PATIENCE)
-    assert model.n_steps_ == 1 and locking.TURNS == {}
+    assert model.n_steps_ == 1 and locking.OWNERS == {}
 
 
 def test_a_callback_may_save(tmp_path):

@@ -53,10 +53,10 @@ BAD_STEPS = [
     ({"W": np.ones((0, 0))}, "W has no objects"),
     ({"W": "matrix"}, "W must be a two-dimensional array, a sparse matrix or a Proximity"),
     ({"W": W, "ids": range(5)}, "ids has length 5, but there are 6 objects"),
-    ({"W": W, "ids": list("aabcde")}, "ids must be distinct, but 'a' stands there more than once"),
+    ({"W": W, "ids": list("aabcde")}, "ids must be unique; 'a' appears more than once"),
     ({"W": W, "ids": [[1], [2], [3], [4], [5], [6]]}, "ids must be hashable"),
     ({"W": np.eye(1)}, "pass ids= with each step"),
-    ({"W": np.eye(1), "ids": [0]}, "n_clusters=2 is more than the 1 objects"),
+    ({"W": np.eye(1), "ids": [0]}, "n_clusters=2 exceeds the number of objects, 1"),
 ]
 
 
@@ -98,10 +98,10 @@ BAD_PARAMETERS = [
     (ax.Affect, {"clusterer": ax.KMeans}, "clusterer must be one such as KMeans"),
     (ax.Affect, {"n_iter": 0}, "n_iter must be at least 1, got 0"),
     (ax.Affect, {"n_iter": 1.5}, "n_iter must be an integer, got 1.5"),
-    (ax.Affect, {"alpha": 1.5}, "alpha must lie between 0 and 1, got 1.5"),
+    (ax.Affect, {"alpha": 1.5}, "alpha must be between 0 and 1, got 1.5"),
     (ax.Affect, {"alpha": "guess"}, "alpha must be 'estimate', a number, one for each step, or a function"),
     (ax.Affect, {"alpha": None}, "alpha must be 'estimate'"),
-    (ax.Affect, {"alpha": [0.1, 2.0]}, r"alpha\[1\] must lie between 0 and 1, got 2.0"),
+    (ax.Affect, {"alpha": [0.1, 2.0]}, r"alpha\[1\] must be between 0 and 1, got 2.0"),
     (ax.Affect, {"init": "random"}, "init must be one of 'auto', 'previous', 'static', got 'random'"),
     (ax.Affect, {"random_state": "seed"}, "random_state must be None, a non-negative int"),
     (ax.Static, {"warm_start": 1}, "warm_start must be True or False, got 1"),
@@ -120,7 +120,7 @@ def test_bad_parameters_are_told_at_the_first_step(make, parameters, message):
     ("alpha", "message"),
     [
         ([0.5, 0.5], "alpha has 2 entries, but this is step 2"),
-        (lambda w, past, labels, t: -1.0, "the forgetting factor returned by alpha must lie between 0 and 1"),
+        (lambda w, past, labels, t: -1.0, "the forgetting factor returned by alpha must be between 0 and 1"),
         (lambda w, past, labels, t: "half", "the forgetting factor returned by alpha must be a number"),
     ],
 )
@@ -136,7 +136,7 @@ def test_bad_alpha_at_a_later_step(alpha, message):
 def test_too_few_numbers_of_clusters():
     with pytest.raises(ValueError, match="n_clusters has 2 entries, but this is step 2"):
         ax.Affect(ax.KMeans([2, 2])).fit(matrices(3))
-    with pytest.raises(ValueError, match=r"n_clusters\[1\]=7 is more than the 6 objects"):
+    with pytest.raises(ValueError, match=r"n_clusters\[1\]=7 exceeds the number of objects, 6"):
         ax.Affect(ax.KMeans([2, 7])).fit(matrices(3))
 
 
@@ -183,7 +183,7 @@ def test_representations_are_not_mixed():
     for first, second in ((W, sparse), (sparse, W)):
         model = ax.Affect(ax.KMeans(2), random_state=0).partial_fit(first)
         before = snapshot(model)
-        with pytest.raises(TypeError, match=r"but the steps before were .*convert it first"):
+        with pytest.raises(TypeError, match=r"but the previous steps were .*convert it first"):
             model.partial_fit(second)
         assert snapshot(model).keys() == before.keys() and model.n_steps_ == 1
 
@@ -192,7 +192,7 @@ def test_devices_are_not_mixed():
     strict = pytest.importorskip("array_api_strict")
     here, there = (strict.asarray(W, device=strict.Device(d)) for d in ("device1", "device2"))
     model = ax.Affect(ax.KMeans(2), random_state=0).partial_fit(here)
-    with pytest.raises(ValueError, match=r"W is on device .*device2.*, but the steps before were on"):
+    with pytest.raises(ValueError, match=r"W is on device .*device2.*, but the previous steps were on"):
         model.partial_fit(there)
 
 
@@ -213,7 +213,7 @@ def test_an_interrupted_write_is_not_passed_over(monkeypatch):
 @pytest.mark.parametrize("attribute", ["labels_", "alpha_", "alphas_", "smoothed_", "ids_"])
 def test_nothing_to_see_before_the_first_step(attribute):
     with pytest.raises(
-        ax.exceptions.NotFittedError, match="has not seen a step yet; call fit or partial_fit first"
+        ax.exceptions.NotFittedError, match="has not taken a step yet; call fit or partial_fit first"
     ):
         getattr(ax.Affect(ax.KMeans(2)), attribute)
 
@@ -239,12 +239,15 @@ def test_fit_that_fails_restores_the_model():
         ({"sequence": scipy.sparse.csr_array(W)}, r"use partial_fit\(W\) or fit\(\[W\]\)"),
         ({"sequence": W}, r"use partial_fit\(W\) or fit\(\[W\]\)"),
         ({"sequence": W.tolist()}, r"use partial_fit\(W\) or fit\(\[W\]\)"),
-        ({"sequence": W[0]}, r"got an array of shape \(6,\); give a list of matrices"),
+        ({"sequence": W[0]}, r"got an array of shape \(6,\); pass a list of matrices"),
         ({"sequence": 5}, "sequence must be a list of matrices, got int"),
         ({"sequence": [W, W], "ids": [range(6)]}, "ids has 1 entries, but sequence has more"),
-        ({"sequence": [W, W], "y": [range(6), range(1, 7)]}, "y tells all objects apart.*by name: ids="),
-        ({"sequence": [W, W], "y": list("abcdef")}, "y tells all objects apart"),
-        ({"sequence": [W, W], "y": np.arange(6)}, "y tells all objects apart"),
+        (
+            {"sequence": [W, W], "y": [range(6), range(1, 7)]},
+            "y has a different value for each object.*by name: ids=",
+        ),
+        ({"sequence": [W, W], "y": list("abcdef")}, "y has a different value for each object"),
+        ({"sequence": [W, W], "y": np.arange(6)}, "y has a different value for each object"),
     ],
 )
 def test_bad_sequences(arguments, message):
@@ -313,9 +316,9 @@ def test_features(eager_xp, kind):
         (
             ax.KMeans(2),
             "manhattan",
-            "where it is not a function, must be one of 'precomputed', 'dot'",
+            "if not a function, must be one of 'precomputed', 'dot'",
         ),
-        (ax.KMeans(2), None, "proximity, where it is not a function, must be one of"),
+        (ax.KMeans(2), None, "proximity, if not a function, must be one of"),
     ],
 )
 def test_kinds_must_agree(clusterer, kind, message):
@@ -372,10 +375,10 @@ def test_a_table_of_features_is_one_step():
 
 
 BAD_FEATURES = [
-    (scipy.sparse.csr_array(np.eye(6)), "X is a sparse matrix, but features are taken as an array"),
+    (scipy.sparse.csr_array(np.eye(6)), "X is a sparse matrix, but features must be a dense array"),
     (np.eye(6) + 1j, "X must be real, got dtype complex128"),
     (np.empty((6, 0)), r"X has 0 feature\(s\)"),
-    (np.array([["1.5", "one"]], dtype=object), "X holds what is not a number: .*'one'"),
+    (np.array([["1.5", "one"]], dtype=object), "X contains values that are not numbers: .*'one'"),
 ]
 
 

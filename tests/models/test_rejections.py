@@ -142,10 +142,10 @@ def after_steps(make, put, n_steps, **parameters):
 
 BAD_IDS = [
     (N, NAMES[:5], "ids has length 5, but there are 8 objects"),
-    (N, ["a", *NAMES[:-1]], "ids must be distinct, but 'a' stands there more than once"),
+    (N, ["a", *NAMES[:-1]], "ids must be unique; 'a' appears more than once"),
     (N, [[name] for name in NAMES], "ids must be hashable"),
     (N, None, "pass ids= with each step so that objects can be told apart"),
-    (1, ["a"], "n_clusters=2 is more than the 1 objects"),
+    (1, ["a"], "n_clusters=2 exceeds the number of objects, 1"),
 ]
 
 
@@ -197,9 +197,9 @@ BAD_OBJECTS = [
     (np.full((N, N), "a"), "W must be of dtype float32 or float64, got <U1"),
     (np.full((N, N), None), "W must be of dtype float32 or float64, got object"),
     (np.ma.masked_array(products(9), mask=np.eye(N)), r"W is a masked array; fill it with W.filled\(0\)"),
-    (scipy.sparse.csr_array(products(9)), "W is Sparse, but the steps before were Dense; convert it first"),
-    (chunked(products(9)), "W is Chunked, but the steps before were Dense"),
-    (factored(products(9)), "W is Factored, but the steps before were Dense"),
+    (scipy.sparse.csr_array(products(9)), "W is Sparse, but the previous steps were Dense; convert it first"),
+    (chunked(products(9)), "W is Chunked, but the previous steps were Dense"),
+    (factored(products(9)), "W is Factored, but the previous steps were Dense"),
 ]
 
 
@@ -263,8 +263,8 @@ def test_features(make, x, message, n_before):
 
 
 BAD_FOR_RG = [
-    (features(2), [*NAMES[:-1], "z"], "RG needs the same ids at all steps, but 1 came and 1 left"),
-    (features(2)[:-1], NAMES[:-1], "RG needs the same ids at all steps, but 0 came and 1 left"),
+    (features(2), [*NAMES[:-1], "z"], "RG needs the same ids at all steps, but 1 are new and 1 left"),
+    (features(2)[:-1], NAMES[:-1], "RG needs the same ids at all steps, but 0 are new and 1 left"),
     (np.ones((N, 3)), NAMES, "X has 3 features, but the steps before had 2"),
     (chunked(features(2)), NAMES, "RG takes an \\(n, p\\) array of features in memory, got Array"),
     (ax.Dense(products(2)), NAMES, "RG takes an \\(n, p\\) array of features in memory, got Dense"),
@@ -284,18 +284,18 @@ def test_filtered_features(x, ids, message):
 
 BAD_PARAMETERS = [
     ("Affect", {"clusterer": ax.KMeans(0)}, "n_clusters must be at least 1, got 0"),
-    ("Affect", {"clusterer": ax.KMeans(N + 1)}, "n_clusters=9 is more than the 8 objects"),
+    ("Affect", {"clusterer": ax.KMeans(N + 1)}, "n_clusters=9 exceeds the number of objects, 8"),
     ("Affect", {"clusterer": ax.KMeans([2, 2])}, "n_clusters has 2 entries, but this is step 2"),
     ("Affect", {"clusterer": ax.KMeans(2, init="far")}, "init must be one of 'k-means\\+\\+'"),
     ("Affect", {"clusterer": "kmeans"}, "clusterer must be one such as KMeans"),
     ("Affect", {"clusterer": lambda w: [0, 1]}, "labels returned by the clusterer has length 2"),
     ("Affect", {"clusterer": lambda w: [0.5] * N}, "labels returned by the clusterer must be integers"),
     ("Affect", {"n_iter": 0}, "n_iter must be at least 1, got 0"),
-    ("Affect", {"alpha": 1.5}, "alpha must lie between 0 and 1, got 1.5"),
-    ("Affect", {"alpha": np.nan}, "alpha must lie between 0 and 1, got nan"),
+    ("Affect", {"alpha": 1.5}, "alpha must be between 0 and 1, got 1.5"),
+    ("Affect", {"alpha": np.nan}, "alpha must be between 0 and 1, got nan"),
     ("Affect", {"alpha": [0.5, 0.5]}, "alpha has 2 entries, but this is step 2"),
-    ("Affect", {"alpha": lambda *given: -1.0}, "the forgetting factor returned by alpha must lie between 0"),
-    ("Affect", {"alpha": lambda *given: np.nan}, "the forgetting factor returned by alpha must lie between"),
+    ("Affect", {"alpha": lambda *given: -1.0}, "the forgetting factor returned by alpha must be between 0"),
+    ("Affect", {"alpha": lambda *given: np.nan}, "the forgetting factor returned by alpha must be between"),
     ("Affect", {"init": "random"}, "init must be one of 'auto', 'previous', 'static', got 'random'"),
     ("Affect", {"correction": "all"}, "correction must be 'objects' or None, got 'all'"),
     ("Affect", {"events": None}, "events must be an EventRules, got None"),
@@ -303,7 +303,7 @@ BAD_PARAMETERS = [
     ("Affect", {"proximity": "euclidean"}, "gives a dissimilarity, but KMeans takes a similarity"),
     ("Static", {"warm_start": 1}, "warm_start must be True or False, got 1"),
     ("Static", {"clusterer": ax.Linkage(2, method="ward")}, "method must be one of"),
-    ("PCQ", {"alpha": -0.1}, "alpha must lie between 0 and 1, got -0.1"),
+    ("PCQ", {"alpha": -0.1}, "alpha must be between 0 and 1, got -0.1"),
     ("PCQ", {"clusterer": ax.KMeans(2)}, "PCQ takes a Spectral as clusterer"),
     ("PCM", {"membership": "fuzzy"}, "membership must be one of 'relaxed', 'discrete', got 'fuzzy'"),
     ("PCM", {"alpha": [0.5]}, "alpha has 1 entries, but this is step 2"),
@@ -355,7 +355,7 @@ GENERATORS = {
 @pytest.mark.parametrize("generator", GENERATORS.values(), ids=GENERATORS)
 def test_generators(generator):
     model, undisturbed = (ax.Affect(ax.KMeans(2), random_state=generator()) for _ in range(2))
-    rejects(model, lambda: model.partial_fit(np.eye(1)), "n_clusters=2 is more than the 1 objects")
+    rejects(model, lambda: model.partial_fit(np.eye(1)), "n_clusters=2 exceeds the number of objects, 1")
     rejects(model, lambda: model.fit([products(0), np.eye(1)]), "pass ids= with each step")
     goes_on_alike(model, undisturbed, products(0))
 
@@ -363,13 +363,13 @@ def test_generators(generator):
 # Rejected sequences -----------------------------------------------------------------------------------------
 
 BAD_SEQUENCES = [
-    (([],), "sequence is empty; give at least one step"),
+    (([],), "sequence is empty; pass at least one step"),
     ((5,), "sequence must be a list of matrices, got int"),
     ((products(0),), r"use partial_fit\(W\) or fit\(\[W\]\)"),
     ((ax.Dense(products(0)),), r"use partial_fit\(W\) or fit\(\[W\]\)"),
     (([products(0), np.triu(products(1))], None, NAMES), "W is not symmetric"),
     (([products(0), products(1)], None, [NAMES]), "ids has 1 entries, but sequence has more"),
-    (([products(0), sparse(products(1))], None, NAMES), "W is Sparse, but the steps before were Dense"),
+    (([products(0), sparse(products(1))], None, NAMES), "W is Sparse, but the previous steps were Dense"),
 ]
 
 
@@ -411,7 +411,7 @@ BAD_ROWS = [
     ([[3, "a", 1.0, 1.0], [3, "a", 2.0, 1.0]], "id 'a' has 2 rows at time 3; give --aggregate mean"),
     ([[3, "a", 1.0]], "row 25 below the names has 3 values, but there are 4 columns"),
     ([[1, "a", 1.0, 1.0]], "are not in the order of time: 1 comes after 2; give --sort"),
-    ([[3, "a", 1.0, 1.0]], "n_clusters=2 is more than the 1 objects"),
+    ([[3, "a", 1.0, 1.0]], "n_clusters=2 exceeds the number of objects, 1"),
 ]
 
 
@@ -438,7 +438,7 @@ def test_rows_of_a_file(tmp_path, capsys, last, message):
 BAD_OPTIONS = [
     (["-k", "0"], "n_clusters must be at least 1, got 0"),
     (["-k", "many"], "-k many is neither a number"),
-    (["-k", "2", "--alpha", "2"], "alpha must lie between 0 and 1, got 2.0"),
+    (["-k", "2", "--alpha", "2"], "alpha must be between 0 and 1, got 2.0"),
     (["-k", "2", "--n-iter", "0"], "n_iter must be at least 1, got 0"),
     (["-k", "2", "--linkage", "single"], "--linkage is for --method linkage, not kmeans"),
     (

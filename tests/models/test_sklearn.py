@@ -158,12 +158,12 @@ def test_parameters_of_estimators_from_elsewhere():
     [
         (
             {"clusters": 2},
-            "'clusters' is no parameter of Affect; it has clusterer, proximity, scale, gamma, rescale",
+            "Affect has no parameter 'clusters'; valid ones: clusterer, proximity, scale, gamma, rescale",
         ),
-        ({"clusterer__k": 2}, "'k' is no parameter of KMeans; it has n_clusters, init"),
-        ({"events__overlaps": 2}, "'overlaps' is no parameter of EventRules; it has overlap"),
-        ({"n_iter__k": 2}, "n_iter=3 has no parameters of its own, but n_iter__k was given"),
-        ({"n_iter": 9, "clusters": 2}, "'clusters' is no parameter"),
+        ({"clusterer__k": 2}, "KMeans has no parameter 'k'; valid ones: n_clusters, init"),
+        ({"events__overlaps": 2}, "EventRules has no parameter 'overlaps'; valid ones: overlap"),
+        ({"n_iter__k": 2}, "n_iter=3 has no parameters, but n_iter__k was given"),
+        ({"n_iter": 9, "clusters": 2}, "Affect has no parameter 'clusters'"),
     ],
 )
 def test_unknown_parameters(parameters, message):
@@ -272,7 +272,7 @@ def test_score_of_objects_that_come_and_go():
     known = dict(zip(range(20), model.labels_.tolist(), strict=True))
     expected = ax.silhouette(d[np.ix_(stayed, stayed)], [known[i] for i in stayed], kind="dissimilarity")
     assert model.score([x[1][4:]], ids=[range(4, 24)]) == pytest.approx(float(expected))
-    with pytest.raises(ValueError, match="no step with an object of the step before"):
+    with pytest.raises(ValueError, match="no step that shares an object with the previous one"):
         model.score([x[1][:3]], ids=[["a", "b", "c"]])
 
 
@@ -292,10 +292,10 @@ def test_bad_labels(arguments, message):
 
 def test_scores_that_cannot_be():
     steps, _ = products(2)
-    with pytest.raises(AttributeError, match="has not seen a step yet"):
+    with pytest.raises(AttributeError, match="has not taken a step yet"):
         ax.Affect(ax.KMeans(3)).score(steps)
     model = ax.Affect(lambda psi: (psi.array[0] > 0).astype(int)).fit(steps[:1])
-    with pytest.raises(ValueError, match="whether W holds similarities"):
+    with pytest.raises(ValueError, match="whether W contains similarities"):
         model.score(steps[1:])
     assert model.score(steps[1:], [features(1)[1][0]]) <= 1
 
@@ -387,7 +387,7 @@ def test_pipeline_of_a_transformer_over_steps():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ax.OverSteps(StandardScaler()).transform([]), "has not seen a step yet; call fit first"),
+        (lambda: ax.OverSteps(StandardScaler()).transform([]), "is not fitted yet; call fit first"),
         (lambda: ax.OverSteps(StandardScaler()).fit([]), "sequence is empty"),
         (lambda: ax.OverSteps(StandardScaler(), fit_on="last").fit(features(1)[0]), "fit_on must be one of"),
         (lambda: ax.OverSteps("standard").fit(features(1)[0]), "transformer must have fit and transform"),
@@ -442,7 +442,7 @@ def test_requests():
     routing = model.get_metadata_routing()
     assert routing.fit.requests == routing.fit_predict.requests == {"ids": "names", "times": True}
     assert routing.score.requests == {"ids": None}
-    with pytest.raises(ValueError, match="score cannot be passed times; it takes ids"):
+    with pytest.raises(ValueError, match="score does not accept times; it accepts ids"):
         model.set_score_request(times=True)
 
 

@@ -408,7 +408,7 @@ def test_given_steps_stay_as_they_are():
 
 @pytest.mark.parametrize("alpha", [0.5, [0.1] * 6, np.full(6, 0.1), lambda w, past, labels, t: 0.5])
 def test_alpha_is_estimated(alpha):
-    with pytest.raises(InputError, match=r"alpha=.*leave it out"):
+    with pytest.raises(InputError, match=r"alpha=.*omit alpha"):
         smooth(list(drifting(0)), ax.KMeans(K), alpha=alpha)
 
 
@@ -416,7 +416,7 @@ def test_alpha_is_estimated(alpha):
     ("arguments", "error", "message"),
     [
         ({"sequence": []}, InputError, "sequence is empty"),
-        ({"sequence": np.eye(3)}, InputTypeError, "one matrix for each step"),
+        ({"sequence": np.eye(3)}, InputTypeError, "one matrix per step"),
         ({"times": [1]}, InputError, "times has 1 entries"),
         ({"ids": [range(30)]}, InputError, "ids has 1 entries"),
         ({"clusterer": 3}, InputTypeError, "clusterer"),

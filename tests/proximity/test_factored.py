@@ -420,7 +420,7 @@ def test_representations_do_not_mix():
         (np.ones((2, 2)), {"weights": np.ones(3)}, InputError, r"weights must be of shape \(2,\)"),
         (np.ones((2, 2)), {"max_rank": 1}, InputError, "max_rank=1, but X has 2 columns"),
         (np.ones((2, 2)), {"max_rank": 2.5}, InputTypeError, "max_rank must be an integer"),
-        (np.ones((2, 2)), {"tolerance": -1}, InputError, "tolerance must lie between 0 and 1"),
+        (np.ones((2, 2)), {"tolerance": -1}, InputError, "tolerance must be between 0 and 1"),
     ],
 )
 def test_bad_input_is_refused(x, kwargs, error, message):

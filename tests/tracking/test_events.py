@@ -553,12 +553,12 @@ def test_members_of_leaves_noise_out():
 @pytest.mark.parametrize(
     "rules, message",
     [
-        (EventRules(overlap=1.5), "overlap must lie between 0 and 1, got 1.5"),
-        (EventRules(part=-1.0), "part must lie between 0 and 1"),
-        (EventRules(continuity=2), "continuity must lie between 0 and 1, got 2"),
-        (EventRules(min_share=-0.1), "min_share must lie between 0 and 1, got -0.1"),
+        (EventRules(overlap=1.5), "overlap must be between 0 and 1, got 1.5"),
+        (EventRules(part=-1.0), "part must be between 0 and 1"),
+        (EventRules(continuity=2), "continuity must be between 0 and 1, got 2"),
+        (EventRules(min_share=-0.1), "min_share must be between 0 and 1, got -0.1"),
         (EventRules(min_objects=0), "min_objects must be at least 1, got 0"),
-        (EventRules(growth=0.0), "growth must be more than 0, got 0.0"),
+        (EventRules(growth=0.0), "growth must be greater than 0, got 0.0"),
         (EventRules(max_dormant=-1), "max_dormant must be at least 0, got -1"),
     ],
 )

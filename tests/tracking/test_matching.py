@@ -177,7 +177,7 @@ class TestObjectsThatComeAndGo:
 
 @pytest.mark.parametrize("name", ["continuity", "min_share"])
 def test_thresholds_are_checked(name):
-    with pytest.raises(ax.exceptions.InputError, match=f"{name} must lie between 0 and 1, got 1.5"):
+    with pytest.raises(ax.exceptions.InputError, match=f"{name} must be between 0 and 1, got 1.5"):
         ax.match_labels([0], [0], **{name: 1.5})
 
 
