@@ -242,7 +242,9 @@ class Evolving(Observing, SklearnEstimator):
         fork = copy.copy(self)
         state = self._fitted()
         # Copy only the labels of the partition, not its cached results.
-        fork._state = dataclasses.replace(state, partition=dataclasses.replace(state.partition))
+        partition, groups = dataclasses.replace(state.partition), state.groups
+        groups = None if groups is None else dataclasses.replace(groups, given=partition)
+        fork._state = dataclasses.replace(state, partition=partition, groups=groups)
         fork.history_ = self.history_[-1:]
         fork._owns_smoothed = False
         return fork

@@ -383,7 +383,6 @@ def skewness_hint(value: float) -> str | None:
     if value <= SKEWED:
         return None
     return (
-        f"a few large similarities rule the others (skewness {value:.1f}): the forgetting factor will follow "
-        "these pairs, and the volume of each step, rather than the clusters; for counts of contacts use "
-        'rescale="log1p", or filter this warning'
+        f"W is highly skewed (skewness {value:.1f}): a few pairs dominate the forgetting factor; for counts "
+        'such as contacts use rescale="log1p", or filter this warning'
     )
