@@ -345,7 +345,7 @@ def test_affect_rescales(xp, make, how):
 def test_skewed_counts_are_transformed_and_told_of_once():
     model, asked = (ax.Affect(ax.KMeans(2), random_state=0, **r) for r in ({}, {"rescale": "log1p"}))
     message = r"W is highly skewed \(skewness \d+\.\d\): a few pairs dominate. Using rescale=\"log1p\"; pass "
-    message += 'rescale="log1p" to silence this, or rescale=None to keep W as it is'
+    message += 'rescale="log1p" to silence this warning, or rescale=None to use W unchanged'
     with pytest.warns(SkewedWarning, match=message) as caught:
         model.partial_fit(counts(30)).partial_fit(counts(30, 1))
     assert len(caught) == 1
