@@ -1,4 +1,4 @@
-"""Data that change over time, with the truth beside them: simulated, or read from files."""
+"""Data that change over time, with known clusters: simulated, or read from files."""
 
 from affect_xp.datasets.boids import BoidsStep, boids
 from affect_xp.datasets.contacts import ContactStep, contacts

@@ -1,10 +1,10 @@
-"""Flocks of boids: simulated animals that fly together and now and then change flocks (Reynolds)."""
+"""Flocks of boids: simulated animals that fly together and occasionally change flocks (Reynolds)."""
 
 import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
-import scipy  # which imports its parts when they are first used
+import scipy  # imports its submodules lazily
 
 from affect_xp.array.random import as_generator
 from affect_xp.array.typing import Seed
@@ -13,11 +13,11 @@ from affect_xp.exceptions import InputError
 
 MOVES = 5  # moves between two time steps
 CUBE = 60.0  # side of the cube in which a flock starts
-COHESION = 1 / 100  # of the way to the centre of the flock, and of that to its goal
-ALIGNMENT = 1 / 8  # of the difference between the heading of the flock and one's own
+COHESION = 1 / 100  # share of the way to the centre of the flock, and of the way to its goal
+ALIGNMENT = 1 / 8  # share of the difference from the heading of the flock
 NEAR = 10.0  # boids closer than this double their distance
 SCATTERED_NEAR = 20.0  # the same while flocks scatter
-SPEED = 2.0  # of the goals along their paths, a move
+SPEED = 2.0  # of the goals along their paths, per move
 SCATTER_AT, REGROUP_AT = 17, 19
 SPACING = 1.5 * CUBE  # between the centres of neighbouring cubes
 LAYOUTS = ("row", "square")
@@ -34,7 +34,7 @@ class BoidsStep:
     X : (n, 3) array
         The positions.
     velocities : (n, 3) array
-        What the boids move by at each move.
+        The displacement of each boid per move.
     labels : (n,) int array
         The flock of each boid.
     """
@@ -56,43 +56,43 @@ def boids(
     variable: bool = False,
     rng: Seed = None,
 ) -> Iterator[BoidsStep]:
-    """Yield the steps of flocks that fly along parallel paths, while one boid changes flocks at each.
+    """Yield the steps of flocks that fly along parallel paths, while one boid changes flocks at each step.
 
-    The boids of a flock start at random places of a cube with sides of 60. Between two steps each moves
-    five times, by a velocity to which each rule adds its part before:
+    The boids of a flock start at random positions in a cube of side 60. Between two steps each boid moves
+    five times. Each rule adds a term to its velocity before a move:
 
-    - cohesion: 1/100 of the way to the centre of the others of its flock;
-    - separation: from each other boid that is closer than 10, their difference, which doubles the distance;
-    - alignment: 1/8 of the difference to the mean velocity of the others of its flock;
+    - cohesion: 1/100 of the way to the centre of the rest of its flock;
+    - separation: the difference from each boid that is closer than 10, which doubles the distance;
+    - alignment: 1/8 of the difference from the mean velocity of the rest of its flock;
     - goal: 1/100 of the way to the goal of its flock, a point that moves along a straight path.
 
-    At each step after the first, one boid drawn at random joins another flock drawn at random.
+    At each step after the first, a random boid joins a random other flock.
 
-    The paper speaks of separate cubes and of goals, and leaves open what `spacing`, `layout`, `separation`
-    and `goal` say; these show how much depends on it. Their defaults are the plainest reading: the cubes
-    stand side by side with some air between them, each boid keeps away from every other, and a flock
-    follows a place that moves ahead of it. Boids start with the velocity of the goals, and the goals
-    at the centres of the cubes. All boids move at once, and nothing but alignment slows them, so that flocks
-    swing about their paths. The speed of the goals does not matter to distances; the spacing matters
-    most, since flocks are about as wide as their cubes.
+    The paper mentions separate cubes and goals, but does not specify `spacing`, `layout`, `separation` and
+    `goal`; these parameters show how much depends on them. The defaults are the simplest interpretation: the
+    cubes are side by side with gaps between them, each boid keeps away from all others, and a flock
+    follows a point that moves ahead of it. Boids start with the velocity of the goals, and goals start
+    at the centres of the cubes. All boids move simultaneously, and only alignment slows them, so that flocks
+    oscillate about their paths. The speed of the goals does not affect distances; the spacing has the largest
+    effect, because flocks are about as wide as their cubes.
 
     Parameters
     ----------
     n_steps : int
     n_flocks, flock_size : int
     spacing : float
-        Between the centres of neighbouring cubes, at least 60, where they touch. By default 90: half a
-        cube between them.
+        The distance between the centres of neighbouring cubes, at least 60, where they touch. The default of
+        90 leaves half a cube between them.
     layout : "row" or "square"
-        The cubes across the direction of flight: side by side, or in two rows one above the other.
+        The arrangement of the cubes across the direction of flight: one row, or two rows.
     separation : "all" or "flock"
-        From which boids one keeps away: from all, or from those of its flock.
+        The boids that a boid keeps away from: all, or those of its flock.
     goal : "place" or "direction"
-        Whether the goal pulls a flock to its path, or is a direction only, which all boids have already.
+        Whether the goal attracts a flock to its path, or is only a direction, which all boids already have.
     variable : bool
         Whether flocks scatter at step 17 (no cohesion and no goal, separation below 20), and those of two
-        neighbouring paths come together at step 19: for four flocks, two from then on. They fly midway
-        between the paths. Until then boids count to the flock they were in.
+        neighbouring paths join at step 19: four flocks become two. They fly midway between the paths. Until
+        step 19 boids keep the label of their flock.
     rng : None, int or numpy.random.Generator
 
     References
@@ -132,7 +132,7 @@ def _check_sizes(n_steps: int, n_flocks: int, flock_size: int, spacing: float, v
     check_int("n_flocks", n_flocks, 2)
     check_int("flock_size", flock_size, 2)
     if not spacing >= CUBE:
-        raise InputError(f"spacing must be at least {CUBE:g}, lest the cubes overlap, got {spacing}")
+        raise InputError(f"spacing must be at least {CUBE:g}, so that cubes do not overlap, got {spacing}")
     if variable and (n_flocks % 2 or n_flocks < 4):
         raise InputError(f"n_flocks must be even and at least 4 with variable=True, got {n_flocks}")
 
@@ -154,7 +154,7 @@ def _one_changes(labels: np.ndarray, n_flocks: int, rng: np.random.Generator) ->
 
 @dataclasses.dataclass(frozen=True)
 class _Rules:
-    """How boids move, where the paper leaves a choice."""
+    """The rules of motion that the paper does not specify."""
 
     separation: str
     goal: str
@@ -183,7 +183,7 @@ class _Rules:
 
 
 def _mean_of_others(values: np.ndarray, labels: np.ndarray, n_flocks: int) -> np.ndarray:
-    """Return for each boid the mean over the others of its flock, its own value if it is alone, (n, 3)."""
+    """Return the mean over the rest of the flock of each boid, or its own value if it is alone, (n, 3)."""
     z = labels[:, None] == np.arange(n_flocks)
     others = (z.sum(axis=0) - 1)[labels][:, None]
     sums = (z.T.astype(values.dtype) @ values)[labels] - values

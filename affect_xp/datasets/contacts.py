@@ -1,11 +1,11 @@
-"""Simulated contacts of people in groups, as counted by badges in schools, offices and wards."""
+"""Simulated contacts of people in groups, as recorded by wearable badges in schools and offices."""
 
 import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import scipy  # which imports its parts when they are first used
+import scipy  # imports its submodules lazily
 
 from affect_xp.array.random import as_generator
 from affect_xp.array.typing import Seed
@@ -14,13 +14,13 @@ from affect_xp.exceptions import InputError
 
 HOURS = 8  # of a day
 LUNCH = 4  # the hour of lunch, counted from 0
-LUNCH_VOLUME = 2.0  # contacts in that hour, to one in any other
+LUNCH_VOLUME = 2.0  # contacts in that hour relative to any other
 STEPS_PER_DAY = (1, 2, 4, 8)  # a day, a half, a quarter, an hour
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ContactStep:
-    """Contacts of the people seen in one time step.
+    """Contacts of the people observed in one time step.
 
     Attributes
     ----------
@@ -31,11 +31,11 @@ class ContactStep:
     labels : (n,) int array
         The group of each.
     expected : (n, n) array
-        The expected number of contacts, given who was there: what is left of W without noise.
+        The expected number of contacts, given who was present: W without noise.
     variance : (n, n) array
-        The variance of W about it.
+        The variance of W.
     day, hour : int
-        The day, and its hour when the step begins, both from 0.
+        The day and the hour at which the step begins, both from 0.
     """
 
     W: Any
@@ -69,39 +69,40 @@ def contacts(
 ) -> Iterator[ContactStep]:
     """Yield the steps of contacts among people in groups, such as classes, who mix at lunch.
 
-    Two people i and j who are both there in an hour h of step t meet
+    Two people i and j who are both present in an hour h of step t meet
 
         wᵢⱼ ~ Poisson(λᵢⱼ g),   λᵢⱼ = vₜ uₕ aᵢ aⱼ bᵢⱼ rₕ(cᵢ, cⱼ)
 
-    times. vₜ is the volume of the step, uₕ that of the hour (twice as much at lunch), aᵢ how active a person
-    is, and bᵢⱼ how close two people are; v, a and b are log-normal with mean 1, and a and b stay as they
-    are. rₕ is so that a person of mean activity has `daily_contacts` a day, of which a share `mixing` is
-    with other groups, and `lunch_mixing` at lunch. g, of mean 1, is gamma-distributed and new for each pair
-    and step: contacts come in bursts. The counts are negative binomial then, with many zeros.
+    times. vₜ is the volume of the step, uₕ that of the hour (twice as much at lunch), aᵢ the activity of a
+    person, and bᵢⱼ the closeness of two people; v, a and b are log-normal with mean 1, and a and b are
+    constant over time. rₕ is such that a person of mean activity has `daily_contacts` per day, with a share
+    `mixing` of them with other groups, and `lunch_mixing` at lunch. g is gamma-distributed with mean 1 and
+    drawn for each pair and step: contacts come in bursts. The counts are then negative binomial, with many
+    zeros.
 
-    Whoever has no contact in a step is not seen, as with badges. People miss whole days, two in a row on
-    average; before a new day some leave for good and others take their place, and some change groups.
+    People without contacts in a step are not observed, as with badges. People are absent for whole days, two
+    in a row on average. Before each new day some leave for good and are replaced, and some change groups.
 
-    Form and defaults follow what is known of such counts, of intervals of 20 s, and not what any method
-    does with them. In a primary school of ten classes a child had 528 a day with 47 others, three times as
-    many with its class as with all others. In a high school of nine classes there were about half as many;
-    in an office about 20. The times that pairs spend together spread over orders of magnitude, the numbers
-    of people met do not. Breaks and lunch bring the classes together.
+    Form and defaults follow published statistics of such counts, in intervals of 20 s, and not the behaviour
+    of any method. In a primary school of ten classes, a child had 528 contacts a day with 47 others, three
+    times as many with its class as with all others. In a high school of nine classes there were about half as
+    many; in an office about 20. The times that pairs spend together span orders of magnitude, the numbers of
+    people met do not. The classes mix during breaks and lunch.
 
     Parameters
     ----------
     n_steps : int
     n_groups, group_size : int
-        At first all groups are of one size.
+        All groups start with the same size.
     steps_per_day : 1, 2, 4 or 8
-        How many steps the eight hours of a day are cut into; the fifth hour is lunch.
+        The number of steps in the eight hours of a day; the fifth hour is lunch.
     daily_contacts : float
     mixing, lunch_mixing : float
-        The share of contacts with other groups, and that share at lunch.
+        The share of contacts with other groups, and the same at lunch.
     absence : float
-        The share of people who are away on a day.
+        The share of people who are absent on a day.
     absence_days : float
-        How many days in a row on average, at least 1.
+        The mean number of consecutive days of an absence, at least 1.
     churn : float
         The share of people who are replaced by new ones from one day to the next.
     moves : float
@@ -164,7 +165,7 @@ def contacts(
 
 @dataclasses.dataclass(frozen=True)
 class _Absences:
-    """Days away as a chain with two states: `share` of the people on any day, `days` in a row on average."""
+    """Absence as a two-state Markov chain: `share` of the people on any day, `days` in a row on average."""
 
     share: float
     days: float
@@ -173,15 +174,15 @@ class _Absences:
         check_fraction("absence", self.share)
         if self.share > self.days / (self.days + 1):
             raise InputError(
-                f"absence={self.share} with absence_days={self.days} cannot be: more people would have to "
-                "fall away than are there; raise absence_days or lower absence"
+                f"absence={self.share} is not possible with absence_days={self.days}: more people would have "
+                "to leave than are present; increase absence_days or reduce absence"
             )
 
     def first(self, rng: np.random.Generator, n: int) -> np.ndarray:
         return rng.random(n) < self.share
 
     def next(self, rng: np.random.Generator, away: np.ndarray) -> np.ndarray:
-        """Stay away with 1 − 1/days; fall away so that the share lasts: p (1 − share) = share / days."""
+        """Stay absent with probability 1 − 1/days; become absent with p, p (1 − share) = share / days."""
         falls = self.share / self.days / (1 - self.share)
         return rng.random(len(away)) < np.where(away, 1 - 1 / self.days, falls)
 
@@ -210,7 +211,7 @@ class _Rates:
 
 
 class _School:
-    """The people on the roll: a place for each, whose holder may change."""
+    """The population: a fixed number of places, whose holders may change."""
 
     def __init__(
         self,
@@ -232,18 +233,18 @@ class _School:
         self.away = absences.first(rng, n)
 
     def next_day(self, churn: float, moves: float) -> None:
-        """Replace some, move some, and let some be away."""
+        """Replace some people, move some, and make some absent."""
         n = len(self.ids)
         for i in np.flatnonzero(self.rng.random(n) < churn):
             self._replace(i)
         moving = np.flatnonzero(self.rng.random(n) < moves)
         away_by = self.rng.integers(1, self.n_groups, len(moving))
-        self.labels = self.labels.copy()  # the steps before keep theirs
+        self.labels = self.labels.copy()  # previous steps keep theirs
         self.labels[moving] = (self.labels[moving] + away_by) % self.n_groups
         self.away = self.absences.next(self.rng, self.away)
 
     def _replace(self, i: np.integer) -> None:
-        """Give a place to somebody new."""
+        """Replace the holder of a place."""
         self.ids[i] = self.ids.max() + 1
         self.activity[i] = _log_normal(self.rng, self.people_spread, ())
         to_others = _log_normal(self.rng, self.pair_spread, (len(self.ids),))
@@ -251,7 +252,7 @@ class _School:
         self.affinity[i, :] = self.affinity[:, i] = to_others
 
     def closeness(self) -> np.ndarray:
-        """Return aᵢ aⱼ bᵢⱼ of those who are there, 0 for others, (n, n)."""
+        """Return aᵢ aⱼ bᵢⱼ of those who are present, 0 for others, (n, n)."""
         here = np.where(self.away, 0.0, self.activity)
         return here[:, None] * here[None, :] * self.affinity
 
@@ -259,7 +260,7 @@ class _School:
 def _observed(
     school: _School, expected: np.ndarray, bursts: float, sparse: bool, day: int, hour: int
 ) -> ContactStep:
-    """Draw the counts of a step, and leave out who has none."""
+    """Draw the counts of a step, and drop people without contacts."""
     n = len(expected)
     i, j = np.triu_indices(n, 1)
     rate = expected[i, j]
@@ -275,7 +276,7 @@ def _observed(
         ids=[int(name) for name in school.ids[seen]],
         labels=school.labels[seen],
         expected=of_seen,
-        variance=of_seen + bursts * of_seen**2,  # of a Poisson number whose rate is gamma-distributed
+        variance=of_seen + bursts * of_seen**2,  # of a Poisson variable with a gamma-distributed rate
         day=day,
         hour=hour,
     )

@@ -1,4 +1,4 @@
-"""Stocks by the daily changes of their opening prices, window by window, with their sectors."""
+"""Daily changes of opening prices of stocks by window, with the sectors of the stocks."""
 
 import csv
 import dataclasses
@@ -24,16 +24,16 @@ class StockStep:
     Attributes
     ----------
     X : (n, p) array
-        The changes of the opening price from day to day, less their mean, over their standard deviation.
-        A price that does not change in the window gives zeros: that stock is like no other then.
+        The standardised daily changes of the opening price. A price that does not change in the window gives
+        zeros, and the stock is then similar to no other.
     ids : list of n str
         The tickers, the same at all steps.
     labels : (n,) int array
-        The sector of each stock, a position in `sectors`.
+        The sector of each stock, an index into `sectors`.
     sectors : list of k str
-        The names of the sectors, in the order of the alphabet.
+        The names of the sectors, in alphabetical order.
     start, end : date
-        The first and the last day whose price counts.
+        The first and the last day of the prices.
     """
 
     X: np.ndarray
@@ -51,7 +51,7 @@ class StockStep:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Prices:
-    """Opening prices by day and stock, NaN where it was not traded."""
+    """Opening prices by day and stock, NaN if it was not traded."""
 
     prices: np.ndarray  # (days, n)
     dates: list[str]
@@ -60,21 +60,21 @@ class Prices:
 
 
 def load_nasdaq(path: str | Path, sectors: str | Path | None = None, *, window: int = 15) -> list[StockStep]:
-    """Read opening prices and cut their daily changes into windows that do not overlap.
+    """Read opening prices and split their daily changes into non-overlapping windows.
 
-    Only stocks that were traded on every day are kept. Days at the end that fill no window are left out.
+    Only stocks that were traded on every day are kept. Days at the end that do not fill a window are dropped.
 
     Parameters
     ----------
     path : str or Path
-        An .npz file with `opens` (days, stocks; NaN where not traded), `dates` (as 2008-12-31), `tickers` and
-        `sector` (a name for each stock); or a .csv file of prices, its first row `date` and the tickers, then
-        a row for each day, in the order of time.
+        An .npz file with `opens` (days, stocks; NaN if not traded), `dates` (as 2008-12-31), `tickers` and
+        `sector` (one name per stock); or a .csv file of prices, with `date` and the tickers in its first row,
+        and one row per day, sorted by time.
     sectors : str or Path
-        With a .csv file of prices, a second one whose first row names the columns `ticker` (or `symbol`) and
-        `sector`, among others, with a row for each stock.
+        With a .csv file of prices, a second .csv file with columns `ticker` (or `symbol`) and `sector`, and
+        one row per stock.
     window : int
-        Changes in a window.
+        The number of changes in a window.
 
     Returns
     -------
@@ -94,13 +94,13 @@ def load_nasdaq(path: str | Path, sectors: str | Path | None = None, *, window: 
     if suffix == ".npz":
         if sectors is not None:
             raise InputError(
-                f"sectors is for prices in .csv, but path is {path}, which has its own; leave it out"
+                f"sectors is for prices in .csv, but {path} contains its own sectors; omit sectors"
             )
         return _windows(path, _from_npz(path), window)
     if suffix != ".csv":
-        raise InputError(f"path must end in .npz or .csv, got {path}; rename the file to what it is")
+        raise InputError(f"path must end in .npz or .csv, got {path}; rename the file")
     if sectors is None:
-        raise InputError(f"sectors must name a .csv file with the sector of each stock of {path}")
+        raise InputError(f"sectors must be a .csv file with the sector of each stock of {path}")
     return _windows(path, _from_csv(path, existing_file(sectors)), window)
 
 
@@ -112,10 +112,10 @@ def _windows(path: Path, given: Prices, window: int) -> list[StockStep]:
     if n_windows < 1:
         raise InputError(
             f"{path} has {len(days)} days, but one window of {window} changes needs {window + 1}; "
-            "give more days or a smaller window"
+            "use more days or a smaller window"
         )
     if not len(complete):
-        raise InputError(f"{path} has no stock with a price on every day; give fewer days or fill the gaps")
+        raise InputError(f"{path} has no stock with a price on every day; use fewer days or fill the gaps")
     ids = [given.tickers[i] for i in complete]
     names = sorted({given.sectors[i] for i in complete})
     labels = np.array([names.index(given.sectors[i]) for i in complete])
@@ -134,8 +134,8 @@ def _windows(path: Path, given: Prices, window: int) -> list[StockStep]:
 
 
 def standardised(changes: np.ndarray) -> np.ndarray:
-    """Return rows with mean 0 and standard deviation 1, (n, p); zeros for those that are constant."""
-    # A constant row leaves rounding in its mean: its range says that it is one.
+    """Return rows with mean 0 and standard deviation 1, (n, p); zeros for constant rows."""
+    # The mean of a constant row has rounding errors, so test its range.
     constant = np.ptp(changes, axis=1, keepdims=True) == 0  # (n, 1)
     centred = changes - changes.mean(axis=1, keepdims=True)
     spread = np.where(constant, 1.0, changes.std(axis=1, keepdims=True))
@@ -148,17 +148,17 @@ def _checked_dates(path: Path, texts: list[str]) -> list[datetime.date]:
     except ValueError as error:
         raise InputError(f"{path}: {error}; write dates like 2008-12-31") from error
     if any(a >= b for a, b in itertools.pairwise(days)):
-        raise InputError(f"{path}: the dates are not in the order of time; sort the rows, one for each day")
+        raise InputError(f"{path}: the dates are not increasing; sort the rows, one per day")
     return days
 
 
 def _checked_prices(path: Path, prices: Prices) -> Prices:
-    """Return prices that are finite or missing, for distinct tickers."""
+    """Return the prices; raise if one is infinite or a ticker is duplicated."""
     if np.isinf(prices.prices).any():
-        raise InputError(f"{path}: a price is infinite; leave the cell empty where a stock was not traded")
+        raise InputError(f"{path}: a price is infinite; leave the cell empty if a stock was not traded")
     if len(set(prices.tickers)) != len(prices.tickers):
         twice = next(t for t in prices.tickers if prices.tickers.count(t) > 1)
-        raise InputError(f"{path}: ticker {twice} stands there twice; give each stock one column")
+        raise InputError(f"{path}: ticker {twice} appears twice; use one column per stock")
     return prices
 
 
@@ -169,8 +169,8 @@ def _from_npz(path: Path) -> Prices:
     fits = opens.ndim == 2 and [t.shape for t in texts] == [opens.shape[:1], opens.shape[1:], opens.shape[1:]]
     if not fits or opens.dtype.kind not in "fiu" or any(t.dtype.kind != "U" for t in texts):
         raise InputError(
-            f"{path}: opens of shape {opens.shape} and dtype {opens.dtype} needs a date for each row, and a "
-            "ticker and a sector for each column; the file is damaged: fetch it again"
+            f"{path}: opens of shape {opens.shape} and dtype {opens.dtype} needs one date per row, and one "
+            "ticker and sector per column; the file is damaged: fetch it again"
         )
     dates, tickers, sectors = ([str(value) for value in values] for values in texts)
     # In float32 differences of prices would lose digits.
@@ -184,8 +184,8 @@ def _from_csv(path: Path, sectors: Path) -> Prices:
     if unknown:
         listed = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
         raise InputError(
-            f"{sectors} lacks the sector of {len(unknown)} stocks of {path} ({listed}); add them to the one, "
-            "or take them out of the other"
+            f"{sectors} lacks the sector of {len(unknown)} stocks of {path} ({listed}); add their sectors, "
+            "or remove the stocks"
         )
     prices = np.array([[_price(path, header, row, j) for j in range(1, len(header))] for row in rows])
     values = prices.reshape(len(rows), len(tickers))
@@ -194,7 +194,7 @@ def _from_csv(path: Path, sectors: Path) -> Prices:
 
 
 def _price(path: Path, header: list[str], row: list[str], column: int) -> float:
-    """Return the price in a cell, NaN for one that is empty."""
+    """Return the price in a cell, NaN if it is empty."""
     text = row[column]
     if text.lower() in MISSING:
         return np.nan
@@ -202,7 +202,7 @@ def _price(path: Path, header: list[str], row: list[str], column: int) -> float:
         return float(text)
     except ValueError:
         raise InputError(
-            f"{path}: the price of {header[column]} on {row[0]} is {text!r}; give a number, or leave it empty"
+            f"{path}: the price of {header[column]} on {row[0]} is {text!r}; use a number, or leave it empty"
         ) from None
 
 
@@ -220,18 +220,18 @@ def _sector_table(path: Path) -> dict[str, str]:
 
 
 def _read_csv(path: Path) -> list[list[str]]:
-    """Return the rows of a table, all as long as the first, without empty lines."""
+    """Return the nonempty rows of a table, all of the same length."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = [[cell.strip() for cell in row] for row in csv.reader(file, strict=True) if row]
     except (csv.Error, OSError, UnicodeError) as error:
         raise InputError(f"{path} cannot be read as a .csv file ({error}); save it as UTF-8 text") from error
     if not rows:
-        raise InputError(f"{path} is empty; give a first row with the names of the columns")
+        raise InputError(f"{path} is empty; add a first row with the names of the columns")
     for number, row in enumerate(rows, start=1):
         if len(row) != len(rows[0]):
             raise InputError(
-                f"{path}, row {number}: {len(row)} cells, but the first row has {len(rows[0])}; give each "
-                "row as many"
+                f"{path}, row {number}: {len(row)} cells, but the first row has {len(rows[0])}; use the same "
+                "number in each row"
             )
     return rows

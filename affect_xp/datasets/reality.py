@@ -1,4 +1,4 @@
-"""MIT Reality Mining: who was near whom, week by week, by the Bluetooth of their telephones."""
+"""MIT Reality Mining: weekly Bluetooth proximity of the phones of the participants."""
 
 import dataclasses
 import datetime
@@ -18,7 +18,7 @@ FIRST_DAY = datetime.date(2004, 8, 8)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RealityStep:
-    """The participants that were active in a week.
+    """The participants who were active in a week.
 
     Attributes
     ----------
@@ -44,16 +44,16 @@ def load_reality(path: str | Path) -> list[RealityStep]:
     Parameters
     ----------
     path : str or Path
-        `reality.mat` of the authors' MATLAB toolbox, with the cell arrays `ids`, `W` and `labels`. SciPy
-        reads it, and is not proof against files made to harm: take it from whom you trust.
+        `reality.mat` of the authors' MATLAB toolbox, with the cell arrays `ids`, `W` and `labels`. It is read
+        by SciPy, which is not secure against malicious files: use only files from a trusted source.
         Or an .npz file with `ids` and `affiliation` of all participants, and for week t the participants
-        `member[member_ptr[t]:member_ptr[t + 1]]` (positions in `ids`) and the entries of W
-        `row, col, weight[edge_ptr[t]:edge_ptr[t + 1]]` (positions among these participants).
+        `member[member_ptr[t]:member_ptr[t + 1]]` (indices into `ids`) and the entries of W
+        `row, col, weight[edge_ptr[t]:edge_ptr[t + 1]]` (indices into these participants).
 
     Returns
     -------
     list of RealityStep
-        46 weeks from 8 August 2004 on, of 94 participants in all.
+        46 weeks from 8 August 2004 on, with 94 participants in total.
 
     References
     ----------
@@ -70,29 +70,29 @@ def load_reality(path: str | Path) -> list[RealityStep]:
     path = existing_file(path)
     readers = {".npz": _from_npz, ".mat": _from_mat}
     if path.suffix.lower() not in readers:
-        raise InputError(f"path must end in .npz or .mat, got {path}; rename the file to what it is")
+        raise InputError(f"path must end in .npz or .mat, got {path}; rename the file")
     steps = [
         _checked(path, t, W, ids, labels)
         for t, (W, ids, labels) in enumerate(readers[path.suffix.lower()](path))
     ]
     if not steps:
-        raise InputError(f"{path} holds no weeks; give a file with at least one")
+        raise InputError(f"{path} contains no weeks; use a file with at least one")
     return steps
 
 
 def _checked(path: Path, t: int, W: np.ndarray, ids: list[str], labels: np.ndarray) -> RealityStep:
-    """Return a week whose parts fit together."""
+    """Return a week; raise if its parts are inconsistent."""
     where = f"{path}, week {t + 1}:"
     if len(set(ids)) != len(ids):
-        raise InputError(f"{where} a participant stands there twice; the file is damaged: fetch it again")
+        raise InputError(f"{where} a participant appears twice; the file is damaged: fetch it again")
     if labels.shape != (len(ids),) or W.shape != (len(ids), len(ids)):
         raise InputError(
-            f"{where} {len(ids)} ids, labels of shape {labels.shape} and W of shape {W.shape} do not fit; "
+            f"{where} {len(ids)} ids, labels of shape {labels.shape} and W of shape {W.shape} do not match; "
             "the file is damaged: fetch it again"
         )
     if not (np.isfinite(W).all() and (W >= 0).all() and (W == W.T).all()):
         raise InputError(
-            f"{where} W must be finite, symmetric and not negative; the file is damaged: fetch it again"
+            f"{where} W must be finite, symmetric and nonnegative; the file is damaged: fetch it again"
         )
     return RealityStep(W, ids, labels, FIRST_DAY + datetime.timedelta(weeks=t))
 
@@ -107,7 +107,7 @@ def _from_npz(path: Path) -> Parts:
         kinds = {"ids": "U", "weight": "fiu"}.get(name, "iu")
         if array.ndim != 1 or array.dtype.kind not in kinds:
             raise InputError(
-                f"{path}: {name} has shape {array.shape} and dtype {array.dtype}, unlike what is documented; "
+                f"{path}: {name} has shape {array.shape} and dtype {array.dtype}, not as documented; "
                 "the file is damaged: fetch it again"
             )
     ids, member, row, col = (data[name] for name in ("ids", "member", "row", "col"))
@@ -122,14 +122,14 @@ def _from_npz(path: Path) -> Parts:
     )
     if not fits:
         raise InputError(
-            f"{path}: the arrays do not fit together, or point beyond each other; the file is damaged: "
+            f"{path}: the arrays are inconsistent, or their indices are out of range; the file is damaged: "
             "fetch it again"
         )
     for t in range(n_weeks):
         of_week = member[data["member_ptr"][t] : data["member_ptr"][t + 1]]
         edges = slice(data["edge_ptr"][t], data["edge_ptr"][t + 1])
         n = len(of_week)
-        # n beyond the number of participants means that some stand there twice: no matrix for those.
+        # If n exceeds the number of participants, some appear twice: do not allocate a matrix.
         if n > len(ids) or not (_within(row[edges], n) and _within(col[edges], n)):
             raise InputError(
                 f"{path}, week {t + 1}: row or col points beyond its {n} participants; the file is damaged: "
@@ -141,7 +141,7 @@ def _from_npz(path: Path) -> Parts:
 
 
 def _splits(pointers: np.ndarray, length: int) -> bool:
-    """Whether pointers go from 0 up to a length."""
+    """Return whether pointers increase from 0 to a length."""
     return len(pointers) > 0 and pointers[0] == 0 and pointers[-1] == length and _rises(pointers)
 
 
@@ -150,7 +150,7 @@ def _rises(values: np.ndarray) -> bool:
 
 
 def _within(positions: np.ndarray, length: int) -> bool:
-    """Whether all positions are from 0 to length - 1."""
+    """Return whether all indices are between 0 and length - 1."""
     return bool(((positions >= 0) & (positions < length)).all())
 
 
@@ -159,8 +159,8 @@ def _from_mat(path: Path) -> Parts:
     ids, W, labels = _read_cells(path)
     if not len(ids) == len(W) == len(labels):
         raise InputError(
-            f"{path}: ids, W and labels have {len(ids)}, {len(W)} and {len(labels)} cells, but need one for "
-            "each week; the file is damaged: fetch it again"
+            f"{path}: ids, W and labels have {len(ids)}, {len(W)} and {len(labels)} cells, but need one per "
+            "week; the file is damaged: fetch it again"
         )
     for t in range(len(ids)):
         names = _strings(ids[t])
@@ -172,7 +172,7 @@ def _from_mat(path: Path) -> Parts:
             yield weights, names, affiliation.astype(np.int64)
         except (ValueError, TypeError, OverflowError) as error:
             raise InputError(
-                f"{path}, week {t + 1}: {error}; W must be a square matrix with a row for each id, and "
+                f"{path}, week {t + 1}: {error}; W must be a square matrix with one row per id, and "
                 "labels must be integers: fetch the file again"
             ) from error
 
@@ -186,10 +186,10 @@ def _read_cells(path: Path) -> list[np.ndarray]:
         data: dict[str, Any] = loadmat(path, variable_names=CELLS, spmatrix=False)
     except NotImplementedError as error:
         raise InputError(
-            f"{path} is of MATLAB version 7.3, which is not read; save it again with "
+            f"{path} has MATLAB version 7.3, which is not supported; save it again with "
             "save('reality.mat', 'ids', 'W', 'labels', '-v7')"
         ) from error
-    except Exception as error:  # of a dozen kinds, by what the damage hits
+    except Exception as error:  # many kinds, depending on the damage
         raise InputError(
             f"{path} cannot be read as a .mat file ({type(error).__name__}: {error}); it may be truncated or "
             "of another kind: fetch it again"
@@ -197,7 +197,7 @@ def _read_cells(path: Path) -> list[np.ndarray]:
     cells = [data.get(name) for name in CELLS]
     if any(not isinstance(cell, np.ndarray) or cell.dtype != object for cell in cells):
         raise InputError(
-            f"{path} must hold the cell arrays {', '.join(CELLS)} with one cell for each week; it holds "
+            f"{path} must contain the cell arrays {', '.join(CELLS)} with one cell per week; it contains "
             f"{', '.join(found) or 'no variables'}; rename them in MATLAB and save it again"
         )
     return [cell.ravel() for cell in cells if cell is not None]

@@ -13,7 +13,7 @@ from affect_xp.exceptions import InputError
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class GaussianStep:
-    """Samples of a Gaussian mixture at one time step, and the mixture they are drawn from.
+    """Samples of a Gaussian mixture at one time step, and the parameters of the mixture.
 
     Attributes
     ----------
@@ -39,11 +39,11 @@ class GaussianStep:
 def colliding_gaussians(
     n_samples: int = 40, n_steps: int = 25, *, scale_covariances: bool = True, rng: Seed = None
 ) -> Iterator[GaussianStep]:
-    """Yield the steps of two Gaussians, one of which moves up to the other and then passes members on to it.
+    """Yield the steps of two Gaussians; one moves towards the other and then passes members to it.
 
     Component 0 stays at (3, 3). Component 1 starts at (-3, -3) and moves by (0.4, 0.4) at the steps 1
-    to 9. At the steps 10 and 11 an eighth of all samples changes from component 1 to component 0.
-    Samples are drawn anew at each step and keep their component otherwise.
+    to 9. At steps 10 and 11 an eighth of all samples changes from component 1 to component 0.
+    Samples are redrawn at each step; otherwise they keep their component.
 
     Parameters
     ----------
@@ -51,8 +51,8 @@ def colliding_gaussians(
         A multiple of 8; half of them start in each component.
     n_steps : int
     scale_covariances : bool
-        Whether the covariances, the identity at first, are scaled by 1 ± 1/8 each time samples change
-        (the settings behind the published figures), or stay as they are (the text of the paper).
+        Whether the covariances, initially the identity, are scaled by 1 ± 1/8 each time samples change
+        (the settings of the published figures), or are constant (the text of the paper).
     rng : None, int or numpy.random.Generator
 
     References
@@ -89,16 +89,16 @@ def colliding_gaussians(
 def separated_gaussians(
     n_samples: int = 40, n_steps: int = 40, *, rng: Seed = None
 ) -> Iterator[GaussianStep]:
-    """Yield the steps of two Gaussians far apart, whose means wander a little and whose noise grows once.
+    """Yield the steps of two well-separated Gaussians whose means drift and whose noise grows once.
 
-    The components start at (4, 0) and (-4, 0). At each step after the first each mean moves by 0.1 along
-    the first axis, forth or back by chance, and each for itself. The covariances are 0.1 I, and 0.3 I
-    from step 19 on. Samples are drawn anew at each step and keep their component.
+    The components start at (4, 0) and (-4, 0). At each step after the first, each mean moves independently
+    by ±0.1 along the first axis. The covariances are 0.1 I, and 0.3 I from step 19 on. Samples are redrawn at
+    each step and keep their component.
 
     Parameters
     ----------
     n_samples : int
-        Even; half of them in each component.
+        An even number; half of them are in each component.
     n_steps : int
     rng : None, int or numpy.random.Generator
 
@@ -131,7 +131,7 @@ def separated_gaussians(
 def _samples(
     means: np.ndarray, covariances: np.ndarray, labels: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Draw a sample of its component for each label."""
+    """Draw one sample per label from its component."""
     root = np.linalg.cholesky(covariances)[labels]  # (n, p, p)
     noise = rng.standard_normal((len(labels), means.shape[1], 1))
     return means[labels] + (root @ noise)[:, :, 0]

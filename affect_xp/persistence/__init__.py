@@ -1,9 +1,9 @@
 """Models on disk: `save` and `load`, in an open format without pickle.
 
-A file is a zip of arrays in the .npy format, as .npz files are, and of a JSON header. What is not an array
-(parameters, ids, events, forgetting factors) stands in the header. It is written whole or not at all,
-verified by a checksum before it is read, and cannot run code when it is loaded. The checksum finds damage; it
-does not tell who wrote the file.
+A file is a zip archive of arrays in .npy format, like an .npz file, and a JSON header. The header contains
+everything that is not an array (parameters, ids, events, forgetting factors). Files are written atomically,
+verified by a checksum before they are read, and cannot run code when they are loaded. The checksum detects
+damage; it does not identify the author of a file.
 """
 
 import dataclasses
@@ -51,32 +51,32 @@ __all__ = ["load", "save"]
 FORMAT = "affect_xp model"
 VERSION = 2
 
-# The classes a file may name.
+# The classes that a file may name.
 MODELS: dict[str, type[Evolving]] = {kind.__name__: kind for kind in (Affect, Static, PCM, PCQ, RG)}
 SETTINGS: dict[str, Any] = {kind.__name__: kind for kind in (KMeans, Spectral, Linkage, EventRules)}
 
 
 def save(model: Evolving, path: str | os.PathLike[str]) -> None:
-    """Write a model to a file, from which `load` makes one that goes on exactly as this one would.
+    """Write a model to a file; the model that `load` returns continues exactly as this one.
 
-    The file is written beside its place, brought to disk, and then put there in one stroke: whenever the
-    process or the machine stops, there is either the old file or the new one. Arrays are written a block of
-    rows at a time, chunks one by one.
+    The data are written to a temporary file in the same folder, flushed to disk, and renamed atomically. If
+    the process or the machine stops, either the old or the new file is there. Arrays are written one block of
+    rows at a time, and chunks one by one.
 
     Parameters
     ----------
     model : Affect, Static, PCM, PCQ or RG
-        It stays as it is. Ids and times must be numbers, strings, booleans, None, dates of the datetime
-        module, NumPy scalars, or tuples of these. Functions, scalers and clusterers of other libraries are
-        left out, and must be passed to `load` again; a scaler fitted, as `model.preparation_.scaler` is. A
-        `random_state` that is a generator becomes the number that the model has drawn from it.
+        The model, which is not changed. Ids and times must be numbers, strings, booleans, None, dates of the
+        datetime module, NumPy scalars, or tuples of these. Functions, scalers and external clusterers are not
+        saved, and must be passed to `load` again; pass the fitted scaler, `model.preparation_.scaler`. A
+        generator as `random_state` is replaced by the seed that the model drew from it.
     path : str or path
-        The name of the file; what is there is replaced.
+        The name of the file; an existing file is replaced.
 
     Raises
     ------
     SaveError
-        If the file cannot be written, for want of room for instance. What was there before stays whole.
+        If the file cannot be written, for example because the disk is full. An existing file is intact.
 
     Examples
     --------
@@ -93,7 +93,7 @@ def save(model: Evolving, path: str | os.PathLike[str]) -> None:
     if MODELS.get(type(model).__name__) is not type(model):
         raise InputTypeError(f"model must be one of {', '.join(MODELS)}, got {type(model).__name__}")
     if model._interrupted:
-        raise AffectError("the last step was interrupted, and its past is lost; call reset() or load a file")
+        raise AffectError("the last step was interrupted and the past is lost; call reset() or load a file")
     arrays = Arrays()
     names = Names()
     header = {
@@ -126,21 +126,21 @@ def load(
     ----------
     path : str or path
     xp : module, optional
-        The array library to which arrays go, for instance `cupy` or `torch`; by default NumPy, whatever the
-        model was saved from. The next steps must be of this library.
+        The array library of the loaded arrays, for example `cupy` or `torch`; by default NumPy, whatever
+        library the model used. The next steps must use this library.
     device : optional
-        A device of this library; by default its own choice.
+        A device of this library; by default that of the library.
     store : str or path, optional
-        For chunked proximities, as for `Chunked`; needed if they were in a store. With dask.distributed the
+        For chunked proximities, as for `Chunked`; required if they were in a store. With dask.distributed the
         workers read the file themselves.
     **parameters
-        Parameters of the model that the file does not hold, being functions or clusterers of other
-        libraries, such as `clusterer=DBSCAN(...)`; or others than it holds.
+        Parameters of the model that are not saved, such as functions and external clusterers
+        (`clusterer=DBSCAN(...)`); or parameters to override.
 
     Raises
     ------
     FileFormatError
-        If the file is damaged, is not one of ours, or was written by a newer version.
+        If the file is damaged, is not a saved model, or was written by a newer version.
 
     Examples
     --------
@@ -160,7 +160,7 @@ def load(
 
 
 def _empty(xp: Namespace, device: object) -> Array:
-    """Return an array of a library on a device, to stand for both."""
+    """Return an array that represents a library and a device."""
     try:
         some = np.empty(0) if xp is None else xp.empty((0,))
         like = array_namespace(some).empty((0,), dtype=some.dtype, device=device)
@@ -170,19 +170,17 @@ def _empty(xp: Namespace, device: object) -> Array:
             f"got xp={xp!r} and device={device!r} ({error})"
         ) from error
     if is_dask_array(like):
-        raise InputTypeError(
-            "xp must be the library of the chunks, not dask itself; leave it out, or use cupy"
-        )
+        raise InputTypeError("xp must be the library of the chunks, not dask; omit xp, or use cupy")
     return like
 
 
 def _check_version(header: Json, file: Reader) -> None:
     if header["format"] != FORMAT:
-        raise FileFormatError(f"{file.path} holds {header['format']!r}, not a model")
+        raise FileFormatError(f"{file.path} contains {header['format']!r}, not a model")
     if header["version"] > VERSION:
         raise FileFormatError(
-            f"{file.path} was written by affect_xp {header['affect_xp']} in version {header['version']} of "
-            f"the format, and {__version__} reads up to {VERSION}; install a newer affect_xp"
+            f"{file.path} was written by affect_xp {header['affect_xp']} in format version "
+            f"{header['version']}, but {__version__} reads up to {VERSION}; install a newer affect_xp"
         )
 
 
@@ -198,7 +196,7 @@ def _restored(
         model._state = _unpack_state(state, names, file, store)
         model._seed, model._interrupted = decode(header["seed"]), False
         model._owns_smoothed = bool(header["owns_smoothed"])
-        # A file of a version that decided nothing goes on as it did.
+        # Files of versions without a preparation continue without one.
         model._preparation = unpack_preparation(header.get("preparation"), file, model.scale)
     return model
 
@@ -237,9 +235,9 @@ def _unpack_away(stored: Json, file: Reader) -> Away | None:
         file.fresh_array(stored[name], np.empty(0)) for name in ("last_seen", "groups", "met")
     )
     if last_seen.ndim != 1 or groups.ndim != 1 or met.shape != (len(met), len(met)):
-        raise ValueError("what is known of absent objects has no shape that it can have")
+        raise ValueError("the arrays of absent objects have an invalid shape")
     if len(groups) and not 0 <= groups.min() <= groups.max() < len(met):
-        raise ValueError(f"groups of absent objects are numbers from 0 to {len(met) - 1}")
+        raise ValueError(f"groups of absent objects must be numbers from 0 to {len(met) - 1}")
     return Away(last_seen, Meetings(groups, met > 0))
 
 
@@ -263,16 +261,16 @@ def _unpack_state(
 
 
 def _check_state(state: State) -> None:
-    """Raise if the parts of a state are not of the same objects and clusters."""
+    """Raise if the parts of a state are inconsistent."""
     n, k = len(state.ids), state.partition.k
     sizes = {state.partition.n, *(x.n for x in (state.smoothed,) if x is not None)}
     sizes |= {x.shape[0] for x in (state.memory,) if x is not None}
     sizes |= {len(away.meetings.groups) for away in (state.away,) if away is not None}
     if sizes != {n} or len(state.clusters.names) != k:
-        raise ValueError(f"{n} objects in {k} clusters do not fit the arrays")
+        raise ValueError(f"{n} objects in {k} clusters do not match the arrays")
     labels = to_host(state.partition.labels, reason="are labels in range?")[0]
     if labels.dtype.kind != "i" or labels.ndim != 1 or labels.min() < -1 or labels.max() >= k:
-        raise ValueError(f"labels of {k} clusters are integers from -1 to {k - 1}")
+        raise ValueError(f"labels of {k} clusters must be integers from -1 to {k - 1}")
 
 
 def _pack_parameters(model: Evolving, arrays: Arrays) -> Json:
@@ -288,10 +286,10 @@ def _pack_parameters(model: Evolving, arrays: Arrays) -> Json:
 
 
 def _drawn(model: Evolving) -> int:
-    """Return the number that stands for the generator of a model."""
+    """Return the seed that represents the generator of a model."""
     if model._seed is None:
         raise InputError(
-            "random_state is a generator from which nothing was drawn yet, and cannot be saved; "
+            "random_state is a generator that has not been used yet, and cannot be saved; "
             "use an integer, or take a step first"
         )
     return model._seed
@@ -308,15 +306,15 @@ def _pack_parameter(value: Any, name: str, arrays: Arrays) -> Json:
 
 
 def _unpack_parameters(stored: Json, file: Reader, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a model: those given, and the others from the file."""
+    """Return the parameters of a model: the given ones, and the others from the file."""
     unknown = sorted(given.keys() - stored.keys())
     if unknown:
-        raise InputError(f"{', '.join(unknown)}: no parameter of this model; it has {', '.join(stored)}")
+        raise InputError(f"the model has no parameter {', '.join(unknown)}; valid ones: {', '.join(stored)}")
     lacking = {name: kind for name, x in stored.items() if (kind := _left_out(x)) and name not in given}
     if lacking:
         what = ", ".join(f"{name} (a {kind})" for name, kind in lacking.items())
         again = ", ".join(f"{name}=..." for name in lacking)
-        raise InputError(f"{file.path} cannot hold {what}; pass it again: load(path, {again})")
+        raise InputError(f"{file.path} does not contain {what}; pass it again: load(path, {again})")
     return {name: given[name] if name in given else _unpack_parameter(x, file) for name, x in stored.items()}
 
 

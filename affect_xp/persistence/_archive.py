@@ -1,8 +1,8 @@
-"""One file: a zip of arrays (.npy) and a header (JSON), written whole or not at all, verified before use.
+"""One file: a zip archive of arrays (.npy) and a header (JSON), written atomically and verified before use.
 
-The last 64 bytes are the SHA-256 of all bytes before them, in hexadecimal, and belong to the comment of the
-zip. Nothing is compressed or pickled, so that no array can be larger than the file. Any tool that opens .npz
-files reads the arrays.
+The last 64 bytes are the hexadecimal SHA-256 of all bytes before them, and belong to the comment of the
+archive. Nothing is compressed or pickled, so that no array can be larger than the file. Any tool that reads
+.npz files can read the arrays.
 """
 
 import contextlib
@@ -49,7 +49,7 @@ ZIP64_FROM = 2**31 - 2**20
 
 
 def write(path: str | os.PathLike[str], header: Json, arrays: Mapping[str, Array]) -> None:
-    """Write a header and arrays by name to a file that replaces what is at `path`, if all goes well."""
+    """Write a header and named arrays to a file, and replace `path` if this succeeds."""
     text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
     with replacing(path) as file:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
@@ -64,7 +64,7 @@ def write(path: str | os.PathLike[str], header: Json, arrays: Mapping[str, Array
 
 
 def _write_array(archive: zipfile.ZipFile, name: str, x: Array) -> None:
-    """Write an array a block of rows at a time; one stored by columns keeps its order, and BLAS its sums."""
+    """Write an array one block of rows at a time; the memory order is kept, so that BLAS rounds alike."""
     if on_host(x) and not is_lazy(x):
         x = to_host(x, reason="saving")[0]
     by_columns = (
@@ -83,20 +83,20 @@ def _write_array(archive: zipfile.ZipFile, name: str, x: Array) -> None:
 
 
 def _member(name: str) -> zipfile.ZipInfo:
-    """Return a member that anybody may read, and that bears no date: equal models give equal files."""
+    """Return a member with open permissions and without a date, so that equal models give equal files."""
     member = zipfile.ZipInfo(name)
     member.external_attr = 0o644 << 16
     return member
 
 
 class Reader:
-    """A file that is open for reading; to be verified before anything else is asked of it.
+    """A file opened for reading; call `verify` before any other method.
 
     Parameters
     ----------
     path : str or path
     like : array
-        The library and device to which arrays go.
+        An array that sets the library and device of the results.
     """
 
     def __init__(self, path: str | os.PathLike[str], like: Array) -> None:
@@ -106,7 +106,7 @@ class Reader:
             self._file = open(self.path, "rb")  # noqa: SIM115  (closed on exit)
         except OSError as error:
             raise InputError(
-                f"path={self.path!r} cannot be opened: {error.strerror}; check its name and who may read it"
+                f"path={self.path!r} cannot be opened: {error.strerror}; check its name and permissions"
             ) from error
 
     def __enter__(self) -> Self:
@@ -116,18 +116,18 @@ class Reader:
         self._file.close()
 
     def verify(self) -> None:
-        """Raise unless the file is one of ours and as it was written."""
+        """Raise unless the file is a saved model with a valid checksum."""
         size = self._file.seek(0, os.SEEK_END) - DIGEST
         self._file.seek(max(0, size - len(MARK)))
         mark, digest = self._file.read(len(MARK)), self._file.read()
         if mark != MARK:
             raise FileFormatError(
-                f"{self.path} is not a model saved by affect_xp, or the end of it is missing; "
-                "give the file that save wrote, or a copy from before it was damaged"
+                f"{self.path} is not a model saved by affect_xp, or its end is missing; "
+                "use a file written by save, or an intact copy"
             )
         if _digest(self._file, size) != digest:
             raise FileFormatError(
-                f"{self.path} is damaged: its checksum is not that of its contents; use a copy from before, "
+                f"{self.path} is damaged: the checksum does not match the contents; use an intact copy, "
                 "or start again from the data"
             )
 
@@ -137,7 +137,7 @@ class Reader:
 
     @functools.cached_property
     def _members(self) -> dict[str, zipfile.ZipInfo]:
-        """The members by name, unless they claim more than the file can hold."""
+        """The members by name; raise if they claim to be larger than the file."""
         members = {member.filename: member for member in self._zip.infolist()}
         if len(members) < len(self._zip.infolist()):
             raise ValueError("two members have the same name")
@@ -149,14 +149,14 @@ class Reader:
 
     @contextlib.contextmanager
     def damage_explained(self) -> Iterator[None]:
-        """Turn whatever goes wrong in the block into one error: by what the damage hits, it may be any."""
+        """Convert any error in the block to a FileFormatError: damage can cause errors of any kind."""
         try:
             yield
         except AffectError:
             raise
         except Exception as error:
             raise FileFormatError(
-                f"{self.path} has a valid checksum, but its contents do not fit together "
+                f"{self.path} has a valid checksum, but its contents are inconsistent "
                 f"({type(error).__name__}: {error}); save the model again"
             ) from error
 
@@ -165,22 +165,22 @@ class Reader:
         return json.loads(self._zip.read(self._members[HEADER]))
 
     def holds(self, name: str) -> bool:
-        """Tell whether there is an array of this name."""
+        """Return whether there is an array of this name."""
         return f"{name}.npy" in self._members
 
     def array(self, name: str) -> Array:
-        """Return an array in the library asked for; the same one if it is asked for again."""
+        """Return an array in the requested library; repeated calls return the same array."""
         if name not in self._arrays:
             self._arrays[name] = self.fresh_array(name, self.like)
         return self._arrays[name]
 
     def fresh_array(self, name: str, like: Array) -> Array:
-        """Return an array like another one, read a block of rows at a time."""
+        """Return an array in the library and on the device of `like`, read one block of rows at a time."""
         member = self._members[f"{name}.npy"]
         with self._zip.open(member) as file:
             shape, by_columns, dtype = _npy_header(file)
             if math.prod(shape) * dtype.itemsize != member.file_size - file.tell():
-                raise ValueError(f"array {name} is not of the size it says")
+                raise ValueError(f"array {name} does not have the declared size")
             x = _filled(file, shape[::-1] if by_columns else shape or (1,), dtype, like)
         return x.T if by_columns else x if shape else x[0]
 
@@ -192,7 +192,7 @@ class Reader:
             verified.st_mtime_ns,
             verified.st_size,
         ):
-            raise FileFormatError(f"{self.path} was replaced while it was read; load it again")
+            raise FileFormatError(f"{self.path} was replaced while being read; load it again")
 
 
 def _digest(file: BinaryIO, size: int) -> bytes:
@@ -206,12 +206,12 @@ def _digest(file: BinaryIO, size: int) -> bytes:
 
 
 def _npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Read shape, whether it is stored by columns, and dtype of an array, as NumPy writes them."""
+    """Read the shape, the memory order and the dtype of an array from its NumPy header."""
     start = file.read(len(NPY) + 2)
     text = file.read(int.from_bytes(start[len(NPY) :], "little"))
     found = NPY_HEADER.fullmatch(text)
     if not start.startswith(NPY) or found is None:
-        raise ValueError("an array has a header other than those we write")
+        raise ValueError("an array has an unknown header")
     dtype, by_columns = np.dtype(found["dtype"].decode()), found["by_columns"] == b"True"
     shape = tuple(int(size) for size in found["shape"].split(b",") if size.strip())
     if dtype.name not in DTYPES or (by_columns and len(shape) != 2):
@@ -220,9 +220,9 @@ def _npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
 
 
 def _filled(file: Any, shape: tuple[int, ...], dtype: np.dtype, like: Array) -> Array:
-    """Return an array like another one, filled from a file a block of rows at a time."""
+    """Return an array like another one, filled from a file one block of rows at a time."""
     xp, n_columns = array_namespace(like), math.prod(shape[1:])
-    # A device without float64 gets what it has.
+    # A device without float64 gets its widest float.
     kind = wide_dtype(like) if dtype.name == "float64" else getattr(xp, dtype.name)
 
     def rows_of(rows: slice) -> Array:

@@ -1,4 +1,4 @@
-"""What a model has decided at its first step, as JSON and arrays."""
+"""The decisions of the first step of a model, as JSON and arrays."""
 
 import copy
 import math
@@ -15,7 +15,7 @@ from affect_xp.proximity.transforms import check_transform
 
 
 def pack_preparation(preparation: Preparation | None, arrays: Arrays) -> Json:
-    """Return what was decided; a fitted object cannot be held, and is passed to `load` again."""
+    """Return the encoded decisions; a fitted object is not saved, and must be passed to `load` again."""
     if preparation is None:
         return None
     return {
@@ -28,7 +28,7 @@ def pack_preparation(preparation: Preparation | None, arrays: Arrays) -> Json:
 
 
 def unpack_preparation(stored: Json, file: Reader, given: Any) -> Preparation:
-    """Return what was decided, if it makes sense; `given` is the parameter `scale` of the model."""
+    """Return the decoded and checked decisions; `given` is the parameter `scale` of the model."""
     if stored is None:
         return Preparation()
     location, scale = (
@@ -38,13 +38,13 @@ def unpack_preparation(stored: Json, file: Reader, given: Any) -> Preparation:
     gamma, rescale = decode(stored["gamma"]), decode(stored["rescale"])
     for x in (location, scale):
         if x is not None and (x.ndim != 1 or x.dtype != np.float64 or not np.isfinite(x).all()):
-            raise ValueError("location and scale of features are vectors of finite numbers")
+            raise ValueError("location and scale of features must be vectors of finite numbers")
     if location is not None and scale is not None and location.shape != scale.shape:
-        raise ValueError("location and scale are of different features")
+        raise ValueError("location and scale have different numbers of features")
     if scale is not None and not (scale > 0).all():
-        raise ValueError("scales of features are positive")
+        raise ValueError("scales of features must be positive")
     if gamma is not None and not (isinstance(gamma, float) and 0 < gamma < math.inf):
-        raise ValueError("gamma is a positive number")
+        raise ValueError("gamma must be a positive number")
     if rescale is not None:
         check_transform(str(rescale))
     for x in (location, scale):
@@ -54,11 +54,11 @@ def unpack_preparation(stored: Json, file: Reader, given: Any) -> Preparation:
 
 
 def _scaler(given: Any) -> Any:
-    """Return a copy of a fitted object; one that is not fitted has no attribute that ends with _."""
+    """Return a copy of a fitted object; raise if it has no attribute that ends in _."""
     is_fitted = any(name.endswith("_") and not name.startswith("_") for name in vars(given))
     if isinstance(given, str) or not is_fitted:
         raise InputError(
-            f"scale={given!r} is not fitted, but the model was saved with an object that was; pass that one: "
+            f"scale={given!r} is not fitted, but the model was saved with a fitted object; pass that one: "
             "load(path, scale=model.preparation_.scaler)"
         )
     return copy.deepcopy(given)

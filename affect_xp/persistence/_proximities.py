@@ -1,4 +1,4 @@
-"""Proximities and their products as JSON and arrays: what is sparse or factored stays so."""
+"""Proximities and their products as JSON and arrays, in their own representation."""
 
 import dataclasses
 import itertools
@@ -23,14 +23,14 @@ from affect_xp.proximity.sparse import _csr_type
 
 
 class Arrays(dict[str, Array]):
-    """Arrays to be written, by name; one that is put twice is written once."""
+    """Arrays to be written, by name; an array that is put twice is written once."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._names: dict[int, str] = {}  # by id, which holds while the arrays are kept
+        self._names: dict[int, str] = {}  # by id, which is valid while the arrays are kept
 
     def put(self, name: str, x: Array | None) -> str | None:
-        """Take an array and return the name it will have; None stays None."""
+        """Add an array and return its name; None for None."""
         if x is None:
             return None
         known = self._names.setdefault(id(x), name)
@@ -39,20 +39,20 @@ class Arrays(dict[str, Array]):
 
 
 def pack_proximity(proximity: Proximity | None, arrays: Arrays) -> Json:
-    """Return what there is to know of a proximity but for its arrays, which are put with the others."""
+    """Return the description of a proximity as JSON, and add its arrays to the others."""
     if proximity is None:
         return None
     packer = _PACKERS.get(type(proximity))
     if packer is None:
         raise InputTypeError(
-            f"smoothed proximities of type {type(proximity).__name__} cannot be saved; those that can are "
+            f"smoothed proximities of type {type(proximity).__name__} cannot be saved; supported types: "
             f"{', '.join(kind.__name__ for kind in _PACKERS)}"
         )
     return {"kind": type(proximity).__name__, **packer(proximity, arrays)}
 
 
 def unpack_proximity(stored: Json, file: Reader, store: str | os.PathLike[str] | None) -> Proximity | None:
-    """Return the proximity that was packed; a chunked one goes to a store, if it came from one."""
+    """Return the unpacked proximity; a chunked one goes to a store if it came from one."""
     if stored is None:
         return None
     if stored["kind"] == Chunked.__name__:
@@ -76,7 +76,7 @@ def unpack_groups(
     array = file.array(stored)
     n_rows = smoothed.rank if isinstance(smoothed, Factored) else smoothed.n
     if array.ndim != 2 or array.shape != (n_rows, partition.k):
-        raise ValueError("the product is not one of the smoothed proximities")
+        raise ValueError("the product does not belong to the smoothed proximities")
     name = "known_t" if isinstance(smoothed, Factored) else "wz"
     return dataclasses.replace(smoothed.group(partition), **{name: array})
 
@@ -108,21 +108,21 @@ def _unpack_sparse(stored: Json, file: Reader) -> Sparse:
     host = [file.fresh_array(stored[part], np.empty(0)) for part in _CSR]
     shape = (stored["n"], stored["n"])
     matrix = scipy.sparse.csr_array(tuple(host), shape=shape)
-    matrix.check_format(full_check=True)  # a column beyond the last would be read from foreign memory
+    matrix.check_format(full_check=True)  # an index out of range would read foreign memory
     if not isinstance(file.like, np.ndarray):
         try:
             parts = tuple(file.array(stored[part]) for part in _CSR)
             matrix = _csr_type(file.like)(parts, shape=shape)
         except Exception as error:
             raise InputError(
-                "the smoothed proximities are sparse, and only NumPy and CuPy have sparse matrices here; "
+                "the smoothed proximities are sparse, which only NumPy and CuPy support; "
                 "load without xp=, or with xp=cupy"
             ) from error
     return Sparse(matrix, decode(stored["prune"]))
 
 
 def _pack_factored(factored: Factored, arrays: Arrays) -> Json:
-    # What was computed on demand is kept, too: another time it would be computed with other roundings.
+    # Keep cached results as well: recomputing them could round differently.
     known = vars(factored)
     scatter = known.get("_scatter", factored.leading)
     error = factored.error
@@ -157,7 +157,7 @@ def _unpack_factored(stored: Json, file: Reader) -> Factored:
             return None
         x = file.array(name)
         if tuple(x.shape) != shape:
-            raise ValueError(f"{name} is of shape {tuple(x.shape)}, not {shape}")
+            raise ValueError(f"{name} has shape {tuple(x.shape)}, not {shape}")
         return x
 
     features = [file.array(part["x"]) for part in stored["factors"]]
@@ -191,20 +191,20 @@ def _is_array(stored: Json) -> bool:
 def _pack_chunked(chunked: Chunked, arrays: Arrays) -> Json:
     sizes = [int(size) for size in chunked.array.chunks[0]]
     for i, j in _upper(sizes):
-        arrays.put(_chunk_name(i, j), chunked.array.blocks[i, j])  # brought here when it is written
+        arrays.put(_chunk_name(i, j), chunked.array.blocks[i, j])  # computed when it is written
     return {"sizes": sizes, "dtype": str(chunked.array.dtype), "in_store": chunked.store is not None}
 
 
 def _unpack_chunked(stored: Json, file: Reader, store: str | os.PathLike[str] | None) -> Chunked:
-    """Read the chunks one by one, each where it is to be: no more of them are in memory than must be."""
+    """Read the chunks one by one, each on its worker, to limit the memory in use."""
     if stored["in_store"] and store is None:
         raise InputError(
-            "the smoothed proximities are chunks that were kept in a store; pass store=, a scratch folder "
-            "with room for as much as the file holds"
+            "the smoothed proximities were in a store; pass store=, a scratch folder with as much free space "
+            "as the size of the file"
         )
     sizes, xp = tuple(stored["sizes"]), array_namespace(file.like)
     if min(sizes) < 1 or not all(file.holds(_chunk_name(i, j)) for i, j in _upper(sizes)):
-        raise ValueError(f"chunks of the sizes {sizes}")
+        raise ValueError(f"invalid chunk sizes {sizes}")
     like = xp.empty((0, 0), dtype=getattr(xp, stored["dtype"]), device=device_of(file.like))
     nodes = {
         (i, j): task(_read_chunk, file.path, _chunk_name(i, j), (sizes[i], sizes[j]), like)
@@ -218,7 +218,7 @@ def _unpack_chunked(stored: Json, file: Reader, store: str | os.PathLike[str] | 
 
 
 def _upper(sizes: Any) -> itertools.combinations_with_replacement:
-    """Return the places of chunks on and right of the diagonal."""
+    """Return the indices of the chunks on and above the diagonal."""
     return itertools.combinations_with_replacement(range(len(sizes)), 2)
 
 
@@ -227,11 +227,11 @@ def _chunk_name(i: int, j: int) -> str:
 
 
 def _read_chunk(path: str, name: str, shape: tuple[int, int], like: Array) -> Array:
-    """Return a chunk; workers read the file themselves, which was verified before."""
+    """Return a chunk; workers read the verified file themselves."""
     with Reader(path, like) as file, file.damage_explained():
         chunk = file.array(name)
         if tuple(chunk.shape) != shape or chunk.dtype != like.dtype:
-            raise ValueError(f"{name} is of shape {tuple(chunk.shape)}, not {shape}")
+            raise ValueError(f"{name} has shape {tuple(chunk.shape)}, not {shape}")
         return chunk
 
 

@@ -1,4 +1,4 @@
-"""What a model remembers of its steps, as JSON and arrays: objects, clusters, history."""
+"""The steps of a model as JSON and arrays: objects, clusters, history."""
 
 import dataclasses
 import itertools
@@ -18,7 +18,7 @@ from affect_xp.tracking.history import History, Record
 
 
 class Names:
-    """A table of all ids, each once, and where the ids of steps and clusters stand in it."""
+    """A table of all unique ids, and the indices of the ids of steps and clusters in it."""
 
     def __init__(self) -> None:
         self._places: dict[Hashable, int] = {}
@@ -28,7 +28,7 @@ class Names:
         self._last: tuple[Ids | None, np.ndarray, Json] = (None, np.empty(0), None)
 
     def add(self, ids: Ids) -> Json:
-        """Return ids as a range or as a slice of the list of places; ids as last time get the same slice."""
+        """Return ids as a range or a slice of the list of indices; unchanged ids get the same slice."""
         if isinstance(ids, range):
             return encode(ids, "ids")
         last, last_places, stored = self._last
@@ -41,7 +41,7 @@ class Names:
         return stored
 
     def add_members(self, members: Iterable[Hashable]) -> Json:
-        """Return ids in no order as a slice of the list of places."""
+        """Return unordered ids as a slice of the list of indices."""
         return self._append(np.sort(np.array([self._place(name) for name in members], dtype=np.int64)))
 
     def _append(self, places: np.ndarray) -> Json:
@@ -50,7 +50,8 @@ class Names:
         return [self._length - len(places), self._length]
 
     def _place(self, name: Any) -> int:
-        # 1, 1.0 and True are equal, but not the same: all but integers and strings go by their encoding.
+        # 1, 1.0 and True are equal but distinct: only integers and strings are looked up directly, the others
+        # by their encoding.
         key = name if type(name) in (int, str) else (_id_text(name),)
         place = self._places.setdefault(key, len(self._names))
         if place == len(self._names):
@@ -58,19 +59,19 @@ class Names:
         return place
 
     def pack(self, arrays: Arrays) -> Json:
-        """Return the table; places go to an array."""
+        """Return the table; the indices go to an array."""
         places = np.concatenate([np.empty(0, dtype=np.int64), *self._parts])
         return {"names": self._names, "places": arrays.put("places", _narrow(places))}
 
 
 class KnownNames:
-    """The table as it is read."""
+    """The table of ids of a file."""
 
     def __init__(self, stored: Json, file: Reader) -> None:
         self._names = decode(stored["names"])
         self._places = file.fresh_array(stored["places"], np.empty(0))
         if len(self._places) and not 0 <= self._places.min() <= self._places.max() < len(self._names):
-            raise ValueError("places beyond the table of ids")
+            raise ValueError("indices beyond the table of ids")
         self._found: dict[tuple[int, int], tuple[Hashable, ...]] = {}
         self._length = 0
 
@@ -79,7 +80,7 @@ class KnownNames:
         return decode(stored) if isinstance(stored, dict) else self.listed(stored)
 
     def listed(self, stored: Json) -> tuple[Hashable, ...]:
-        """Return the ids of a slice; all slices together are as long as the list of places at most."""
+        """Return the ids of a slice; all slices together are at most as long as the list of indices."""
         start, stop = stored
         if (start, stop) not in self._found:
             self._length += stop - start
@@ -91,9 +92,9 @@ class KnownNames:
 
 
 def _id_text(name: Any) -> str:
-    """Return an id as text; ids that are equal, but not of the same class, have different ones."""
+    """Return an id as text; equal ids of different classes have different texts."""
     if name != name:
-        raise InputError(f"id {name!r} is not equal to itself: it would not be found again; give it a name")
+        raise InputError(f"id {name!r} is not equal to itself and could not be found again; use another id")
     return repr(encode(name, "id"))
 
 
@@ -121,14 +122,14 @@ def unpack_clusters(stored: Json, names: KnownNames) -> Clusters:
         ),
     )
     if clusters.names.ndim != 1 or clusters.names.shape != clusters.sizes.shape:
-        raise ValueError("as many names of clusters as sizes are needed")
+        raise ValueError("the numbers of cluster names and of sizes differ")
     return clusters
 
 
 def pack_history(history: History, names: Names, arrays: Arrays) -> Json:
     """Return all steps; their labels go to one array."""
     if labels := history.labels:
-        joined = array_namespace(*labels).concat(labels)  # one transfer for all of them
+        joined = array_namespace(*labels).concat(labels)  # a single transfer
         arrays.put("labels", _narrow(to_host(joined, reason="saving labels")[0]))
     return [_pack_record(record, names) for record in history]
 
@@ -152,11 +153,11 @@ def _pack_record(record: Record, names: Names) -> Json:
 
 
 def unpack_history(stored: Json, names: KnownNames, file: Reader) -> History:
-    """Return all steps, their labels in the library asked for."""
+    """Return all steps, with labels in the requested library."""
     ends = np.cumsum([0, *(record["n"] for record in stored)])
     labels = file.fresh_array("labels", np.empty(0)).astype(np.int64) if stored else np.empty(0)
     if len(labels) != ends[-1] or np.any(np.diff(ends) < 1):
-        raise ValueError("as many labels as objects are needed")
+        raise ValueError("the numbers of labels and of objects differ")
     parts = [labels[start:stop] for start, stop in itertools.pairwise(ends)]
     records = (_unpack_record(r, c, names, file) for r, c in zip(stored, parts, strict=True))
     return History(tuple(records))
@@ -165,7 +166,7 @@ def unpack_history(stored: Json, names: KnownNames, file: Reader) -> History:
 def _unpack_record(stored: Json, labels: np.ndarray, names: KnownNames, file: Reader) -> Record:
     ids = names.ids(stored["ids"])
     if len(ids) != stored["n"]:
-        raise ValueError(f"{len(ids)} ids of {stored['n']} objects")
+        raise ValueError(f"{len(ids)} ids for {stored['n']} objects")
     scores = stored["scores"]
     return Record(
         time=decode(stored["time"]),
@@ -178,7 +179,7 @@ def _unpack_record(stored: Json, labels: np.ndarray, names: KnownNames, file: Re
         events=tuple(_unpack_event(event) for event in stored["events"]),
         scores=None if scores is None else {k: decode(score) for k, score in scores},
         n_iter=stored["n_iter"],
-        noise=decode(stored.get("noise")),  # files of earlier versions have none of these
+        noise=decode(stored.get("noise")),  # missing in files of earlier versions
         drift=decode(stored.get("drift")),
         noise_of_means=decode(stored.get("noise_of_means")),
     )

@@ -1,7 +1,7 @@
-"""Values as JSON that keep their type: what is read equals what was written, and is of the same class.
+"""Encode values as JSON with their type: a decoded value equals the original and has the same class.
 
-What JSON has stands for itself; anything else is an object with one key, its tag. Classes are looked up in
-tables here and never by a name that stands in a file.
+JSON types are encoded as they are; anything else is an object with one key, its tag. Classes are looked up in
+tables here, never by a name from a file.
 """
 
 import datetime
@@ -14,16 +14,16 @@ import numpy as np
 
 from affect_xp.exceptions import InputError
 
-Json = Any  # what the json module reads and writes
+Json = Any  # a value of the json module
 
-# Integers up to here are the same in every reader of JSON.
+# Every JSON reader represents integers up to this one exactly.
 EXACT = 2**53
 
 NUMPY_KINDS = "biufMm"  # booleans, numbers, datetime64 and timedelta64
 
 
 def encode(value: Any, what: str) -> Json:
-    """Return a value as JSON; `what` is what messages call it."""
+    """Return a value as JSON; `what` names it in messages."""
     if type(value) in _PLAIN:
         return value
     if isinstance(value, np.generic):
@@ -35,7 +35,7 @@ def encode(value: Any, what: str) -> Json:
 
 
 def decode(stored: Json) -> Any:
-    """Return the value that was encoded; raises an error of any kind where nothing was."""
+    """Return the decoded value; invalid input raises an error of any kind."""
     if isinstance(stored, list):
         return [decode(item) for item in stored]
     if not isinstance(stored, dict):
@@ -46,7 +46,7 @@ def decode(stored: Json) -> Any:
 
 def _unsavable(value: Any, what: str) -> InputError:
     return InputError(
-        f"{what} {value!r} is of type {type(value).__name__}, which a file cannot hold; use numbers, "
+        f"{what} {value!r} has type {type(value).__name__}, which cannot be saved; use numbers, "
         "strings, dates of the datetime module, or tuples of these (a pandas Timestamp has to_pydatetime)"
     )
 

@@ -99,7 +99,7 @@ class TestSimulation:
             ({"n_steps": 0}, "n_steps must be at least 1, got 0"),
             ({"n_flocks": 1}, "n_flocks must be at least 2, got 1"),
             ({"flock_size": 1.5}, "flock_size must be an integer, got 1.5"),
-            ({"spacing": 40}, "spacing must be at least 60, lest the cubes overlap, got 40"),
+            ({"spacing": 40}, "spacing must be at least 60, so that cubes do not overlap, got 40"),
             ({"n_flocks": 5, "variable": True}, "n_flocks must be even and at least 4"),
             ({"layout": "ring"}, "layout must be one of 'row', 'square', got 'ring'"),
             ({"separation": "none"}, "separation must be one of 'all', 'flock', got 'none'"),

@@ -156,7 +156,10 @@ def test_steps_are_for_affect():
         ({"steps_per_day": 3}, "steps_per_day must be one of 1, 2, 4 and 8, got 3"),
         ({"mixing": 1.5}, "mixing must be between 0 and 1, got 1.5"),
         ({"lunch_mixing": -0.1}, "lunch_mixing must be between 0 and 1, got -0.1"),
-        ({"absence": 0.9}, "absence=0.9 with absence_days=2.0 .* raise absence_days or lower absence"),
+        (
+            {"absence": 0.9},
+            "absence=0.9 is not possible with absence_days=2.0: .* increase absence_days or reduce absence",
+        ),
         ({"absence_days": 0.5}, "absence_days must be a number of at least 1, got 0.5"),
         ({"churn": 2}, "churn must be between 0 and 1, got 2"),
         ({"moves": "few"}, "moves must be a number between 0 and 1, got 'few'"),

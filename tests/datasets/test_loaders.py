@@ -81,16 +81,16 @@ class TestReality:
     @pytest.mark.parametrize(
         "change, message",
         [
-            ({"weight": None}, "lacks weight; it holds ids, affiliation"),
-            ({"member": np.array([0, 1, 4, 2, 0, 1])}, "point beyond"),
-            ({"member": np.array([0, 1, -1, 2, 0, 1])}, "point beyond"),
-            ({"member": np.array([0, 1, 1, 2, 0, 1])}, "week 1: a participant stands there twice"),
-            ({"member_ptr": np.array([0, 3, 2, 6])}, "point beyond"),
-            ({"member_ptr": np.array([0, 3, 5, 7])}, "point beyond"),
-            ({"member_ptr": np.array([], dtype=int)}, "point beyond"),
+            ({"weight": None}, "lacks weight; it contains ids, affiliation"),
+            ({"member": np.array([0, 1, 4, 2, 0, 1])}, "indices are out of range"),
+            ({"member": np.array([0, 1, -1, 2, 0, 1])}, "indices are out of range"),
+            ({"member": np.array([0, 1, 1, 2, 0, 1])}, "week 1: a participant appears twice"),
+            ({"member_ptr": np.array([0, 3, 2, 6])}, "indices are out of range"),
+            ({"member_ptr": np.array([0, 3, 5, 7])}, "indices are out of range"),
+            ({"member_ptr": np.array([], dtype=int)}, "indices are out of range"),
             ({"member_ptr": np.array([0.0, 3.0, 5.0, 6.0])}, "member_ptr has shape .* float64"),
-            ({"edge_ptr": np.array([0, 6])}, "do not fit together"),
-            ({"affiliation": np.array([1, 1, 2])}, "do not fit together"),
+            ({"edge_ptr": np.array([0, 6])}, "arrays are inconsistent"),
+            ({"affiliation": np.array([1, 1, 2])}, "arrays are inconsistent"),
             ({"row": np.array([0, 0, 1, 3, 0, 1])}, "week 1: row or col points beyond its 3"),
             ({"col": np.array([1, 2, 0, 0, -1, 0])}, "week 2: row or col points beyond its 2"),
             ({"weight": np.array([5, 1, 5, np.nan, 7, 7])}, "week 1: W must be finite"),
@@ -118,7 +118,7 @@ class TestReality:
     @pytest.mark.parametrize(
         "change, message",
         [
-            ({"labels": None}, "cell arrays ids, W, labels .* it holds ids, W, ids_all"),
+            ({"labels": None}, "cell arrays ids, W, labels .* it contains ids, W, ids_all"),
             ({"W": np.eye(3)}, "cell arrays"),
             ({"W": cells([np.eye(3)])}, "3, 1 and 3 cells"),
             ({"W": cells([np.eye(3), np.eye(3), np.eye(1)])}, r"week 2: W of shape \(3, 3\) for 2 ids"),
@@ -130,8 +130,8 @@ class TestReality:
             ({"W": cells([np.eye(3), np.array([["x", "y"], ["y", "x"]]), np.eye(1)])}, "week 2"),
             ({"labels": cells([np.ones(3), np.ones(3), np.ones(1)])}, "week 2: 2 ids, labels of shape"),
             ({"labels": cells([np.ones(3), np.array(["x", "y"]), np.ones(1)])}, "week 2"),
-            ({"ids": cells([cells(["a", "a", "c"]), cells(["c", "a"]), cells(["b"])])}, "stands there twice"),
-            ({name: cells([]) for name in ("ids", "W", "labels")}, "holds no weeks"),
+            ({"ids": cells([cells(["a", "a", "c"]), cells(["c", "a"]), cells(["b"])])}, "appears twice"),
+            ({name: cells([]) for name in ("ids", "W", "labels")}, "contains no weeks"),
         ],
     )
     def test_damaged_mat(self, tmp_path, change, message):
@@ -148,7 +148,7 @@ class TestReality:
             load_reality(tmp_path / "r.mat")
 
     @pytest.mark.parametrize(
-        "name, message", [("r.txt", "end in .npz or .mat"), ("none.npz", "there is none")]
+        "name, message", [("r.txt", "end in .npz or .mat"), ("none.npz", "does not exist")]
     )
     def test_wrong_path(self, tmp_path, name, message):
         (tmp_path / "r.txt").write_text("x")
@@ -269,16 +269,16 @@ class TestNasdaq:
     @pytest.mark.parametrize(
         "change, message",
         [
-            ({"sector": None}, "lacks sector; it holds opens, dates, tickers"),
-            ({"opens": np.zeros(8)}, "a date for each row"),
-            ({"opens": np.zeros((8, 3))}, "a date for each row"),
+            ({"sector": None}, "lacks sector; it contains opens, dates, tickers"),
+            ({"opens": np.zeros(8)}, "one date per row"),
+            ({"opens": np.zeros((8, 3))}, "one date per row"),
             ({"opens": np.zeros((8, 4), dtype=complex)}, "dtype complex128"),
             ({"opens": np.full((8, 4), np.nan)}, "no stock with a price on every day"),
             ({"opens": np.full((8, 4), np.inf)}, "a price is infinite"),
             ({"dates": np.array(["2008-13-01"] * 8)}, "write dates like"),
-            ({"dates": np.array(days()[::-1])}, "order of time"),
-            ({"dates": np.arange(8)}, "a date for each row"),
-            ({"tickers": np.array(["A", "B", "A", "C"])}, "ticker A stands there twice"),
+            ({"dates": np.array(days()[::-1])}, "dates are not increasing"),
+            ({"dates": np.arange(8)}, "one date per row"),
+            ({"tickers": np.array(["A", "B", "A", "C"])}, "ticker A appears twice"),
             ({"opens": np.zeros((3, 4)), "dates": np.array(days(3))}, "3 days, .* needs 4"),
             ({"tickers": np.array(["A", None, "B", "C"], dtype=object)}, "fetch it again"),
         ],
@@ -293,7 +293,7 @@ class TestNasdaq:
         "change, message",
         [
             ({"header": ["date", "AAA"]}, "row 2: 5 cells, but the first row has 2"),
-            ({"header": ["date", "AAA", "AAA", "CCC", "DDD"]}, "ticker AAA stands there twice"),
+            ({"header": ["date", "AAA", "AAA", "CCC", "DDD"]}, "ticker AAA appears twice"),
             ({"header": ["date", "AAA", "XXX", "CCC", "DDD"]}, r"lacks the sector of 1 stocks of .*\(XXX\)"),
             ({"table": "ticker,industry\nAAA,x\n"}, "columns ticker .* got ticker, industry"),
             ({"table": ""}, "sectors.csv is empty"),
@@ -322,9 +322,9 @@ class TestNasdaq:
     def test_wrong_arguments(self, tmp_path):
         path, sectors = write_csv(tmp_path)
         npz = write_npz(tmp_path)
-        with pytest.raises(InputError, match="sectors must name a"):
+        with pytest.raises(InputError, match="sectors must be a"):
             load_nasdaq(path)
-        with pytest.raises(InputError, match="which has its own"):
+        with pytest.raises(InputError, match="contains its own sectors"):
             load_nasdaq(npz, sectors)
         with pytest.raises(InputError, match="there is none at"):
             load_nasdaq(path, tmp_path / "none.csv")

@@ -723,8 +723,8 @@ USES = {
         lambda: ax.load("nothing.affect"),
         refuses(
             InputError,
-            "path='nothing.affect' cannot be opened: No such file or directory; check its name and who may "
-            "read it",
+            "path='nothing.affect' cannot be opened: No such file or directory; check its name and "
+            "permissions",
         ),
     ),
 }
