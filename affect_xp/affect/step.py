@@ -46,6 +46,9 @@ class Options:
         return callable(self.alpha) or isinstance(self.alpha, str)
 
 
+DEFAULTS = Options()
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Seen:
     """The present and the past by the labels that α is estimated with; noise and drift where known."""
@@ -59,7 +62,7 @@ def static_step(
     W: Proximity,
     ids: Ids,
     clusterer: Clusterer,
-    options: Options = Options(),  # noqa: B008
+    options: Options = DEFAULTS,
     *,
     warm_start: bool = True,
 ) -> Step:
@@ -75,7 +78,7 @@ def step(
     W: Proximity,
     ids: Ids,
     clusterer: Clusterer,
-    options: Options = Options(),  # noqa: B008
+    options: Options = DEFAULTS,
 ) -> Step:
     """Return what one AFFECT step finds, leaving its arguments as they are.
 

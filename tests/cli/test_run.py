@@ -161,7 +161,7 @@ def test_parquet_without_pyarrow(features, out, monkeypatch, capsys):
         (["--method", "linkage", "--proximity", "dot", "-k", "2"], "proximity='dot' gives a similarity"),
         (["--freq", "30D", "-k", "2"], "id 'o0' has 5 rows at time 2024-01-01; give --aggregate mean (or "),
         (["--alpha", "much", "-k", "2"], "alpha must be"),
-        (["-k", "99"], "more than the 12 objects"),
+        (["-k", "99"], "n_clusters=99 exceeds the number of objects, 12"),
     ],
 )
 def test_errors_are_one_line(arguments, told, features, out, capsys):
@@ -183,7 +183,7 @@ def test_graphs_have_no_dissimilarities(edges, out, capsys):
 
 def test_no_input(tmp_path, out, capsys):
     assert call(tmp_path / "none.csv", "-k", 2, "--out", out) == 1
-    assert "there is none at" in capsys.readouterr().err
+    assert "does not exist; check its name" in capsys.readouterr().err
     with pytest.raises(SystemExit) as stopped:
         call(tmp_path / "none.csv")
     assert stopped.value.code == 2

@@ -326,7 +326,7 @@ class TestNasdaq:
             load_nasdaq(path)
         with pytest.raises(InputError, match="contains its own sectors"):
             load_nasdaq(npz, sectors)
-        with pytest.raises(InputError, match="there is none at"):
+        with pytest.raises(InputError, match="does not exist; check its name"):
             load_nasdaq(path, tmp_path / "none.csv")
         with pytest.raises(InputError, match=r"end in \.npz or \.csv"):
             load_nasdaq(path.rename(tmp_path / "prices.txt"), sectors)

@@ -613,7 +613,7 @@ def test_files_that_are_none(tmp_path, name, told):
     (tmp_path / name).touch()
     with pytest.raises(InputError, match=told):
         read_steps(tmp_path / name)
-    with pytest.raises(InputError, match="there is none at"):
+    with pytest.raises(InputError, match="does not exist; check its name"):
         read_steps(tmp_path / "absent" / name)
 
 
@@ -660,7 +660,7 @@ def test_fitting_is_taking_each_step():
         "y": rng.normal(size=40),
     }
     steps = read_steps(table)
-    with pytest.raises(InputError, match=r"hold features, but the model takes proximities.*proximity='dot'"):
+    with pytest.raises(InputError, match=r"are features, but the model takes proximities.*proximity='dot'"):
         ax.Affect(ax.KMeans(2)).fit(steps)
     seen = []
     model = ax.Affect(ax.KMeans(2), proximity="dot", random_state=0)
