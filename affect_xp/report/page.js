@@ -1,5 +1,5 @@
 "use strict";
-// Draws the report from the JSON beside it. Ids and times are data of others: they only ever become text.
+// Draws the report from the embedded JSON. Ids and times are untrusted data: they are only used as text.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const T = data.times.length;
@@ -7,7 +7,7 @@
   const colour = (name) => data.palette[data.colours[name]];
   const count = (n, word = "object") => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
   const EVENTS_AT_ONCE = 200, LINES_AT_ONCE = 40;
-  const greatest = (values) => values.reduce((a, b) => Math.max(a, b), 0); // Math.max takes not that many
+  const greatest = (values) => values.reduce((a, b) => Math.max(a, b), 0); // Math.max limits the number of arguments
   let chosen = 0;
 
   // ---- elements --------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@
     const height = Math.min(800, Math.max(width < 560 ? 300 : 360, 14 * most));
     const shown = Math.min(T, Math.max(4, Math.floor(width / (width < 560 ? 52 : 64))));
     const from = Math.min(T - shown, Math.max(0, chosen - Math.floor(shown / 2))), to = from + shown;
-    byId("window").textContent = shown < T ? `Steps ${from + 1} to ${to} of ${T}, around the one chosen.` : "";
+    byId("window").textContent = shown < T ? `Steps ${from + 1} to ${to} of ${T}, around the selected one.` : "";
     const inset = 14, apart = shown > 1 ? (width - 2 * inset - BAR) / (shown - 1) : 0;
     const x = (t) => (shown > 1 ? inset + (t - from) * apart : width / 2 - BAR / 2); // left edge of a bar
     const stacks = stacked(from, to, height - 30);
@@ -256,7 +256,7 @@
     )));
   }
 
-  // ---- the step chosen -------------------------------------------------------------------------------
+  // ---- selected step ---------------------------------------------------------------------------------
   function drawStep() {
     const alpha = data.alpha[chosen] === null ? "" : `, α = ${data.alpha[chosen].toFixed(3)}`;
     byId("detail-title").textContent = `Step ${chosen + 1} of ${T}: ${data.times[chosen]}`;
@@ -287,7 +287,7 @@
       list.append(html("li", { class: "more" }, clicked(more, () => show(true))));
     };
     show(false);
-    const body = rows.length ? list : html("p", { class: "hint" }, "None of its objects is among those shown.");
+    const body = rows.length ? list : html("p", { class: "hint" }, "None of its objects is among those listed.");
     const head = html("h3", {}, title, html("span", {}, size === null ? "" : count(size) + change));
     const node = html("div", { class: "card" }, head, body);
     if (name >= 0) node.style.borderLeftColor = colour(name);
@@ -295,7 +295,7 @@
   }
   function memberOf(i, name) {
     const before = chosen > 0 ? data.labels[chosen - 1][i] : name;
-    const came = before === name ? "" : before === -2 ? "was not there before" : before === -1 ? "was in no cluster" : `came from cluster ${before}`;
+    const came = before === name ? "" : before === -2 ? "was absent" : before === -1 ? "was in no cluster" : `came from cluster ${before}`;
     const node = html("li", came ? { class: "new" } : {}, data.ids[i]);
     return told(node, came ? `${data.ids[i]}\n${came}` : data.ids[i]);
   }
@@ -324,7 +324,7 @@
     };
     clicked(told(canvas, (event) => {
       const [t, row] = at(event), name = data.labels[t][row];
-      return `${data.ids[row]}\n${data.times[t]}\n${name === -2 ? "not there" : name === -1 ? "in no cluster" : `cluster ${name}`}`;
+      return `${data.ids[row]}\n${data.times[t]}\n${name === -2 ? "absent" : name === -1 ? "in no cluster" : `cluster ${name}`}`;
     }), (event) => choose(at(event)[0]));
   }
   function moveCursor() {
@@ -357,11 +357,11 @@
       });
     }));
     if (kinds.length) return;
-    byId("kinds").replaceChildren("Nothing happened to the clusters.");
+    byId("kinds").replaceChildren("There are no events.");
     document.querySelector("table").hidden = true;
   }
 
-  // ---- all together ----------------------------------------------------------------------------------
+  // ---- main ------------------------------------------------------------------------------------------
   function drawSummary() {
     const alphas = data.alpha.slice(1);
     const mean = alphas.length ? (alphas.reduce((sum, alpha) => sum + alpha, 0) / alphas.length).toFixed(3) : "–";
@@ -413,7 +413,7 @@
   choose(chosen);
   let width = innerWidth;
   addEventListener("resize", () => {
-    if (innerWidth !== width) drawCharts(); // phones also call it when their bars come and go
+    if (innerWidth !== width) drawCharts(); // phones also fire it when their toolbars show or hide
     width = innerWidth;
   });
 })();
