@@ -17,7 +17,7 @@ MAX_LINKS = 100_000  # ribbons
 MAX_EVENTS = 20_000
 MAX_ID = 80  # characters
 
-NOT_TOLD = "continuation"  # of events: the most common one
+OMITTED_KIND = "continuation"  # of events: the most common one
 
 
 def report_data(history: History, *, max_objects: int = 2000) -> dict[str, Any]:
@@ -90,15 +90,15 @@ def _links(found: Flow, sizes: list[list[list[int]]]) -> tuple[list[list[list[in
 def _events(history: History) -> tuple[list[list[dict[str, Any]]], int]:
     """Return the events of each step without continuations, and the number of omitted ones."""
     most = max(1, MAX_EVENTS // max(1, len(history)))
-    told = [[event for event in record.events if event.kind != NOT_TOLD] for record in history]
+    listed = [[event for event in record.events if event.kind != OMITTED_KIND] for record in history]
     kept = [
         [
             {"kind": event.kind, "text": str(event), "before": event.before, "after": event.after}
             for event in events[:most]  # the most important come first
         ]
-        for events in told
+        for events in listed
     ]
-    return kept, sum(map(len, told)) - sum(map(len, kept))
+    return kept, sum(map(len, listed)) - sum(map(len, kept))
 
 
 def _notes(members: Memberships, n_bars: int, n_links: int, n_events: int) -> list[str]:

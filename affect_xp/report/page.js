@@ -19,7 +19,7 @@
   const html = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
   const svg = (tag, attributes = {}, ...children) =>
     fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
-  function told(node, text) {
+  function withTip(node, text) {
     node.tip = text; // a string, or a function of the pointer event
     return node;
   }
@@ -101,7 +101,7 @@
       return Math.min(T - 1, Math.max(0, t));
     };
     const hit = svg("rect", { class: "hit", x: left - 8, y: 0, width: width - left - right + 16, height });
-    picture.append(clicked(told(hit, (event) => describe(at(event))), (event) => choose(at(event))));
+    picture.append(clicked(withTip(hit, (event) => describe(at(event))), (event) => choose(at(event))));
     place.replaceChildren(picture);
   }
   function drawnLine({ values, colour: stroke }, x, y) {
@@ -216,14 +216,14 @@
         + `C${middle},${y1 + wide} ${middle},${y0 + wide} ${x0},${y0 + wide}z`;
       const where = source === target ? `stayed in cluster ${source}` : `cluster ${source} → cluster ${target}`;
       const text = `${data.times[t - 1]} → ${data.times[t]}\n${count(n)}: ${where}`;
-      return told(svg("path", { class: "ribbon", d, fill: colour(source) }), text);
+      return withTip(svg("path", { class: "ribbon", d, fill: colour(source) }), text);
     });
   }
   function bars(t, stack, left) {
     const drawn = [];
     for (const [name, { top, size, height }] of stack) {
       const bar = svg("rect", { class: "bar", x: left, y: top, width: BAR, height: Math.max(1, height), fill: colour(name), rx: 2 });
-      drawn.push(clicked(told(bar, `${data.times[t]}\ncluster ${name}: ${count(size)}`), () => choose(t)));
+      drawn.push(clicked(withTip(bar, `${data.times[t]}\ncluster ${name}: ${count(size)}`), () => choose(t)));
       if (height >= 12) drawn.push(barName(name, left + BAR / 2, top + height / 2 + 3.5));
     }
     return drawn;
@@ -244,7 +244,7 @@
         const stack = stacks[at].get(name);
         if (!stack) continue;
         const place = `translate(${x(at) + (leaving ? BAR + 6 : -6)},${stack.top + stack.height / 2})`;
-        drawn.push(told(svg("path", { class: "mark", d: MARKS[event.kind], transform: place }), `${data.times[t]}\n${event.text}`));
+        drawn.push(withTip(svg("path", { class: "mark", d: MARKS[event.kind], transform: place }), `${data.times[t]}\n${event.text}`));
       }
     }
     return drawn;
@@ -297,7 +297,7 @@
     const before = chosen > 0 ? data.labels[chosen - 1][i] : name;
     const came = before === name ? "" : before === -2 ? "was absent" : before === -1 ? "was in no cluster" : `came from cluster ${before}`;
     const node = html("li", came ? { class: "new" } : {}, data.ids[i]);
-    return told(node, came ? `${data.ids[i]}\n${came}` : data.ids[i]);
+    return withTip(node, came ? `${data.ids[i]}\n${came}` : data.ids[i]);
   }
 
   // ---- memberships -----------------------------------------------------------------------------------
@@ -322,7 +322,7 @@
       const share = (value, n) => Math.min(n - 1, Math.max(0, Math.floor(value * n)));
       return [share((event.clientX - box.left) / box.width, T), share((event.clientY - box.top) / box.height, rows)];
     };
-    clicked(told(canvas, (event) => {
+    clicked(withTip(canvas, (event) => {
       const [t, row] = at(event), name = data.labels[t][row];
       return `${data.ids[row]}\n${data.times[t]}\n${name === -2 ? "absent" : name === -1 ? "in no cluster" : `cluster ${name}`}`;
     }), (event) => choose(at(event)[0]));
