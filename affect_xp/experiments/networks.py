@@ -227,9 +227,7 @@ def _claims(results: Results) -> tuple[Claim, ...]:
         rivals = [m for m in means if METHODS[m].sees == sees and not m.startswith(OURS)]
         if ours in means and rivals:
             best = max(rivals, key=lambda method: means[method])
-            text = (
-                f"{name} ({sees}): {ours} ({means[ours]:.3f}) is ahead of the best other method, "
-            )
+            text = f"{name} ({sees}): {ours} ({means[ours]:.3f}) is ahead of the best other method, "
             claims.append(Claim(f"{text}{best} ({means[best]:.3f}).", means[ours] >= means[best]))
     return tuple(claims)
 
