@@ -164,8 +164,8 @@ def checks(counts: Counts) -> list[str]:
             *_, last = fitted = counts.traffic[init]
             off = bytes_moved(fitted)(last.n) / last.n_bytes - 1
             told.append(
-                f'init="{init}", {last.lloyd} Lloyd iterations: bytes at n = {last.n:,} predicted with error '
-                f"{off:+.1%}"
+                f'init="{init}", {last.lloyd} Lloyd iterations: '
+                f"bytes at n = {last.n:,}: model error {off:+.1%}"
             )
         if init in counts.asked:
             rows = counts.asked[init]
@@ -174,8 +174,7 @@ def checks(counts: Counts) -> list[str]:
             same = len({(count.waits, count.copies) for count in rows}) == 1
             waits = "waits do not depend on the blocks" if same else "waits depend on the blocks"
             told.append(
-                f'init="{init}": launches with {rows[-1].blocks} blocks predicted with error {off:+.1%}; '
-                f"{waits}"
+                f'init="{init}": launches with {rows[-1].blocks} blocks: model error {off:+.1%}; {waits}'
             )
     return told
 

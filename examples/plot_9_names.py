@@ -221,7 +221,7 @@ for line, row in table.items():
 # objects exchange some of them, which should be zero.
 
 
-def told(case, rules):
+def reported(case, rules):
     """Return the number of clusters in each split and each merge."""
     t, sizes_before, sizes, _ = case
     before = Clusters(np.arange(len(t)), sizes_before, fresh=len(t), t=0)
@@ -234,8 +234,8 @@ TINY = [counted(*turnover(0.2, low=1, high=5)) for _ in range(4 * N_TRIALS)]
 event_table = {}
 for part, least in ((0.1, 2), (0.15, 2), (0.15, 1), (0.25, 2)):
     rules = EventRules(part=part, min_objects=least, max_dormant=0)
-    row = {f"{m} parts": 100 * np.mean([m in told(case, rules) for case in PARTS[m]]) for m in PARTS}
-    row["tiny clusters"] = 100 * np.mean([len(told(case, rules)) for case in TINY])
+    row = {f"{m} parts": 100 * np.mean([m in reported(case, rules) for case in PARTS[m]]) for m in PARTS}
+    row["tiny clusters"] = 100 * np.mean([len(reported(case, rules)) for case in TINY])
     event_table[f"part {part}, min_objects {least}"] = row
 print("| rule |", " | ".join(row), "|")
 print("|---" * (len(row) + 1) + "|")

@@ -1,4 +1,4 @@
-"""The experiments of the paper, each giving its tables and figures beside the published numbers.
+"""The experiments of the paper, with tables and figures that include the published numbers.
 
 Xu, Kliger & Hero, "Adaptive Evolutionary Clustering", Data Min. Knowl. Disc. 28 (2014), section 5.
 """
@@ -26,16 +26,16 @@ __all__ = [
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """Where to find an experiment, and what to know before running it."""
+    """The module of an experiment, its number of runs and its data files."""
 
     module: str  # imported when the experiment is run
     title: str
-    runs: int  # as many as in the paper, where it has the experiment
-    quick_runs: int  # enough to see what the experiment shows
-    data: tuple[str, ...] = ()  # files of real data, one of which it needs
+    runs: int  # the number in the paper, if it has the experiment
+    quick_runs: int  # enough to show the effect
+    data: tuple[str, ...] = ()  # files of real data; it needs one of them
 
     def is_missing_data(self, options: Options) -> bool:
-        """Tell whether the experiment needs a file that is not there."""
+        """Return whether the experiment needs a file that does not exist."""
         return bool(self.data) and all(options.find_data(name) is None for name in self.data)
 
 
@@ -43,10 +43,10 @@ EXPERIMENTS = {
     "separated": Experiment("separated", "Two well-separated Gaussians", 100, 10),
     "colliding": Experiment("colliding", "Two colliding Gaussians", 100, 10),
     "boids": Experiment("boids", "Flocks of boids that exchange members", 100, 3),
-    "boids-variable": Experiment("boids_variable", "Flocks of boids that scatter and gather anew", 100, 3),
+    "boids-variable": Experiment("boids_variable", "Flocks of boids that scatter and regroup", 100, 3),
     "reality": Experiment("reality", "MIT Reality Mining", 5, 1, ("reality.npz", "reality.mat")),
     "nasdaq": Experiment("nasdaq", "NASDAQ stock prices of 2008", 5, 1, ("nasdaq2008.npz",)),
-    "choices": Experiment("choices", "What the paper leaves to choose: init and correction", 40, 2),
+    "choices": Experiment("choices", "Unspecified choices: init and correction", 40, 2),
     "networks": Experiment("networks", "Networks of contacts, measured and simulated", 5, 1),
     "counts": Experiment("counts", 'What rescale="auto" decides on weights of many kinds', 5, 1),
     "changes": Experiment("changes", "Change points: how many are found", 6, 1),

@@ -1,4 +1,4 @@
-"""RG with other coefficients than those of `affect_xp.models.RG`, to see how much depends on them."""
+"""RG with other coefficients than those of `affect_xp.models.RG`, to measure their effect."""
 
 from collections.abc import Iterable
 

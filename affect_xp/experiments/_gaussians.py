@@ -1,4 +1,4 @@
-"""What both experiments with Gaussians share: the truth, the oracle, the way through the steps."""
+"""Common parts of both Gaussian experiments: the truth, the oracle, and running the methods."""
 
 import dataclasses
 import functools
@@ -27,7 +27,7 @@ class Truth:
 
     @staticmethod
     def of(step: GaussianStep) -> "Truth":
-        """Return the moments of the mixture from which a step is drawn."""
+        """Return the moments of the mixture of a step."""
         return Truth(*gaussian_mixture_proximity(step.means, step.covariances, step.labels))
 
 
@@ -36,17 +36,17 @@ class Trace:
     """One method in one run: Rand index, squared error per entry of Ψ̂, and α, at each step."""
 
     rand: np.ndarray  # (T,)
-    error: np.ndarray  # (T,), NaN where the method has no Ψ̂
+    error: np.ndarray  # (T,), NaN if the method has no Ψ̂
     alphas: tuple[tuple[float, ...], ...]  # by step, then by iteration
 
 
 ORACLE = "oracle"
 
-Maker = Callable[[Sequence[Truth], int], Evolving]  # from the truth of each step, and a seed
+Maker = Callable[[Sequence[Truth], int], Evolving]  # of the truth of each step and a seed
 
 
 def oracle(truths: Sequence[Truth], seed: int) -> Affect:
-    """Return AFFECT with the forgetting factor of an oracle that knows the truth of each step."""
+    """Return AFFECT with the forgetting factor of an oracle."""
     return affect(
         paper_kmeans(2), alpha=functools.partial(_oracle_alpha, truths), n_iter=1, random_state=seed
     )
@@ -57,7 +57,7 @@ def _oracle_alpha(truths: Sequence[Truth], W: Dense, past: Dense, labels: np.nda
 
 
 def follow_all(makers: Mapping[str, Maker], steps: Iterable[GaussianStep], seed: int) -> dict[str, Trace]:
-    """Take every method through the steps."""
+    """Run every method on the steps."""
     steps = list(steps)
     truths = [Truth.of(step) for step in steps]
     return {name: _follow(make(truths, seed), steps, truths) for name, make in makers.items()}
@@ -74,7 +74,7 @@ def _follow(model: Evolving, steps: Sequence[GaussianStep], truths: Sequence[Tru
 
 
 def _estimate(model: Evolving, step: GaussianStep) -> Any:
-    """Return Ψ̂: smoothed, or what is observed for a static method; None for filtered features."""
+    """Return Ψ̂: the smoothed proximities, W for a static method, and None for filtered features."""
     if isinstance(model, Affect):
         return model.smoothed_
     return None if isinstance(model, RG) else step.W
@@ -95,9 +95,9 @@ def error_of(trace: Trace) -> np.ndarray:
 
 
 def alpha_of(trace: Trace, iteration: int = -1) -> np.ndarray:
-    """Return α of an iteration at each step, (T,), the last one where the step had settled before.
+    """Return α of an iteration at each step, (T,), or the last one if the step stopped earlier.
 
-    The first step has no past, and NaN.
+    It is NaN at the first step, which has no past.
     """
     chosen = [alphas[iteration] if iteration < len(alphas) else alphas[-1] for alphas in trace.alphas]
     return np.array([np.nan, *chosen[1:]])
@@ -109,7 +109,7 @@ def mean_over_runs(runs: Runs, method: str, curve: Curve) -> np.ndarray:
 
 
 def measure(runs: Runs, method: str, curve: Curve) -> Measured:
-    """Return the mean over time of a curve of a method, with its error over the runs."""
+    """Return the time average of a curve of a method, with its standard error over the runs."""
     return Measured.of(float(np.mean(curve(run[method]))) for run in runs)
 
 

@@ -1,4 +1,4 @@
-"""The models of the experiments with the paper's settings, where the defaults of the library differ."""
+"""Models with the paper's settings, which differ from the defaults of the library."""
 
 import functools
 
@@ -6,9 +6,9 @@ from affect_xp.clustering.base import KMeans
 from affect_xp.models.affect import Affect, Static
 from affect_xp.models.rg import RG
 
-# Features and similarities as they are.
+# Features and similarities without preparation.
 affect = functools.partial(Affect, scale="none", rescale=None)
 static = functools.partial(Static, scale="none")
 rg = functools.partial(RG, scale="none")
-# One random partition, and Lloyd's iteration until no label changes.
+# One random partition, and Lloyd iterations until no label changes.
 paper_kmeans = functools.partial(KMeans, init="random", n_init=1, tol=0.0)

@@ -1,4 +1,4 @@
-"""The methods that are compared on networks of contacts: ours, and those others would use instead."""
+"""The methods compared on contact networks: ours and alternatives."""
 
 import dataclasses
 import functools
@@ -16,24 +16,24 @@ from affect_xp.models.pcq import PCQ
 from affect_xp.models.smooth import smooth
 
 WINDOW = 5  # steps of the shorter running mean
-TRIES = 6  # of resolutions, until Leiden finds about k groups
+TRIES = 6  # number of resolutions tried until Leiden finds about k groups
 
 STATIC, PAPER = "static", "AFFECT as in the paper"
-CAUSAL, HINDSIGHT = "past", "all steps"  # what a method sees
+CAUSAL, HINDSIGHT = "past", "all steps"  # the steps that a method uses
 
 
 Steps = Sequence[Any]  # each with W, ids, and the true labels
 Labels = Sequence[np.ndarray]  # by step
-Find = Callable[[Steps, int, int], Labels]  # from steps, k and a seed
+Find = Callable[[Steps, int, int], Labels]  # of steps, k and a seed
 
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """How a method finds labels, and what it sees for that."""
+    """The function of a method, and the steps that it uses."""
 
     find: Find
     sees: str = CAUSAL
-    needs: str = ""  # a package that is not among our dependencies
+    needs: str = ""  # an optional package
 
 
 def _evolving(make: Callable[..., Evolving], **options: Any) -> Method:
@@ -51,7 +51,7 @@ def _cut(steps: Steps, k: int) -> Spectral:
 
 
 def _running_mean(window: int | None = None) -> Method:
-    """Return static clustering of the mean of the last steps, or of all so far."""
+    """Return static clustering of the mean of the last steps, or of all steps so far."""
 
     def find(steps: Steps, k: int, seed: int) -> Labels:
         model = static(_cut(steps, k), warm_start=False, random_state=seed)
@@ -61,7 +61,7 @@ def _running_mean(window: int | None = None) -> Method:
 
 
 def running_means(steps: Steps, window: int | None) -> list[np.ndarray]:
-    """Return for each step the mean of W; that of two people is over the steps at which both were there."""
+    """Return the running mean of W; for two people over the steps at which both were present."""
     place = {name: i for i, name in enumerate(dict.fromkeys(name for step in steps for name in step.ids))}
     pairs = [np.ix_(at, at) for at in ([place[name] for name in step.ids] for step in steps)]
     means = []
@@ -75,7 +75,7 @@ def running_means(steps: Steps, window: int | None) -> list[np.ndarray]:
 
 
 def _of_logarithms(method: Method) -> Method:
-    """Return the method on ln(1 + W), which rivals may profit from as well."""
+    """Return the method on ln(1 + W), which may also improve alternatives."""
 
     def find(steps: Steps, k: int, seed: int) -> Labels:
         return method.find([dataclasses.replace(step, W=np.log1p(step.W)) for step in steps], k, seed)
@@ -84,7 +84,7 @@ def _of_logarithms(method: Method) -> Method:
 
 
 def _leiden(coupling: float, *, match_k: bool = False) -> Method:
-    """Return leidenalg's partition of all steps at once, of resolution 1 or one that gives about k groups."""
+    """Return the Leiden partition of all steps, with resolution 1 or one that gives about k groups."""
 
     def find(steps: Steps, k: int, seed: int) -> Labels:
         optimise = functools.partial(_temporal_partition, _graphs(steps), coupling, seed)
@@ -118,7 +118,7 @@ def _temporal_partition(graphs: Sequence[Any], coupling: float, seed: int, resol
 
 
 def _matched(optimise: Callable[[float], Labels], k: int) -> Labels:
-    """Return the labels whose number of groups at a step is on average nearest to k, by bisection."""
+    """Return the labels whose mean number of groups per step is closest to k, by bisection."""
     low, high = 0.0, np.inf
     resolution, found = 1.0, []
     for _ in range(TRIES):

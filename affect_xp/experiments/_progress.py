@@ -6,13 +6,13 @@ from typing import TypeVar
 
 Item = TypeVar("Item")
 
-_LINES = 10  # at most, where there is no bar
+_LINES = 10  # maximum number without a bar
 
 
 def progress(items: Iterable[Item], total: int, label: str | None) -> Iterator[Item]:
-    """Yield the items and report how many of `total` are done; silently if `label` is None.
+    """Yield the items and report how many of `total` are done; nothing is reported if `label` is None.
 
-    The bar needs tqdm (the extra `cli`); without it a terminal gets lines too.
+    The bar needs tqdm (the extra `cli`); without it, lines are written.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What an experiment gives: tables beside the published ones, claims checked, figures, curves."""
+"""The result of an experiment: tables with published values, checked claims, figures and curves."""
 
 import dataclasses
 import importlib.util
@@ -23,18 +23,18 @@ _WIDTH = 100  # of text for the terminal
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How to run an experiment.
+    """Options of an experiment.
 
     Parameters
     ----------
     runs : int, optional
-        Repetitions with other random numbers; None for as many as the paper.
+        The number of repetitions with different random numbers; None for that of the paper.
     seed : int
-        Of all random numbers.
+        The seed of all random numbers.
     jobs : int
-        Processes to spread the runs over.
+        The number of processes.
     data : Path, optional
-        The folder with `reality.npz` and `nasdaq2008.npz`; None for the environment variable
+        The folder with `reality.npz` and `nasdaq2008.npz`; by default the value of the environment variable
         AFFECT_XP_DATA.
     show : bool
         Whether to report progress on stderr.
@@ -53,24 +53,24 @@ class Options:
                 raise InputError(f"{name} must be at least {least}, got {value}")
 
     def find_data(self, name: str) -> Path | None:
-        """Return the path of a file of real data, or None if it is not there."""
+        """Return the path of a file of real data, or None if it does not exist."""
         folder = self.data or os.environ.get("AFFECT_XP_DATA")
         path = Path(folder) / name if folder else None
         return path if path is not None and path.is_file() else None
 
     def data_file(self, name: str) -> Path:
-        """Return the path of a file of real data, or say how to name its folder."""
+        """Return the path of a file of real data; raise if it does not exist."""
         path = self.find_data(name)
         if path is None:
             folder = self.data or os.environ.get("AFFECT_XP_DATA")
             where = f"there is no {name} in {folder}" if folder else f"the file {name} is needed"
-            raise InputError(f"{where}; name the folder that holds it by --data or AFFECT_XP_DATA")
+            raise InputError(f"{where}; set the folder that contains it by --data or AFFECT_XP_DATA")
         return path
 
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """A mean over runs with its standard error, or one number without.
+    """A mean over runs with its standard error, or a single number.
 
     Examples
     --------
@@ -91,7 +91,7 @@ class Measured:
         return Measured(mean, statistics.stdev(results) / math.sqrt(len(results)))
 
     def text(self, places: int) -> str:
-        """Return the number with its error, both with so many decimal places."""
+        """Return the number and its error with the given number of decimal places."""
         mean = f"{self.mean:.{places}f}"
         return mean if self.error is None else f"{mean} ± {self.error:.{places}f}"
 
@@ -102,13 +102,13 @@ class Entry:
 
     method: str
     measured: Measured
-    published: float | None = None  # None where the paper gives no number
-    remark: str = ""  # why it differs, for example
+    published: float | None = None  # None if the paper gives no number
+    remark: str = ""  # for example why it differs
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """One measure for several methods, beside the published numbers."""
+    """One measure for several methods, with the published numbers."""
 
     title: str
     measure: str
@@ -116,11 +116,11 @@ class Table:
     note: str = ""
 
     def __getitem__(self, method: str) -> Measured:
-        """Return what was measured for a method."""
+        """Return the measured value of a method."""
         return next(entry.measured for entry in self.entries if entry.method == method)
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
-        """Return the heading and the rows as text; no column of published numbers where there are none."""
+        """Return the heading and the rows as text, with a column of published numbers if there are any."""
         # The smallest number is shown with four significant digits, the others to the same place.
         sizes = [abs(entry.measured.mean) for entry in self.entries]
         smallest = min((size for size in sizes if size > 0 and math.isfinite(size)), default=1.0)
@@ -161,7 +161,7 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """Something the paper says the experiment shows, and whether our numbers show it."""
+    """A claim of the paper, and whether our numbers confirm it."""
 
     text: str
     holds: bool
@@ -172,7 +172,7 @@ class Claim:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Figure:
-    """A picture, drawn when it is written."""
+    """A figure, drawn when it is written."""
 
     name: str
     caption: str
@@ -199,11 +199,11 @@ class Report:
 
     name: str
     title: str
-    settings: Mapping[str, Any]  # runs, seed: everything needed to repeat it
+    settings: Mapping[str, Any]  # runs, seed: everything needed to reproduce it
     tables: tuple[Table, ...]
     claims: tuple[Claim, ...] = ()
     figures: tuple[Figure, ...] = ()
-    remarks: tuple[str, ...] = ()  # what the paper leaves open, what was chosen, how much it matters
+    remarks: tuple[str, ...] = ()  # choices that the paper does not specify, and their effect
     series: Mapping[str, Sequence[float] | np.ndarray] = dataclasses.field(default_factory=dict)  # over time
 
     def text(self) -> str:
@@ -215,7 +215,7 @@ class Report:
         return "\n\n".join(parts)
 
     def markdown(self, *, figures: bool = True) -> str:
-        """Return the report in Markdown, with links to its figures unless told otherwise."""
+        """Return the report in Markdown, with links to its figures by default."""
         parts = [f"# {self.title}", self._settings_line()]
         parts += [table.markdown() for table in self.tables]
         for figure in self.figures if figures else ():
@@ -225,7 +225,7 @@ class Report:
         return "\n\n".join(parts) + "\n"
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything but the figures in types that JSON knows; what is not finite becomes None."""
+        """Return everything except the figures as JSON types; values that are not finite become None."""
         content = {
             "name": self.name,
             "title": self.title,
@@ -241,7 +241,7 @@ class Report:
         return plain
 
     def write(self, folder: Path) -> list[Path]:
-        """Write NAME.md, NAME.json and the figures (with matplotlib only); return their paths."""
+        """Write NAME.md, NAME.json and the figures (if matplotlib is installed); return their paths."""
         folder.mkdir(parents=True, exist_ok=True)
         drawn = importlib.util.find_spec("matplotlib") is not None
         texts = {
@@ -268,7 +268,7 @@ class Report:
 
 
 def index_page(reports: Sequence[Report], skipped: Sequence[str] = ()) -> str:
-    """Return a page in Markdown with a line for each report, and those that could not be made."""
+    """Return a Markdown page with one line per report, and the experiments that were skipped."""
     lines = [
         "# The experiments of the paper",
         "",
@@ -284,7 +284,7 @@ def index_page(reports: Sequence[Report], skipped: Sequence[str] = ()) -> str:
 
 
 def _width(text: str) -> int:
-    """Count the columns a text takes; the hat of Ψ̂ takes none."""
+    """Return the width of a text in columns; combining characters as in Ψ̂ have none."""
     return sum(not unicodedata.combining(character) for character in text)
 
 
@@ -304,7 +304,7 @@ def _wrapped(text: str, indent: str = "  ") -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Turn mappings, sequences, arrays and numbers of any kind into those of JSON."""
+    """Convert mappings, sequences, arrays and numbers of any kind to JSON types."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if value is None or isinstance(value, bool | int | str):

@@ -1,4 +1,4 @@
-"""The same experiment over and over with other random numbers, in one process or in several."""
+"""Repeat an experiment with different random numbers, in one or several processes."""
 
 import contextlib
 import functools
@@ -27,13 +27,13 @@ def over_runs(
     Parameters
     ----------
     run : function of a seed
-        To be sent to other processes where jobs > 1: a function of a module, or a `functools.partial` of one.
+        Sent to other processes if jobs > 1: a module-level function, or a `functools.partial` of one.
     n_runs, seed : int
-        How many runs, and the seed from which theirs follow.
+        The number of runs, and the seed from which their seeds are derived.
     jobs : int
         The number of processes, each with one thread for linear algebra.
     progress : str, optional
-        What to call the runs when their progress is reported on stderr; None for silence.
+        The name of the runs in the progress report on stderr; None for no report.
 
     Examples
     --------
@@ -49,20 +49,20 @@ def over_runs(
 
 
 def _as_published(run: Callable[[int], Result], seed: int) -> Result:
-    """Run with data as the paper took it: raw counts, although a transform would help."""
+    """Run with raw counts, as in the paper, although a transform would help."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SkewedWarning)
         return run(seed)
 
 
 def run_seeds(n_runs: int, seed: int) -> Sequence[int]:
-    """Return one seed for each run; those of neighbouring `seed`s have nothing in common."""
+    """Return one seed per run; the seeds derived from different `seed`s are independent."""
     return [int(state) for state in np.random.SeedSequence(seed).generate_state(n_runs)]
 
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """Let processes that start meanwhile use one thread each for linear algebra."""
+    """Limit processes that start within this context to one thread for linear algebra."""
     before = {name: os.environ.get(name) for name in _THREAD_LIMITS}
     os.environ.update(dict.fromkeys(_THREAD_LIMITS, "1"))
     try:

@@ -1,7 +1,7 @@
 """Four flocks of boids that exchange members: complete linkage of their distances.
 
-Xu, Kliger & Hero, section 5.3. The paper leaves details of the simulation open: a table shows how much the
-result depends on each.
+Xu, Kliger & Hero, section 5.3. The paper does not specify all details of the simulation; a table shows the
+effect of each.
 """
 
 import dataclasses
@@ -31,21 +31,22 @@ RG3, RG10, DEFAULTS = "RG, l = 3", "RG, l = 10", "affect_xp defaults"
 PUBLISHED = {STATIC: 0.908, THREE: 0.950, ONE: 0.945, HALF: 0.945, RG3: 0.942, RG10: 0.939}
 PUBLISHED_ALPHA = 0.6  # in the text: roughly constant, around this
 MARKERS = "osD^"  # of the flocks
-SETTLED = 5  # the step from which α has a past to speak of
+SETTLED = 5  # the step from which α has a meaningful past
 
-_GAP = "Above the published by more than chance: it grows with the distance of the cubes, which is open."
+_GAP = "Significantly above the published value: it grows with the distance of the cubes."
 REMARKS = {STATIC: _GAP, HALF: _GAP, RG3: _GAP}
 CHOICES = (
-    "The paper puts the flocks in separate cubes and does not say how far apart: here half a cube lies "
-    "between neighbours. This matters most, as the table of choices shows. Of no gap, half a cube and a "
-    "whole one, half a cube also comes closest to the published numbers, which was known when it was chosen.",
-    "The cubes stand in a row, the plainest way to have parallel paths; a square is in the table.",
-    "The goal of a flock is a place that moves along its path, and each boid takes 1/100 of the way to it, "
-    "as in the pseudocode from which the paper has its rules and numbers. A goal that gives the direction "
-    "only, and so does not hold flocks on their paths, is in the table.",
-    "Boids keep away from those of all flocks, as they would fly into each other otherwise.",
-    "A boid that changes flocks counts to its new flock at once and then flies there: on the way, for one or "
-    "two steps, it is nearer to others and no method can place it.",
+    "The paper starts the flocks in separate cubes but does not give their distance: here neighbours are "
+    "half a cube apart. This has the largest effect, as the table of choices shows. Among no gap, half a "
+    "cube and a whole cube, half a cube is also closest to the published numbers, which was known when it "
+    "was chosen.",
+    "The cubes are in a row, the simplest arrangement with parallel paths; the table includes a square.",
+    "The goal of a flock is a point that moves along its path, and each boid moves 1/100 of the way to it, "
+    "as in the pseudocode that the paper takes its rules and constants from. The table includes a goal that "
+    "is only a direction and does not keep flocks on their paths.",
+    "Boids keep away from boids of all flocks, because they would collide otherwise.",
+    "A boid that changes flocks is labelled with its new flock immediately and then flies there: for one or "
+    "two steps it is closer to other boids, and no method can classify it.",
     "Dissimilarities are Euclidean distances of positions, as is common for hierarchical clustering.",
 )
 
@@ -64,7 +65,7 @@ Curve = Callable[[Trace], np.ndarray]
 
 
 def follow(model: Evolving, given: Iterable[Any], steps: Sequence[BoidsStep]) -> Trace:
-    """Take a model through what it is given at each step."""
+    """Run a model on the input of each step."""
     history = model.fit(given).history_
     rand = [rand_index(record.labels, step.labels) for record, step in zip(history, steps, strict=True)]
     alpha = np.concatenate([[np.nan], history.alpha[1:]])
@@ -105,7 +106,7 @@ def _linkage() -> Linkage:
     return Linkage(4, method="complete")
 
 
-Maker = Callable[[str | Block, int], Evolving]  # from the dissimilarity, and a seed
+Maker = Callable[[str | Block, int], Evolving]  # of the dissimilarity and a seed
 
 METHODS: dict[str, Maker] = {
     STATIC: lambda d, seed: static(_linkage(), proximity=d, random_state=seed),
@@ -127,7 +128,7 @@ def squared_distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """One way to read what the paper leaves open."""
+    """One interpretation of the unspecified details."""
 
     flight: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # arguments of the simulation
     dissimilarity: str | Block = "euclidean"
@@ -147,7 +148,7 @@ COMPARED = (STATIC, THREE, RG3, RG10)
 
 
 def one_run(reading: Reading, methods: Sequence[str], seed: int) -> dict[str, Trace]:
-    """Take methods through one simulation."""
+    """Run methods on one simulation."""
     steps = list(simulate(rng=seed, **reading.flight))
     return {
         method: follow(METHODS[method](reading.dissimilarity, seed), (step.X for step in steps), steps)
@@ -156,7 +157,7 @@ def one_run(reading: Reading, methods: Sequence[str], seed: int) -> dict[str, Tr
 
 
 def run(options: Options) -> Report:
-    """Run the experiment, and a few runs for each other reading of the paper."""
+    """Run the experiment, and a few runs of each alternative interpretation."""
     n_runs = options.runs or RUNS
     runs = _runs(AS_CHOSEN, tuple(METHODS), n_runs, options, "boids")
     few = min(n_runs, SENSITIVITY_RUNS)
@@ -186,23 +187,23 @@ def _runs(reading: Reading, methods: Sequence[str], n_runs: int, options: Option
 def rand_table(
     runs: Runs, methods: Sequence[str], published: Mapping[str, float], remarks: Mapping[str, str]
 ) -> Table:
-    """Return the mean Rand index of methods beside the published ones."""
+    """Return the mean Rand index of methods with the published ones."""
     entries = [Entry(m, mean_rand(runs, m), published.get(m), remarks.get(m, "")) for m in methods]
     return Table("Rand index, mean over all steps", "Rand index", tuple(entries))
 
 
 def sensitivity_table(others: Mapping[str, Runs], methods: Sequence[str], n_runs: int) -> Table:
-    """Return the mean Rand index of methods under other readings of the paper."""
+    """Return the mean Rand index of methods under alternative interpretations."""
     entries = [
         Entry(f"{name}: {method}", mean_rand(runs, method))
         for name, runs in others.items()
         for method in methods
     ]
     return Table(
-        f"What depends on the choices that the paper leaves open, {n_runs} runs",
+        f"Effect of choices that the paper does not specify, {n_runs} runs",
         "Rand index",
         tuple(entries),
-        "Each differs in one choice from the table above; see the remarks.",
+        "Each row differs from the table above in one choice; see the remarks.",
     )
 
 

@@ -1,6 +1,6 @@
-"""Four flocks of boids that scatter and gather in two: normalised cut, the number of clusters by modularity.
+"""Four flocks of boids that scatter and regroup as two: normalised cut, number of clusters by modularity.
 
-Xu, Kliger & Hero, section 5.3. Up to step 16 it is the experiment with a fixed number of flocks.
+Xu, Kliger & Hero, section 5.3. Up to step 16 it equals the experiment with a fixed number of flocks.
 """
 
 import dataclasses
@@ -51,25 +51,25 @@ PCQ_TRAINED, PCQ_HALF = "PCQ, trained α", "PCQ, α = 0.5"
 PCM_TRAINED, PCM_HALF = "PCM, trained α", "PCM, α = 0.5"
 PUBLISHED = {STATIC: 0.767, THREE: 0.921, ONE: 0.921, HALF: 0.873}
 PUBLISHED |= {PCQ_TRAINED: 0.779, PCM_TRAINED: 0.840, PCM_HALF: 0.811}
-_WIDTH = "Depends on the width of the kernel, which the paper does not give."
+_WIDTH = "Depends on the kernel width, which the paper does not give."
 REMARKS = dict.fromkeys((STATIC, THREE, ONE, PCQ_TRAINED, PCM_TRAINED, PCM_HALF), _WIDTH)
 TRAINING = 10_000  # added to the seed for the training run
 
 CHOICES = (
     "The paper does not say what the similarities are. Here they are exp(−‖x − y‖²/2σ²) of positions with "
     f"σ = {BANDWIDTH:.1f}, the standard deviation of a coordinate in the cube in which a flock starts: a "
-    "kernel as wide as a flock, and the same at all steps, so that steps compare. What other widths give was "
-    "known when it was chosen: with σ = 30 all methods are better and the constant α = 0.5 is the best, with "
-    "σ = 10 it is static clustering.",
+    "kernel as wide as a flock, and the same at all steps, so that steps are comparable. The results of "
+    "other widths were known when it was chosen: with σ = 30 all methods are better and the constant α = "
+    "0.5 is best, with σ = 10 static clustering is best.",
     "With a kernel as wide as the whole scene (σ the median distance; 'rbf' with its default γ, whose width "
-    "even grows with the distance flown) all boids are alike, and modularity, which counts what is shared "
+    "even grows with the distance flown) all boids are similar, and modularity, which measures similarity "
     "beyond chance, finds two halves of the row at every step. See the table of choices.",
-    "Clusters are read from the eigenvectors by QR with column pivoting, which draws nothing at random; "
-    "k-means is in the table of choices.",
-    "While they scatter boids have neither cohesion nor goal. Flocks of neighbouring paths come together; "
-    "they swing about their new paths for some ten steps, which shows in all curves.",
-    "PCQ and PCM have the α that is best on one training run, or 0.5.",
-    "The simulation is that of the experiment with a fixed number of flocks; see there for its choices.",
+    "Clusters are computed from the eigenvectors by QR with column pivoting, which is deterministic; the "
+    "table of choices includes k-means.",
+    "While flocks scatter, boids have neither cohesion nor goal. Flocks of neighbouring paths then join; "
+    "they oscillate about their new paths for about ten steps, which is visible in all curves.",
+    "PCQ and PCM use the α that is best on one training run, or 0.5.",
+    "The simulation is that of the experiment with a fixed number of flocks, with the same choices.",
 )
 
 METHODS: dict[str, Callable[[Spectral, int], Evolving]] = {
@@ -92,7 +92,7 @@ WITH_ALPHA = (THREE, ONE, DEFAULTS)
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """One way to read what the paper leaves open."""
+    """One interpretation of the unspecified details."""
 
     bandwidth: float | None = BANDWIDTH  # σ; None for the median distance of each step
     assign_labels: str = "cluster_qr"
@@ -131,7 +131,7 @@ COMPARED = (STATIC, THREE, HALF)
 def one_run(
     reading: Reading, methods: Sequence[str], trained: Mapping[str, float], seed: int
 ) -> dict[str, Trace]:
-    """Take methods through one simulation, some with α of a training run."""
+    """Run methods on one simulation, some with the α of a training run."""
     steps = reading.steps(seed)
     given = reading.similarities(steps)
     return {method: follow(_model(method, reading.cut(), seed, trained), given, steps) for method in methods}
@@ -144,7 +144,7 @@ def _model(method: str, cut: Spectral, seed: int, trained: Mapping[str, float]) 
 
 
 def train(reading: Reading, seed: int) -> dict[str, float]:
-    """Return the α that gives each method without an α of its own the highest Rand index on one run."""
+    """Return the α with the highest Rand index on one run, for each method that needs an α."""
     steps = reading.steps(seed)
     given, truth = reading.similarities(steps), [step.labels for step in steps]
     return {
@@ -154,9 +154,9 @@ def train(reading: Reading, seed: int) -> dict[str, float]:
 
 
 def run(options: Options) -> Report:
-    """Run the experiment, and a few runs for each other reading of the paper."""
+    """Run the experiment, and a few runs of each alternative interpretation."""
     n_runs = options.runs or RUNS
-    # A seed of its own: the run on which α is trained is none of those that count.
+    # A separate seed: the training run is not among the runs that count.
     (trained,) = over_runs(functools.partial(train, AS_CHOSEN), 1, options.seed + TRAINING)
     runs = _runs(AS_CHOSEN, SHOWN, trained, n_runs, options, "boids-variable")
     few = min(n_runs, SENSITIVITY_RUNS)
@@ -170,7 +170,7 @@ def run(options: Options) -> Report:
     settings = {"runs": n_runs, "seed": options.seed, "boids": 100, "steps": 40, "spacing": SPACING}
     return Report(
         name="boids-variable",
-        title="Flocks of boids that scatter and gather anew",
+        title="Flocks of boids that scatter and regroup",
         settings={**settings, "sigma": round(BANDWIDTH, 2), **trained},
         tables=(rand, sensitivity_table(others, COMPARED, few)),
         claims=_claims(rand, curves),
@@ -235,7 +235,7 @@ def _figures(curves: Mapping[str, np.ndarray], seed: int) -> tuple[Figure, ...]:
     return positions, *(
         Figure(
             name,
-            f"{captions[name]} Flocks scatter in the grey steps, and gather in two after them.",
+            f"{captions[name]} Flocks scatter during the grey steps, and then form two flocks.",
             functools.partial(_draw, name, shown, ylabel),
         )
         for name, (ylabel, shown) in by_name.items()
@@ -243,7 +243,7 @@ def _figures(curves: Mapping[str, np.ndarray], seed: int) -> tuple[Figure, ...]:
 
 
 def _draw(name: str, curves: Mapping[str, np.ndarray], ylabel: str, figure: Any) -> None:
-    """Draw curves over time, the steps in which flocks scatter shaded."""
+    """Draw curves over time, with the steps in which flocks scatter shaded."""
     ax = draw_over_time(curves, ylabel, (0, 1) if name == "alpha" else None, figure)
     ax.axvspan(SCATTER_AT - 0.5, REGROUP_AT - 0.5, color="0.9", zorder=0)
     if name == "clusters":

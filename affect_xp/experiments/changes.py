@@ -1,4 +1,4 @@
-"""How many changes `change_points` finds, and how often it errs, by size of the change and length of the run.
+"""Detection rate and false alarms of `change_points`, by size of the change and length of the run.
 
 Not an experiment of the paper. The constants of `change_points` were chosen on other settings and seeds.
 """
@@ -18,14 +18,14 @@ from affect_xp.models.affect import Affect
 from affect_xp.tracking.change_points import LEVEL, RELIABLE, change_points
 
 RUNS = 6
-LENGTHS = {8: 3, 20: 1, 100: 1}  # steps of a run, and how many such runs have the same seed
+LENGTHS = {8: 3, 20: 1, 100: 1}  # steps of a run, and the number of such runs per seed
 CHANGES = {"1/10 move": 0.1, "1/4 move": 0.25, "1/2 move": 0.5, "1/4 split off": 0.25}
 NONE, SPLIT = "no change", "1/4 split off"
-LARGE = ("1/4 move", SPLIT)  # what is to be found
+LARGE = ("1/4 move", SPLIT)  # changes that should be found
 GAP = 16  # steps from one change to the next, on average, in runs of 100
 CLUSTERS = 3
 
-Observe = Callable[[np.ndarray, int, np.random.Generator], np.ndarray]  # from labels and the number of a step
+Observe = Callable[[np.ndarray, int, np.random.Generator], np.ndarray]  # of labels and the number of a step
 Key = tuple[str, Any, str]  # data, length of the run, change
 
 
@@ -35,12 +35,12 @@ class Setting:
 
     n: int
     prepare: Callable[[np.random.Generator], Observe]
-    clusterer: Callable[[Any], Any]  # from the number of clusters, or one for each step
+    clusterer: Callable[[Any], Any]  # of the number of clusters, or one per step
     proximity: str = "precomputed"
 
 
 def _gaussians(p: int, apart: float, speed: float = 0.0) -> Callable[[np.random.Generator], Observe]:
-    """Normal features of variance 1 about centres that are `apart` by that much, and may move."""
+    """Normal features of variance 1 about centres at distance `apart`, which may move."""
 
     def prepare(rng: np.random.Generator) -> Observe:
         turned = np.linalg.qr(rng.normal(size=(p, p)))[0]
@@ -65,7 +65,7 @@ def _counts(within: float, between: float) -> Callable[[np.random.Generator], Ob
 
 
 def _correlations(n_times: int, common: float) -> Callable[[np.random.Generator], Observe]:
-    """Correlations of series of which a share of the variance is common to the cluster."""
+    """Correlations of series that share a part of their variance within a cluster."""
 
     def observe(labels: np.ndarray, t: int, rng: np.random.Generator) -> np.ndarray:
         shared = rng.normal(size=(CLUSTERS + 1, n_times))[labels]
@@ -104,7 +104,7 @@ def _truth(n: int, length: int, change: str, times: Sequence[int], rng: np.rando
     for t in range(length):
         if t in times and change == SPLIT:
             labels = labels.copy()
-            labels[leaving] = CLUSTERS - labels[leaving]  # they leave, and at the next change they come back
+            labels[leaving] = CLUSTERS - labels[leaving]  # they leave, and return at the next change
         elif t in times:
             who = rng.choice(n, round(CHANGES[change] * n), replace=False)
             labels = labels.copy()
@@ -116,7 +116,7 @@ def _truth(n: int, length: int, change: str, times: Sequence[int], rng: np.rando
 def examined(
     setting: Setting, length: int, change: str, times: Sequence[int], seed: Sequence[int]
 ) -> Counter[str]:
-    """Count the changes and the quiet steps of a run, and those that were called change points."""
+    """Count the changes and the quiet steps of a run, and those that were reported as change points."""
     rng = np.random.default_rng(seed)
     truth, observe = _truth(setting.n, length, change, times, rng), setting.prepare(rng)
     k = [len(set(labels.tolist())) for labels in truth] if change == SPLIT else CLUSTERS
@@ -168,12 +168,12 @@ def run(options: Options) -> Report:
         claims=tuple(_claims(counts)),
         remarks=(
             f"Changes are at a random step, not before step {RELIABLE}; in runs of 100 steps there are six, "
-            f"{GAP} steps apart on average. Found is what is called a change point at the step or at the one "
-            "after.",
+            f"{GAP} steps apart on average. A change counts as found if its step or the next one is "
+            "reported.",
             "A part of the objects moves, each to a random other cluster; or a quarter of them, half of the "
-            "largest cluster, splits off, and comes back with the next change.",
-            "At step 2 a change looks like a structure within clusters that lasts: it takes a third "
-            "observation to tell them apart, unless the change is large.",
+            "largest cluster, splits off, and returns at the next change.",
+            "At step 2 a change looks like persistent structure within clusters: unless the change is "
+            "large, a third observation is needed to distinguish them.",
         ),
     )
 

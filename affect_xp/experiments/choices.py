@@ -1,6 +1,6 @@
-"""What to choose where the paper leaves a choice: the labels of the first α of a step, and its correction.
+"""Choices that the paper does not specify: the labels for the first α of a step, and its correction.
 
-Not an experiment of the paper: its experiments again, with each value of `init` and `correction` of `Affect`.
+Not an experiment of the paper: it repeats them with each value of `init` and `correction` of `Affect`.
 """
 
 import functools
@@ -23,14 +23,14 @@ from affect_xp.models.affect import Affect
 from affect_xp.proximity import Dense
 
 RUNS = 40
-RUNS_ON_DATA = 5  # only the start is random there
+RUNS_ON_DATA = 5  # only the initial labels are random there
 
 INITS = ("previous", "static", "auto")
 CHOICES: dict[str, dict[str, Any]] = {init: {"init": init} for init in INITS}
 CHOICES |= {f"{init}, corrected": {"init": init, "correction": "objects"} for init in INITS}
 
 Scores = Mapping[str, Mapping[str, float]]  # by measure, then by choice
-Trial = Callable[[int], Scores]  # from a seed
+Trial = Callable[[int], Scores]  # of a seed
 
 RAND, ERROR = "Rand index", "MSE of Ψ̂"
 
@@ -115,7 +115,7 @@ def trials(options: Options) -> dict[str, tuple[Trial, int]]:
 
 
 def run(options: Options) -> Report:
-    """Run every experiment whose data is there with every choice."""
+    """Run every experiment whose data are available with every choice."""
     tables, claims = [], []
     for name, (trial, n_runs) in trials(options).items():
         label = f"choices, {name}" if options.show else None
@@ -126,23 +126,23 @@ def run(options: Options) -> Report:
             claims.append(_claim(name, measure, scores))
     return Report(
         name="choices",
-        title="What the paper leaves to choose",
+        title="Choices that the paper does not specify",
         settings={"runs": options.runs or RUNS, "seed": options.seed, "iterations": 3},
         tables=tuple(tables),
         claims=tuple(claims),
         remarks=(
-            "`init` says with which labels the first α of a step is estimated, `correction` whether α is "
-            "corrected for entries that share an object. All choices see the same data in each run, so that "
-            "their differences are known better than the errors in the tables say.",
+            "`init` selects the labels for the first α of a step, `correction` whether α is corrected for "
+            "entries that share an object. All choices use the same data in each run, so their differences "
+            "are more precise than the errors in the tables suggest.",
             'The default is init="auto" without correction. The correction brings α closer to that of an '
-            "oracle where the clusters are right. Where members change clusters it takes them for noise a "
-            "little longer, which costs more on the colliding Gaussians than it gains.",
+            "oracle if the clusters are correct. If members change clusters, it treats the change as noise "
+            "slightly longer, which costs more on the colliding Gaussians than it gains.",
         ),
     )
 
 
 def _table(name: str, measure: str, scores: Mapping[str, np.ndarray]) -> Table:
-    """Return the mean of each choice, and as a remark its difference to the default, run by run."""
+    """Return the mean of each choice, with its paired difference from the default as a remark."""
     entries = []
     for choice, values in scores.items():
         apart = Measured.of(values - scores["auto"])

@@ -1,7 +1,7 @@
 """Two colliding Gaussians that exchange members: k-means, statically and with a past.
 
-Xu, Kliger & Hero, section 5.2. The published table comes about when the covariances are scaled at each
-exchange of members; the text has them constant. Both are run.
+Xu, Kliger & Hero, section 5.2. The published table corresponds to covariances that are scaled at each
+exchange of members; in the text they are constant. Both variants are run.
 """
 
 import functools
@@ -41,9 +41,9 @@ RG3, RG10, DEFAULTS = "RG, l = 3", "RG, l = 10", "affect_xp defaults"
 FIVE = f"AFFECT, {ITERATIONS} iterations"
 PUBLISHED = {STATIC: 0.899, THREE: 0.984, ONE: 0.978, HALF: 0.975, RG3: 0.955, RG10: 0.861}
 
-_COEFFICIENTS = "The description of RG leaves its coefficients open; see the table by coefficients."
+_COEFFICIENTS = "The description of RG does not specify its coefficients; see the table by coefficients."
 REMARKS = {RG3: _COEFFICIENTS, RG10: _COEFFICIENTS}
-# How the coefficients grow with the distance between centroids: its powers.
+# The coefficients are powers of the distance between centroids.
 POWERS = {0: "equal", 1: "by distance (RG above)", 2: "by squared distance"}
 ORDERS = {3: RG3, 10: RG10}
 
@@ -58,7 +58,7 @@ METHODS: dict[str, Maker] = {
     DEFAULTS: lambda truths, seed: Affect(KMeans(2), random_state=seed),
     FIVE: lambda truths, seed: affect(paper_kmeans(2), init="static", n_iter=ITERATIONS, random_state=seed),
 }
-SHOWN = tuple(method for method in METHODS if method != FIVE)  # in tables; the rest is for the figure of α
+SHOWN = tuple(method for method in METHODS if method != FIVE)  # in tables; FIVE is only in the figure of α
 SMOOTHED = tuple(method for method in SHOWN if method not in (RG3, RG10))  # RG filters features instead
 
 
@@ -90,18 +90,18 @@ def run(options: Options) -> Report:
         claims=_claims(rand, by_filter, scaled),
         figures=_figures(scaled),
         remarks=(
-            "The published numbers come about with covariances that are scaled at each exchange of members; "
-            "the text has them constant, which is the second table.",
-            "The published rows of AFFECT come about with init='static': the first α of a step is estimated "
+            "The published numbers correspond to covariances that are scaled at each exchange of members; "
+            "in the text they are constant, as in the second table.",
+            "The published rows of AFFECT correspond to init='static': the first α of a step is estimated "
             "with the labels of static clustering at that step.",
-            "Static clustering starts from the labels of the step before, without any other past.",
+            "Static clustering starts from the previous labels, and does not use the past otherwise.",
         ),
         series=_curves(scaled),
     )
 
 
 def one_run(scale_covariances: bool, seed: int) -> dict[str, Trace]:
-    """Take every method through one simulation."""
+    """Run every method on one simulation."""
     steps = list(colliding_gaussians(scale_covariances=scale_covariances, rng=seed))
     return follow_all(METHODS, steps, seed)
 
@@ -119,9 +119,10 @@ def _filter_table(runs: Sequence[Mapping[tuple[int, int], float]]) -> Table:
         for p, how in POWERS.items()
     ]
     note = (
-        "RG is described with coefficients that follow the dissimilarities between the cluster centroids of "
-        "past steps, without a formula. The library takes distances, the plain reading; their squares, which "
-        "are the dissimilarities of k-means, come closer to the published numbers."
+        "The coefficients of RG are described as depending on the dissimilarities between the cluster "
+        "centroids of past steps, without a formula. The library uses distances, the simplest "
+        "interpretation; their squares, which are the dissimilarities of k-means, are closer to the "
+        "published numbers."
     )
     return Table(
         "Rand index of RG by its coefficients, covariances scaled", "Rand index", tuple(entries), note
@@ -202,7 +203,7 @@ def _figures(runs: Runs) -> tuple[Figure, ...]:
     return tuple(
         Figure(
             name,
-            f"{captions[name]} Component 1 comes closer until step 9; members change at steps 10 and 11.",
+            f"{captions[name]} Component 1 approaches until step 9; members change at steps 10 and 11.",
             functools.partial(_draw, {label: curves[key] for label, key in keys.items()}, ylabel),
         )
         for name, (ylabel, keys) in shown.items()
@@ -210,7 +211,7 @@ def _figures(runs: Runs) -> tuple[Figure, ...]:
 
 
 def _draw(curves: Mapping[str, np.ndarray], ylabel: str, figure: Any) -> None:
-    """Draw curves over time, the exchange of members shaded."""
+    """Draw curves over time, with the exchange of members shaded."""
     ax = figure.subplots()
     draw_curves(curves, ylabel, ax)
     legend_beside(ax)

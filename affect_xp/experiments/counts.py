@@ -1,6 +1,6 @@
-"""What rescale="auto" decides on weights of many kinds, and what that is worth.
+"""Decisions of rescale="auto" on weights of many kinds, and their benefit.
 
-Not an experiment of the paper. Each kind of weights is clustered with what "auto" decides at the first step,
+Not an experiment of the paper. Each kind of weights is clustered with the choice of "auto" at the first step,
 and with the other choice.
 """
 
@@ -27,7 +27,7 @@ STEPS = 15
 OBJECTS = 60
 BLOCKS = 3
 
-# Where a share of the objects has been scored, the others have this label.
+# The label of objects that are not scored.
 UNSCORED = -1
 
 
@@ -46,7 +46,7 @@ Steps = Sequence[WeightedStep]
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """What "auto" decided in one run, and the mean adjusted Rand index without and with a logarithm."""
+    """The decision of "auto" in one run, and the mean adjusted Rand index without and with a logarithm."""
 
     takes_log1p: bool
     plain: float
@@ -54,17 +54,17 @@ class Trial:
 
     @property
     def gain(self) -> float:
-        """What log1p is worth."""
+        """The gain of log1p."""
         return self.log1p - self.plain
 
     @property
     def auto(self) -> float:
-        """What "auto" reaches."""
+        """The score of "auto"."""
         return self.log1p if self.takes_log1p else self.plain
 
 
 def _in_blocks(draw: Callable[[np.random.Generator, np.ndarray], np.ndarray], seed: int) -> Steps:
-    """Return steps of one law; `draw` gets a generator, and tells which pairs are of one block."""
+    """Return steps of one distribution; `draw` takes a generator and a mask of pairs within a block."""
     rng, labels = np.random.default_rng(seed), np.arange(OBJECTS) % BLOCKS
     steps = []
     for _ in range(STEPS):
@@ -88,7 +88,7 @@ def _links(inside: float, outside: float, weights: str) -> Callable[[int], Steps
 def _draw_links(
     inside: float, outside: float, weights: str, rng: np.random.Generator, same: np.ndarray
 ) -> np.ndarray:
-    """Link pairs with a probability, with weights that say nothing of the blocks."""
+    """Connect pairs at random, with weights that do not depend on the blocks."""
     links = rng.random(same.shape) < np.where(same, inside, outside)
     if weights == "log-normal":
         return links * rng.lognormal(1.0, 1.5, size=same.shape)
@@ -100,7 +100,7 @@ def _draw_exponential(rng: np.random.Generator, same: np.ndarray) -> np.ndarray:
 
 
 def _draw_bursts(rng: np.random.Generator, same: np.ndarray) -> np.ndarray:
-    """Draw negative binomial counts, which come in bursts, of pairs that are all alike."""
+    """Draw bursty (negative binomial) counts of identically distributed pairs."""
     return rng.poisson(np.where(same, 2.0, 1.0) * rng.gamma(0.5, 2.0, size=same.shape))
 
 
@@ -124,7 +124,7 @@ def _reality(path: Path, seed: int) -> Steps:
 
 
 def _football(path: Path, seed: int) -> Steps:
-    """Return the games of college football by season; teams outside of conferences are not scored."""
+    """Return the games of college football by season; teams without a conference are not scored."""
     with np.load(path, allow_pickle=False) as file:
         data = {name: file[name] for name in file.files}
     steps = []
@@ -161,7 +161,7 @@ KINDS: dict[str, Callable[[int], Steps]] = {
 
 
 def kinds(options: Options) -> dict[str, Callable[[int], Steps]]:
-    """Return what there is to cluster: simulations, and measured networks where their files are there."""
+    """Return the data sets: simulations, and measured networks if their files exist."""
     found = {}
     for name, file, read in (
         ("MIT Reality Mining", "reality.npz", _reality),
@@ -174,7 +174,7 @@ def kinds(options: Options) -> dict[str, Callable[[int], Steps]]:
 
 
 def one_run(make: Callable[[int], Steps], seed: int) -> Trial:
-    """Cluster with what "auto" decides, and with the other choice."""
+    """Cluster with the choice of "auto", and with the other one."""
     steps = make(seed)
     decided, score = _score(steps, "auto", seed)
     takes_log1p = decided == "log1p"
@@ -198,7 +198,7 @@ def _score(steps: Steps, rescale: str | None, seed: int) -> tuple[Any, float]:
 
 @dataclasses.dataclass(frozen=True)
 class Decisions(Table):
-    """For each kind of weights how often "auto" takes a logarithm, and what that is worth."""
+    """For each kind of weights, how often "auto" takes a logarithm, and the gain."""
 
     trials: Mapping[str, Sequence[Trial]] = dataclasses.field(default_factory=dict)
 
@@ -213,7 +213,7 @@ class Decisions(Table):
 
 
 def run(options: Options) -> Report:
-    """Try both choices on every kind of weights that is there."""
+    """Run both choices on every available kind of weights."""
     n_runs, trials = options.runs or RUNS, {}
     for name, make in kinds(options).items():
         label = f"counts, {name}" if options.show else None
@@ -236,13 +236,13 @@ def run(options: Options) -> Report:
             '"auto" looks at the first step alone: whether its positive weights are skewed, and their '
             "logarithms much less so. Both choices see the same steps: the gain is known better than either "
             "index.",
-            "All are told the number of groups and cluster by normalised cut. Who is away is forgotten.",
+            "All are given the number of groups and cluster by normalised cut. Absent objects are forgotten.",
         ),
     )
 
 
 def _claim(name: str, runs: Sequence[Trial]) -> Claim:
-    """Check that "auto" loses nothing to either choice that could not be chance."""
+    """Check that "auto" is not significantly worse than either choice."""
     lost = Measured.of(max(run.plain, run.log1p) - run.auto for run in runs)
     worth = Measured.of(run.auto - run.plain for run in runs)
     better = worth.mean >= -2 * (worth.error or 0.0) - 1e-9

@@ -1,7 +1,6 @@
-"""NASDAQ stocks in 2008: k-means on the daily changes of prices, against the sectors.
+"""NASDAQ stocks in 2008: k-means on the daily changes of prices, compared with the sectors.
 
-Xu, Kliger & Hero, section 5.5: windows of 15 changes, 12 clusters, five starts; and the time that
-a step takes.
+Xu, Kliger & Hero, section 5.5: windows of 15 changes, 12 clusters, five starts; and the time of a step.
 """
 
 import dataclasses
@@ -72,12 +71,12 @@ METHODS: dict[str, Maker] = {
 }
 TIMED = (STATIC, ONE_PREVIOUS, THREE_PREVIOUS)
 WITHOUT_CONSTANT = {f"{method}, without constant prices": method for method in (STATIC, THREE_PREVIOUS)}
-STARTS = "The paper does not say from which labels a step starts here: both are given."
+STARTS = "The paper does not give the initial labels of a step here: both are shown."
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-    """What one start gives: by method the Rand index and α of each window."""
+    """The results of one start: the Rand index and α of each window, by method."""
 
     rand: dict[str, np.ndarray]
     alpha: dict[str, np.ndarray]
@@ -122,9 +121,9 @@ def run(options: Options) -> Report:
 
 
 def one_run(path: Path, seed: int) -> Run:
-    """Take every method through all windows from one start."""
+    """Run every method on all windows from one start."""
     steps = _windows(path)
-    kept = np.flatnonzero(np.all([step.X.any(axis=1) for step in steps], axis=0))  # prices that always move
+    kept = np.flatnonzero(np.all([step.X.any(axis=1) for step in steps], axis=0))  # prices that always change
     everything = np.arange(len(steps[0].ids))
     plan = {name: (name, everything) for name in METHODS}
     plan |= {name: (method, kept) for name, method in WITHOUT_CONSTANT.items()}
@@ -142,7 +141,7 @@ def _windows(path: Path) -> list[StockStep]:
     if len(steps) <= CRASH or len(steps[0].ids) < CLUSTERS:
         raise InputError(
             f"{path} has {len(steps)} windows of {len(steps[0].ids)} stocks, but the experiment needs more "
-            f"than {CRASH} of at least {CLUSTERS}; give the prices of the whole year"
+            f"than {CRASH} of at least {CLUSTERS}; use the prices of the whole year"
         )
     return steps
 
@@ -173,7 +172,7 @@ def _rand_table(runs: Sequence[Run]) -> Table:
 
 def _variants(runs: Sequence[Run]) -> Table:
     entries = [Entry(name, _measured(runs, name)) for name in (COLD, *WITHOUT_CONSTANT)]
-    return Table("What the paper leaves open", "Rand index", tuple(entries))
+    return Table("Choices that the paper does not specify", "Rand index", tuple(entries))
 
 
 def _claims(table: Table, curves: Mapping[str, np.ndarray]) -> tuple[Claim, ...]:
@@ -196,10 +195,10 @@ def lowest_window(alpha: np.ndarray) -> int:
 def scaling(
     steps: Sequence[StockStep], sizes: Sequence[int], repeats: int, seed: int, *, label: str | None = None
 ) -> Seconds:
-    """Return the seconds of a step by method and number of stocks: the least of some repeats.
+    """Return the seconds of a step by method and number of stocks: the minimum over repeats.
 
-    The matrices are dense and made beforehand. The methods take turns at each window, the first one
-    changing, so that what else the machine does meanwhile falls on all.
+    The dense matrices are computed beforehand. The methods alternate at each window, in rotating order, so
+    that other load on the machine affects all of them.
     """
     n_all = len(steps[0].ids)
     order = np.random.default_rng(seed).permutation(n_all)
@@ -239,7 +238,7 @@ def _time_table(seconds: Seconds) -> Table:
 def _on_stocks(steps: Sequence[StockStep]) -> str:
     constant = [int((~step.X.any(axis=1)).sum()) for step in steps]
     return (
-        'W are dot products, kept as features (`proximity="dot"`), which gives what the dense matrix gives. '
+        'W are dot products, stored as features (`proximity="dot"`): the same result as the dense matrix. '
         f"A price that does not change in a window ({min(constant)} to {max(constant)} stocks) has no "
         "standard deviation: the stock is kept with zeros."
     )

@@ -1,7 +1,7 @@
-"""Networks of contacts, measured and simulated: AFFECT beside its rivals.
+"""Contact networks, measured and simulated: AFFECT compared with other methods.
 
 Not an experiment of the paper. People are absent for days, a few pairs have most contacts, and the volume of
-contacts moves. Methods that see only the past are told from those that see the whole record.
+contacts varies. Methods that use only the past are distinguished from those that use the whole record.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ GROUPS = 5
 ARI, RAND, STABILITY, SECONDS = "ARI", "Rand", "stability", "seconds"
 MEASURES = (ARI, RAND, STABILITY, SECONDS)
 
-# Few contacts, between an office and a school: with many nearly every method is right.
+# Few contacts, between an office and a school: with many, nearly every method succeeds.
 SIMULATIONS: dict[str, dict[str, Any]] = {
     "absences": {"absence": 0.2, "churn": 0.02},
     "moves": {"moves": 0.03},
@@ -49,15 +49,15 @@ SIMULATIONS: dict[str, dict[str, Any]] = {
 }
 DAILY_CONTACTS = 50.0
 
-OURS = "AFFECT"  # how the names of ours begin
-# Named beforehand: the best of many would be flattered.
+OURS = "AFFECT"  # prefix of the names of our methods
+# Chosen in advance: the best of many would be biased upward.
 CHOSEN = {CAUSAL: "AFFECT, log1p and keep", HINDSIGHT: "AFFECT, two-sided, log1p and keep"}
 DRAWN = (STATIC, PAPER, *CHOSEN.values(), "mean of all so far", "Leiden, coupling 10, about k groups")
 
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """What a method reaches in one run; the Rand indices by step."""
+    """The scores of a method in one run; Rand indices by step."""
 
     ari: np.ndarray
     rand: np.ndarray
@@ -80,9 +80,9 @@ Run = Mapping[str, Scores]  # by method
 
 @dataclasses.dataclass(frozen=True)
 class DataSet:
-    """Where steps come from, and how many groups they have."""
+    """A data set: its steps and its number of groups."""
 
-    steps: Callable[[int], Steps]  # from a seed
+    steps: Callable[[int], Steps]  # of a seed
     k: int
 
 
@@ -97,7 +97,7 @@ def _measured_weeks(path: Path, seed: int) -> Steps:
 
 
 def data_sets(options: Options) -> dict[str, DataSet]:
-    """Return what there is to cluster: simulations, and measured contacts where the file is there."""
+    """Return the data sets: simulations, and measured contacts if the file exists."""
     found = {name: DataSet(functools.partial(_simulated, name), GROUPS) for name in SIMULATIONS}
     path = options.find_data("reality.npz") or options.find_data("reality.mat")
     return (
@@ -106,7 +106,7 @@ def data_sets(options: Options) -> dict[str, DataSet]:
 
 
 def available() -> dict[str, Method]:
-    """Return the methods whose package is there."""
+    """Return the methods whose package is installed."""
     return {
         name: method
         for name, method in METHODS.items()
@@ -115,18 +115,16 @@ def available() -> dict[str, Method]:
 
 
 def one_run(data: DataSet, seed: int) -> Run:
-    """Take every method through all steps."""
+    """Run every method on all steps."""
     steps = data.steps(seed)
     return {name: scored(method, steps, data.k, seed) for name, method in available().items()}
 
 
 def scored(method: Method, steps: Steps, k: int, seed: int) -> Scores:
-    """Return how well a method finds the groups."""
+    """Return the scores of a method."""
     began = time.perf_counter()
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", AffectWarning
-        )  # a rival may fail to converge, on skewed counts at that
+        warnings.simplefilter("ignore", AffectWarning)  # other methods may fail to converge on skewed counts
         labels = [np.asarray(own) for own in method.find(steps, k, seed)]
     seconds = time.perf_counter() - began
     pairs = list(zip(labels, (step.labels for step in steps), strict=True))
@@ -139,7 +137,7 @@ def scored(method: Method, steps: Steps, k: int, seed: int) -> Scores:
 
 
 def stability(labels: Labels, ids: Sequence[Sequence[Any]]) -> float:
-    """Return the mean adjusted Rand index between a step and the next, of those who are at both."""
+    """Return the mean adjusted Rand index between consecutive steps, over people present at both."""
     found = []
     for (before, names), (after, next_names) in itertools.pairwise(zip(labels, ids, strict=True)):
         known = dict(zip(names, before, strict=True))
@@ -150,12 +148,12 @@ def stability(labels: Labels, ids: Sequence[Sequence[Any]]) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class WideTable(Table):
-    """Several numbers for each method, in columns; `entries` hold the first of them."""
+    """Several numbers per method, in columns; `entries` contain the first."""
 
     columns: tuple[tuple[str, tuple[Measured, ...]], ...] = ()
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
-        """Return the heading and the rows as text, what each method sees in the second column."""
+        """Return the heading and the rows as text, with the steps each method uses in the second column."""
         heading = ["", "sees", *(name for name, _ in self.columns)]
         rows = [[entry.method, METHODS[entry.method].sees] for entry in self.entries]
         for name, measured in self.columns:
@@ -168,7 +166,7 @@ Results = Mapping[str, Sequence[Run]]  # by data set
 
 
 def run(options: Options) -> Report:
-    """Run every method on every data set that is there."""
+    """Run every method on every available data set."""
     sets, n_runs = data_sets(options), options.runs or RUNS
     results = {
         name: over_runs(
@@ -201,7 +199,7 @@ def _measured(runs: Sequence[Run], method: str, measure: str) -> Measured:
 
 
 def _wide(title: str, columns: Mapping[str, Mapping[str, Measured]], note: str = "") -> WideTable:
-    """Return a table of columns, each with a number by method."""
+    """Return a table of columns, each with one number per method."""
     first = next(iter(columns.values()))
     entries = tuple(Entry(method, value) for method, value in first.items())
     filled = tuple((name, tuple(column.values())) for name, column in columns.items())
@@ -222,37 +220,35 @@ def _details(name: str, runs: Sequence[Run]) -> WideTable:
 
 
 def _claims(results: Results) -> tuple[Claim, ...]:
-    """Compare the one chosen of ours with the best rival, among methods that see the same."""
+    """Compare our chosen method with the best other one, among methods that use the same steps."""
     claims = []
     for (name, runs), (sees, ours) in itertools.product(results.items(), CHOSEN.items()):
         means = {method: _measured(runs, method, ARI).mean for method in runs[0]}
         rivals = [m for m in means if METHODS[m].sees == sees and not m.startswith(OURS)]
         if ours in means and rivals:
             best = max(rivals, key=lambda method: means[method])
-            text = (
-                f"{name}: of methods that see {sees}, {ours} ({means[ours]:.3f}) is ahead of the best rival, "
-            )
+            text = f"{name} ({sees}): {ours} ({means[ours]:.3f}) is ahead of the best other method, "
             claims.append(Claim(f"{text}{best} ({means[best]:.3f}).", means[ours] >= means[best]))
     return tuple(claims)
 
 
 def _remarks(sets: Mapping[str, DataSet]) -> tuple[str, ...]:
     remarks = [
-        "All methods but Leiden are told the number of groups and cluster by normalised cut. Leiden finds "
-        "its own by modularity with resolution 1, or with one chosen so that it finds about as many. Its "
-        "coupling is that of a person to themselves at the next step, in units of contacts.",
-        "Stability is the adjusted Rand index between a step and the next, of those who are at both. The "
-        "truth itself reaches 1 where nobody changes groups.",
-        "The mean over steps takes for two people those at which both were there, so that it remembers the "
-        "absent. With log1p, rivals get ln(1 + W) too.",
+        "All methods except Leiden are given the number of groups and cluster by normalised cut. Leiden "
+        "finds the number by modularity with resolution 1, or with a resolution for which it finds about as "
+        "many. Its coupling connects a person to themselves at the next step, in units of contacts.",
+        "Stability is the adjusted Rand index between consecutive steps, over the people present at both. "
+        "The true groups have 1 if nobody changes groups.",
+        "The mean over steps uses, for two people, the steps at which both were present, so that absent "
+        "people are remembered. With log1p, other methods also get ln(1 + W).",
         f"Simulated contacts: {GROUPS} groups of 20, {STEPS} steps of two hours, {DAILY_CONTACTS:g} contacts "
-        "of a person a day; absences of a fifth of the people; moves of 3 % to other groups each day; counts "
-        "with heavy tails and volume that moves by a factor of e.",
+        "of a person a day; absences of a fifth of the people; moves of 3 % to other groups each day; "
+        "counts with heavy tails and volume that varies by a factor of e.",
     ]
     if "reality" not in sets:
-        remarks.append("MIT Reality Mining is left out: name the folder of reality.npz by --data.")
+        remarks.append("MIT Reality Mining is skipped: set the folder of reality.npz by --data.")
     missing = {method.needs for name, method in METHODS.items() if name not in available()}
-    remarks += [f"Left out for want of {name}: pip install {name}." for name in sorted(missing)]
+    remarks += [f"Some methods need {name} and are skipped: pip install {name}." for name in sorted(missing)]
     return tuple(remarks)
 
 
@@ -274,7 +270,7 @@ def _figures(results: Results) -> tuple[Figure, ...]:
 
 
 def _draw_methods(results: Results, figure: Any) -> None:
-    """Fill a figure with a row for each method and a mark for each data set."""
+    """Fill a figure with one row per method and one marker per data set."""
     ax = figure.subplots()
     methods = list(next(iter(results.values()))[0])
     for (name, runs), marker in zip(results.items(), "osD^", strict=False):
@@ -292,7 +288,7 @@ def _draw_methods(results: Results, figure: Any) -> None:
 
 
 def _draw_steps(results: Results, figure: Any) -> None:
-    """Fill a figure with a panel for each data set."""
+    """Fill a figure with one panel per data set."""
     panels = figure.subplots(2, 2, sharey=True).ravel()
     for ax, (name, runs) in zip(panels, results.items(), strict=False):
         for method in DRAWN:

@@ -25,7 +25,7 @@ from affect_xp.models.pcm import PCM
 from affect_xp.models.pcq import PCQ
 from affect_xp.models.tuning import Tuning, cross_validate_alpha, tune_alpha
 
-RUNS = 5  # of the k-means that turns eigenvectors into clusters; nothing else is random
+RUNS = 5  # runs of k-means on eigenvectors; nothing else is random
 WEEKS = 46
 SCHOOL_YEAR = [*range(5, 18), *range(25, 40)]  # weeks 6-18 and 26-40, counted from 1
 BEFORE, AFTER = 18, 19  # the weeks around the beginning of winter break, counted from 0
@@ -82,11 +82,11 @@ SHOWN = (STATIC, THREE, ONE, HALF, PCQ_CV, PCQ_HALF, PCM_CV, PCM_HALF, PREVIOUS,
 HINDSIGHT = {"PCQ, best α in hindsight": PCQ_CV, "PCM, best α in hindsight": PCM_CV}
 FINE_GRID = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 ENTERING = (
-    "The paper does not say how PCQ and PCM take in participants without a past; here by the mean of "
-    "those that have one."
+    "The paper does not say how PCQ and PCM treat participants without a past; here they get the mean of "
+    "those with one."
 )
 
-# What the paper leaves open: how eigenvectors become clusters, and what the past of PCM is made of.
+# Choices that the paper does not specify: from eigenvectors to clusters, and the past of PCM.
 VARIANTS: dict[str, Maker] = {
     f"{STATIC}, rotation": lambda seed: static(_cut("rotation"), warm_start=False, random_state=seed),
     f"{STATIC}, QR": lambda seed: static(_cut("cluster_qr"), warm_start=False, random_state=seed),
@@ -102,7 +102,7 @@ VARIANTS: dict[str, Maker] = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-    """What one run gives: by method the Rand index and α of each week, and the clusters of AFFECT."""
+    """The results of one run: the Rand index and α of each week by method, and the clusters of AFFECT."""
 
     rand: dict[str, np.ndarray]
     alpha: dict[str, np.ndarray]
@@ -136,11 +136,11 @@ def run(options: Options) -> Report:
         claims=_claims(entire, school, alpha, steps, runs[0].labels),
         figures=_figures(steps, alpha, runs[0].labels),
         remarks=(
-            "Where a graph falls apart, its components are the clusters. All eigenvectors are computed: an "
+            "If a graph is disconnected, its components are the clusters. All eigenvectors are computed: an "
             "iterative solver must resolve the equal eigenvalues of such graphs, which the defaults do.",
             "The weeks of the school year are those with classes by the calendar; the paper does not list "
             "them.",
-            "RG needs the same objects at all steps, which is not so here.",
+            "RG needs the same objects at all steps, which these data do not have.",
             _on_tuning(variants),
         ),
         series={f"Rand index, {method}": _mean(run.rand[method] for run in runs) for method in SHOWN}
@@ -149,7 +149,7 @@ def run(options: Options) -> Report:
 
 
 def one_run(path: Path, seed: int) -> Run:
-    """Take every method through all weeks."""
+    """Run every method on all weeks."""
     steps = _weeks(path)
     W, ids, truth = ([getattr(step, name) for step in steps] for name in ("W", "ids", "labels"))
     histories = {name: make(seed).fit(W, ids=ids).history_ for name, make in (METHODS | VARIANTS).items()}
@@ -174,7 +174,7 @@ def one_run(path: Path, seed: int) -> Run:
 def _weeks(path: Path) -> list[RealityStep]:
     steps = load_reality(path)
     if len(steps) != WEEKS:
-        raise InputError(f"{path} has {len(steps)} weeks, but the experiment has {WEEKS}; give all of them")
+        raise InputError(f"{path} has {len(steps)} weeks, but the experiment has {WEEKS}; use all of them")
     return steps
 
 
@@ -189,7 +189,7 @@ def _measured(runs: Sequence[Run], method: str, weeks: Sequence[int]) -> Measure
 
 
 def _table(title: str, runs: Sequence[Run], weeks: Sequence[int], column: int) -> Table:
-    """Return the Rand index of all methods over some weeks, beside a column of the published ones."""
+    """Return the Rand index of all methods over some weeks, with the published ones."""
     entries = [
         Entry(
             method,
@@ -221,19 +221,20 @@ def _variants(runs: Sequence[Run]) -> Table:
         best = Measured.of(max(tuning.scores.values()) for tuning in found)
         entries.append(Entry(name, best, remark=f"α = {found[0].alpha:g} (first run)."))
     return Table(
-        "What the paper leaves open, entire trace",
+        "Choices that the paper does not specify, entire trace",
         "Rand index",
         tuple(entries),
-        note="Above, eigenvectors become clusters by k-means, and the past of PCM is made of eigenvectors.",
+        note="Above, k-means turns eigenvectors into clusters, and the past of PCM consists of eigenvectors.",
     )
 
 
 def _on_tuning(variants: Table) -> str:
     pcq, pcm = (variants[name].mean for name in HINDSIGHT)
     return (
-        f"With the α that is best in hindsight PCQ and PCM reach {pcq:.3f} and {pcm:.3f}, about what the "
-        "paper has for cross-validation. Between the halves of time the choice does not carry over: a larger "
-        "α is good in the first and lets PCM fail in the second. How the paper made its folds is not told."
+        f"With the α that is best in hindsight PCQ and PCM reach {pcq:.3f} and {pcm:.3f}, close to the "
+        "published values for cross-validation. The choice does not carry over between the halves of time: "
+        "a larger α is good in the first half, but PCM fails with it in the second. The paper does not "
+        "describe its folds."
     )
 
 
@@ -264,7 +265,7 @@ def _claims(
             follow >= 4,
         ),
         Claim(
-            "As winter break begins, participants are much less together, most of all in the smaller "
+            "As winter break begins, participants are together much less, especially in the smaller "
             f"cluster: mean similarities fall to {falls[0]:.0%} in the larger and {falls[1]:.0%} in the "
             "smaller one.",
             falls[1] < min(falls[0], 0.5),
@@ -273,14 +274,14 @@ def _claims(
 
 
 def followers(alpha: np.ndarray) -> int:
-    """Count, of as many weeks as there are dates, those of the lowest α that follow one of the dates."""
+    """Count the weeks that follow a date, among as many weeks of lowest α as there are dates."""
     near = {_week(day) + lag for day in DATES.values() for lag in range(LAG + 1)}
     lowest = 1 + np.argsort(alpha[1:], kind="stable")[: len(DATES)]  # the first week has no α
     return sum(int(t) in near for t in lowest)
 
 
 def density_falls(steps: Sequence[RealityStep], labels: Sequence[np.ndarray]) -> tuple[float, float]:
-    """Return what is left after the beginning of winter break of the mean similarity in either cluster."""
+    """Return the ratio of the mean similarity in each cluster after and before winter break begins."""
     before, after = (
         [_density(steps[t].W, labels[t] == c) for c in by_size(labels[t])] for t in (BEFORE, AFTER)
     )
@@ -316,7 +317,7 @@ def _figures(
         Figure(
             "winter-break",
             "Similarities before and after winter break begins, participants ordered by cluster (orange "
-            "lines). The strip on the left tells the affiliation: Media Laboratory blue, Sloan school "
+            "lines). The strip on the left shows the affiliation: Media Laboratory blue, Sloan school "
             "orange.",
             functools.partial(_draw_matrices, steps, labels),
             size=(7.5, 3.7),

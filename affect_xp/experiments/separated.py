@@ -1,6 +1,6 @@
-"""Two well-separated Gaussians: how close the estimated forgetting factor comes to that of an oracle.
+"""Two well-separated Gaussians: the estimated forgetting factor compared with that of an oracle.
 
-The clusters are never in doubt, so what is seen is the estimate of α alone. Xu, Kliger & Hero, section 5.1.
+The clusters are always found, so that only the estimate of α matters. Xu, Kliger & Hero, section 5.1.
 """
 
 import functools
@@ -82,15 +82,16 @@ def run(options: Options) -> Report:
             ),
         ),
         remarks=(
-            "The error is that of an entry: ‖Ψ̂ − Ψ‖² / n², so that both numbers of samples compare.",
-            "The text does not say whether both means take the same random step; here each takes its own.",
+            "The error is per entry, ‖Ψ̂ − Ψ‖² / n², so that both numbers of samples are comparable.",
+            "The text does not say whether both means take the same random step; here their steps are "
+            "independent.",
         ),
         series={name: curve for n in SIZES for name, curve in _curves(n, by_size[n]).items()},
     )
 
 
 def one_run(n_samples: int, seed: int) -> dict[str, Trace]:
-    """Take every method through one simulation."""
+    """Run every method on one simulation."""
     return follow_all(METHODS, separated_gaussians(n_samples, rng=seed), seed)
 
 
@@ -100,7 +101,7 @@ def _error_table(n: int, runs: Runs) -> Table:
 
 
 def _distance_table(by_size: Mapping[int, Runs]) -> Table:
-    """Return the mean distance over time between the estimated α and the oracle's, as means of all runs."""
+    """Return the time average of the distance between the estimated α and the oracle's, both run means."""
     entries = []
     for n, runs in by_size.items():
         for method in (ESTIMATED, DEFAULTS):
@@ -110,7 +111,7 @@ def _distance_table(by_size: Mapping[int, Runs]) -> Table:
 
 
 def excess(errors: Table) -> float:
-    """Return by which share the error with estimated α exceeds that of the oracle."""
+    """Return the relative excess of the error with estimated α over that of the oracle."""
     return errors[ESTIMATED].mean / errors[ORACLE].mean - 1
 
 
@@ -146,7 +147,7 @@ def _curves(n: int, runs: Runs) -> dict[str, np.ndarray]:
 
 
 def _draw(by_size: Mapping[int, Runs], methods: Sequence[str], kind: str, ylabel: str, figure: Any) -> None:
-    """Fill a figure with a panel for each number of samples."""
+    """Fill a figure with one panel per number of samples."""
     panels = figure.subplots(1, len(by_size), sharey=True)
     for ax, (n, runs) in zip(panels, by_size.items(), strict=True):
         curves = _curves(n, runs)

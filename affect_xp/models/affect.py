@@ -220,7 +220,7 @@ class Affect(Evolving):
 
     @property
     def rescale_(self) -> Transform:
-        """The transform of the proximities: the given one, or the choice of rescale="auto"."""
+        """The transform of the proximities, given or chosen by rescale="auto"."""
         self._fitted()
         return self._rescale
 

@@ -1,4 +1,4 @@
-"""Similarities that are nearly the same for all pairs, as dot products of features with a large mean are."""
+"""Detect similarities that are nearly constant, such as dot products of features with a large mean."""
 
 import numpy as np
 
@@ -9,33 +9,33 @@ from affect_xp.exceptions import ScaleWarning
 
 __all__ = ["constant_facts", "warn_of_constant"]
 
-# A constant dominates similarities whose squared mean is this share of their mean square, if a sum of one
-# number for each object explains this share of the rest: so it is where the squared mean of features is 10
-# times their variance. Neither Gaussian kernels nor graphs have the second, nor most correlations.
+# A constant dominates similarities if their squared mean is this share of their mean square, and an additive
+# model with one number per object explains this share of the rest. This holds if the squared mean of the
+# features is 10 times their variance. The second condition excludes Gaussian kernels, graphs and most
+# correlations.
 CONSTANT = 0.85
 ADDITIVE = 0.93
 FEWEST_COLUMNS = 20
 
 
 def constant_facts(columns: Array, places: Array) -> Array:
-    """Return how much of similarities is the same for all of them, (2,), in wide floats.
+    """Return the constant share of similarities, and the additive share of the rest, (2,), in wide floats.
 
         w̄² / mean w²,   1 − Σ(wᵢⱼ − aᵢ − bⱼ + w̄)² / Σ(wᵢⱼ − w̄)²
 
     with a and b the means of rows and columns, over i ≠ j of some columns. Dot products of features with a
-    large mean c are c·c + c·x + c·y + x·y: the first term is most of them, and the next two are most of the
-    rest.
+    large mean c are c·c + c·x + c·y + x·y: the first term dominates, and the next two dominate the rest.
 
     Parameters
     ----------
     columns : (n, r) array
     places : (r,) int array
-        Both as `affect_xp.proximity.transforms.sampled_columns` returns them.
+        Both are returned by `affect_xp.proximity.transforms.sampled_columns`.
     """
     xp, (n, r) = array_namespace(columns), columns.shape
     largest = xp.max(xp.abs(columns))
     one = xp.ones_like(largest)
-    x = columns / xp.where(largest > 0, largest, one)  # so that no square leaves the range of numbers
+    x = columns / xp.where(largest > 0, largest, one)  # so that no square overflows
     objects = xp.arange(n, dtype=places.dtype, device=device_of(columns))
     off = xp.astype(objects[:, None] != places[None, :], x.dtype)  # (n, r)
     count = max(1, n * r - r)
@@ -52,13 +52,13 @@ def constant_facts(columns: Array, places: Array) -> Array:
 
 
 def warn_of_constant(facts: np.ndarray, r: int) -> None:
-    """Warn if similarities, with these `constant_facts` of r columns, hold little but a constant."""
+    """Warn if a constant dominates similarities with these `constant_facts` of r columns."""
     share, additive = (float(fact) for fact in facts)
     if r >= FEWEST_COLUMNS and share >= CONSTANT and additive >= ADDITIVE:
         warn_caller(
-            f"a constant dominates W: the square of the mean similarity is {share:.1%} of the mean square, "
-            f"and one number for each object explains {additive:.1%} of the rest, as in X @ X.T of features "
-            "with a large mean. The forgetting factor will hardly see clusters change; subtract the means of "
-            "the columns of X before, or pass features with proximity='dot'; scale='none' silences this",
+            f"a constant dominates W: the squared mean similarity is {share:.1%} of the mean square, "
+            f"and one number per object explains {additive:.1%} of the rest, as in X @ X.T of features "
+            "with a large mean. The forgetting factor will hardly react to changes of clusters; center the "
+            "columns of X first, or pass features with proximity='dot'; scale='none' silences this warning",
             ScaleWarning,
         )

@@ -1,4 +1,4 @@
-"""Similarities into dissimilarities and back, and the check that tells them apart."""
+"""Convert similarities to dissimilarities and back, and check for dissimilarities."""
 
 from affect_xp.array.namespace import array_namespace, device_of, is_lazy, row_blocks, to_host, wide_dtype
 from affect_xp.array.typing import Array
@@ -11,7 +11,7 @@ KINDS = ("distance", "squared_distance", "complement")
 
 
 def to_dissimilarity(W: Array | Proximity, kind: str = "distance") -> Array | Proximity:
-    """Return dissimilarities made of similarities, in the precision of W.
+    """Convert similarities to dissimilarities, in the dtype of W.
 
     Parameters
     ----------
@@ -19,8 +19,8 @@ def to_dissimilarity(W: Array | Proximity, kind: str = "distance") -> Array | Pr
         Similarities.
     kind : "distance", "squared_distance" or "complement"
         For dot products (and kernels), √(wᵢᵢ + wⱼⱼ − 2wᵢⱼ) or its square: the Euclidean distances of the
-        features. Where W is not positive semi-definite, negative squares become 0. For similarities
-        between 0 and 1, the complement 1 − wᵢⱼ; an object has none to itself.
+        features. If W is not positive semi-definite, negative squares become 0. For similarities
+        between 0 and 1, the complement 1 − wᵢⱼ, with a zero diagonal.
 
     Returns
     -------
@@ -51,16 +51,16 @@ def to_dissimilarity(W: Array | Proximity, kind: str = "distance") -> Array | Pr
 
 
 def to_similarity(D: Array | Proximity, kind: str = "distance") -> Array | Proximity:
-    """Return similarities made of dissimilarities, in the precision of D: `to_dissimilarity` undone.
+    """Convert dissimilarities to similarities, in the dtype of D; the inverse of `to_dissimilarity`.
 
     Parameters
     ----------
     D : (n, n) array or Proximity
         Dissimilarities.
     kind : "distance", "squared_distance" or "complement"
-        What D is. From distances dᵢⱼ, or their squares, the dot products of the features about their mean,
-        −½ (d²ᵢⱼ − rᵢ − rⱼ + g), with the means r of the rows of d² and their mean g. From complements, which
-        lie between 0 and 1, 1 − dᵢⱼ.
+        The kind of D. Distances dᵢⱼ, or their squares, give the dot products of the centered features,
+        −½ (d²ᵢⱼ − rᵢ − rⱼ + g), with the row means r of d² and their mean g. Complements, which are between
+        0 and 1, give 1 − dᵢⱼ.
 
     Returns
     -------
@@ -115,7 +115,7 @@ def _complement(w: Array, name: str, on_diagonal: float) -> Array:
 
 
 def _as_given(given: Array | Proximity, array: Array) -> Array | Proximity:
-    """Return a Proximity where one was given, and else the array."""
+    """Return a Proximity if one was given, otherwise the array."""
     if not isinstance(given, Proximity):
         return array
     return Chunked(array) if is_lazy(array) else Dense(array)
@@ -136,7 +136,7 @@ def stored(W: Proximity) -> Array:
 
 
 def check_dissimilarities(d: Array) -> None:
-    """Raise unless the diagonal is zero and no entry is negative, but for rounding; one read."""
+    """Raise unless the diagonal is zero and no entry is negative, up to rounding; one read."""
     xp = array_namespace(d)
     low, high = _extremes(d)
     diagonal = xp.linalg.diagonal(d)
@@ -147,18 +147,18 @@ def check_dissimilarities(d: Array) -> None:
     tolerance = _tolerance(d) * max(highest, -lowest)
     if abs(on_diagonal) > tolerance:
         raise InputError(
-            f"D looks like similarities: D[{int(place)}, {int(place)}] = {on_diagonal} on the diagonal, "
-            "where dissimilarities are 0; convert first, for instance with ax.to_dissimilarity(D)"
+            f"D looks like similarities: D[{int(place)}, {int(place)}] = {on_diagonal}, but the diagonal of "
+            "dissimilarities is 0; convert it first, for example with ax.to_dissimilarity(D)"
         )
     if lowest < -tolerance:
         raise InputError(
-            f"D holds {lowest}, but dissimilarities are 0 or more; "
-            "convert similarities first, for instance with ax.to_dissimilarity(D)"
+            f"D contains {lowest}, but dissimilarities are nonnegative; "
+            "convert similarities first, for example with ax.to_dissimilarity(D)"
         )
 
 
 def _tolerance(d: Array) -> float:
-    """Return what is taken for rounding, relative to the largest entry."""
+    """Return the tolerance for rounding, relative to the largest entry."""
     return 1e-4 if d.dtype == array_namespace(d).float32 else 1e-8
 
 

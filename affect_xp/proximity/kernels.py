@@ -1,7 +1,7 @@
-"""Features into proximities, block by block, and the way back by approximate features.
+"""Proximities from features, block by block, and features that approximate kernels.
 
-X (n, p) has a row for each object. The proximities go straight into the n×n array they are kept in, or
-into the plan of a dask array; nothing else of that size is made. They are exactly symmetric.
+X (n, p) has one row per object. The proximities are written directly to their n×n array, or to the graph of a
+dask array; no other array of that size is made. They are exactly symmetric.
 """
 
 import dataclasses
@@ -45,15 +45,15 @@ class Kernel:
     Attributes
     ----------
     kind : "similarity" or "dissimilarity"
-        What a large value means.
+        The meaning of large values.
     block : function (a, p), (b, p) → (a, b)
         The proximities between two sets of prepared rows.
     prepare : function (n, p) → (n, p)
-        Done once to all rows before.
+        Applied once to all rows.
     diagonal : float or None
-        The proximity of every object to itself, where it is the same for all.
+        The proximity of each object to itself, if it is the same for all.
     parameters : tuple of str
-        What `prepare` takes besides.
+        The other arguments of `prepare`.
     """
 
     kind: str
@@ -67,19 +67,19 @@ def features_to_proximity(X: Array, kind: str | Block = "dot", **parameters: flo
     """Return the proximities of objects with features X.
 
     =============  ===============  ===========================================================
-    kind           it is a          entry (x, y)
+    kind           type             entry (x, y)
     =============  ===============  ===========================================================
     "dot"          similarity       x·y
     "rbf"          similarity       exp(−γ‖x − y‖²), γ = `gamma`, by default 1 / (p · var X)
     "cosine"       similarity       x·y / ‖x‖‖y‖; 0 if either is zero
-    "euclidean"    dissimilarity    ‖x − y‖, from differences: accurate for points that are close
-    a function     as you say       f(A, B), (a, p), (b, p) → (a, b), on some rows of X
+    "euclidean"    dissimilarity    ‖x − y‖, from differences: accurate for close points
+    a function     either           f(A, B), (a, p), (b, p) → (a, b), on blocks of rows of X
     =============  ===============  ===========================================================
 
-    They are computed in float64 where the device has it and kept in the dtype of X, by blocks of rows. An
-    array of numbers gives `Dense`, with no other n×n array made. A dask array gives `Chunked` with the
-    chunks of its rows, lazily: one `compute` checks X (and finds γ). A function is asked for the blocks on
-    and right of the diagonal alone, so it must be symmetric, and depend on the two rows only.
+    They are computed by blocks of rows, in float64 if the device supports it, and stored in the dtype of X.
+    An eager array gives `Dense`, without another n×n array. A dask array gives a lazy `Chunked` with the
+    chunks of its rows: one `compute` checks X (and finds γ). A function is called only for the blocks on and
+    above the diagonal, so it must be symmetric, and depend only on the two rows.
 
     Parameters
     ----------
@@ -106,11 +106,11 @@ def features_to_proximity(X: Array, kind: str | Block = "dot", **parameters: flo
 def random_fourier_features(
     X: Array, n_features: int, *, gamma: float | None = None, rng: Seed = None
 ) -> Array:
-    """Return features whose dot products are about exp(−γ‖x − y‖²).
+    """Return features whose dot products approximate exp(−γ‖x − y‖²).
 
-    With q/2 frequencies ω drawn from N(0, 2γ I), the features √(2/q)·[cos ω·x, sin ω·x] have the kernel for
-    expectation and 1 for the diagonal; an entry is off by about 1/√q. An approximate route from the rbf
-    kernel to a factored proximity, which never forms n×n.
+    With q/2 frequencies ω drawn from N(0, 2γ I), the dot products of the features √(2/q)·[cos ω·x, sin ω·x]
+    have the kernel as expectation and 1 on the diagonal; the error of an entry is about 1/√q. Use them for a
+    factored approximation of the rbf kernel that never forms n×n.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def random_fourier_features(
     """
     q = check_int("n_features", n_features, 2)
     if q % 2:
-        raise InputError(f"n_features must be even, a cosine and a sine for each frequency, got {q}")
+        raise InputError(f"n_features must be even (a cosine and a sine per frequency), got {q}")
     x, size = _checked_features(_in_memory(X))
     xp, p = array_namespace(x), x.shape[1]
     size.check_squares(p, "rbf")
@@ -150,12 +150,12 @@ def random_fourier_features(
 def nystroem_features(
     X: Array, n_features: int, kind: str | Block = "rbf", *, rng: Seed = None, **parameters: float | None
 ) -> Array:
-    """Return features whose dot products are about the similarities of X: exact to q objects drawn at random.
+    """Return features whose dot products approximate the similarities of X: exact to q random objects.
 
     With K (n, q) the similarities to these objects, and K_q = VΛVᵀ those among them, the features are
-    K V Λ^{-1/2}, and their dot products K K_q⁻¹ Kᵀ. Directions in which K_q is numerically zero are left
-    out: their columns are 0. Better than random Fourier features where the kernel is smooth (few
-    eigenvalues matter); needs a positive semi-definite similarity.
+    K V Λ^{-1/2}, and their dot products K K_q⁻¹ Kᵀ. The columns of directions in which K_q is numerically
+    zero are 0. The approximation is better than random Fourier features if the kernel is smooth (few
+    large eigenvalues). The similarity must be positive semi-definite.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def nystroem_features(
     n_features : int
         q, at most n.
     kind, **parameters
-        As for `features_to_proximity`, but for "euclidean".
+        As for `features_to_proximity`, except "euclidean".
     rng : None, int or numpy.random.Generator
 
     References
@@ -183,9 +183,9 @@ def nystroem_features(
     x, kernel, dtype = _prepared(_in_memory(X), kind, parameters)
     xp, n = array_namespace(x), x.shape[0]
     if kernel.kind != "similarity":
-        raise InputError(f"kind={kind!r} is a dissimilarity, which no dot products give; use 'rbf'")
+        raise InputError(f"kind={kind!r} is a dissimilarity, not a dot product; use 'rbf'")
     if q > n:
-        raise InputError(f"n_features={q} is more than the {n} objects to draw from; ask for at most {n}")
+        raise InputError(f"n_features={q} exceeds the number of objects, {n}; use at most {n}")
     drawn = xp.take(x, from_host(as_generator(rng).permutation(n)[:q], x), axis=0)
     values, vectors = xp.linalg.eigh(_symmetric(kernel.block(drawn, drawn), kernel.diagonal))  # Λ, V
     least = q * xp.finfo(values.dtype).eps * xp.max(values)
@@ -201,7 +201,7 @@ def _dot(a: Array, b: Array) -> Array:
 
 
 def _unit_rows(x: Array) -> Array:
-    """Return the rows divided by their lengths; a row of zeros stays."""
+    """Return the rows divided by their norms; rows of zeros are kept."""
     xp = array_namespace(x)
     largest = xp.max(xp.abs(x), axis=1, keepdims=True)  # so that no square overflows
     x = x / xp.where(largest > 0, largest, xp.ones_like(largest))
@@ -210,7 +210,7 @@ def _unit_rows(x: Array) -> Array:
 
 
 def _scaled(x: Array, gamma: float) -> Array:
-    """Return √γ (x − x̄): rows whose squared distances are γ‖x − y‖², near 0 so that few digits cancel."""
+    """Return √γ (x − x̄): rows with squared distances γ‖x − y‖², centered to reduce cancellation."""
     xp = array_namespace(x)
     return (x - xp.mean(x, axis=0, keepdims=True)) * math.sqrt(gamma)
 
@@ -223,7 +223,7 @@ def _gaussian(a: Array, b: Array) -> Array:
 
 
 def _euclidean(a: Array, b: Array) -> Array:
-    """Return ‖a − b‖, one feature after the other: no digits cancel, and no (a, b, p) array is made."""
+    """Return ‖a − b‖, feature by feature: without cancellation, and without an (a, b, p) array."""
     xp = array_namespace(a)
     square = xp.zeros((a.shape[0], b.shape[0]), dtype=a.dtype, device=device_of(a))
     for f in range(a.shape[1]):
@@ -241,19 +241,19 @@ KERNELS: dict[str, Kernel] = {
 
 
 def _as_kernel(kind: str | Block, parameters: dict[str, float | None]) -> Kernel:
-    """Return the kernel asked for, if it takes these parameters."""
+    """Return the requested kernel; raise if it does not take these parameters."""
     kernel = Kernel("similarity", kind) if callable(kind) else KERNELS[check_choice("kind", kind, KERNELS)]
     for name in parameters:
         if name not in kernel.parameters:
             taken = ", ".join(kernel.parameters) or "none"
-            raise InputTypeError(f"kind={kind!r} takes no parameter {name}; it takes {taken}")
+            raise InputTypeError(f"kind={kind!r} has no parameter {name}; valid ones: {taken}")
     return kernel
 
 
 def _prepared(
     X: Array, kind: str | Block, parameters: dict[str, float | None]
 ) -> tuple[Array, Kernel, object]:
-    """Return X checked and prepared for the kernel, the kernel, and the dtype to keep results in."""
+    """Return X checked and prepared for the kernel, the kernel, and the dtype of the results."""
     kernel = _as_kernel(kind, parameters)
     x, size = _checked_features(X)
     xp = array_namespace(x)
@@ -269,47 +269,45 @@ def _prepared(
 
 def _in_memory(X: Array) -> Array:
     if is_dask_array(X):
-        raise InputTypeError(
-            "X must be in memory here, got a dask array; features are thin: pass X.compute()"
-        )
+        raise InputTypeError("X must be in memory, got a dask array; pass X.compute()")
     return X
 
 
 @dataclasses.dataclass(frozen=True)
 class _Size:
-    """How large features are: max |x|, and the variance of x / max |x|."""
+    """The magnitude of features: max |x|, and the variance of x / max |x|."""
 
     largest: float
     relative: float
 
     @property
     def variance(self) -> float:
-        """The variance of all entries; 0 or inf where it is out of the range of numbers."""
+        """The variance of all entries; 0 or inf if it underflows or overflows."""
         return self.relative * self.largest * self.largest
 
     def check_squares(self, p: int, kind: str) -> None:
-        """Raise if squared distances are out of the range of numbers."""
+        """Raise if squared distances overflow or underflow."""
         if self.relative > 0 and not sys.float_info.min < self.variance < sys.float_info.max / (8 * p):
             how = "divide" if self.largest > 1 else "multiply"
             raise InputError(
-                f"X holds numbers up to {self.largest:.3g}, whose squares, as kind={kind!r} needs "
-                f"them, are out of the range of numbers; {how} X by a constant first"
+                f"X has values up to {self.largest:.3g}, whose squares, which kind={kind!r} needs, "
+                f"are out of the floating-point range; {how} X by a constant first"
             )
 
 
 def _checked_features(X: Array) -> tuple[Array, _Size]:
-    """Return X as a finite array of floats, and how large it is, read with one transfer."""
+    """Return X as a finite array of floats, and its magnitude, read with one transfer."""
     x = as_array(X)
     xp = array_namespace(x)
     if x.ndim != 2 or 0 in x.shape:
         hint = "; use X[:, None] for one feature" if x.ndim == 1 else ""
         raise InputError(
-            f"X must be a matrix with a row of features for each object, got shape {tuple(x.shape)}{hint}"
+            f"X must be a matrix with one row of features per object, got shape {tuple(x.shape)}{hint}"
         )
     if xp.isdtype(x.dtype, ("integral", "bool")):
         x = xp.astype(x, wide_dtype(x))
     if x.dtype not in (xp.float32, xp.float64):
-        raise InputTypeError(f"X must be of dtype float32 or float64, got {x.dtype}; use astype(float32)")
+        raise InputTypeError(f"X must have dtype float32 or float64, got {x.dtype}; use astype(float32)")
     wide = xp.astype(x, wide_dtype(x), copy=False)
     with np.errstate(invalid="ignore", over="ignore"):
         largest = xp.max(xp.abs(wide))
@@ -320,7 +318,7 @@ def _checked_features(X: Array) -> tuple[Array, _Size]:
         i, f = np.argwhere(~np.isfinite(host))[0]
         raise InputError(
             f"X must be finite, but X[{i}, {f}] = {host[i, f]}; "
-            "leave out objects without data, or fill them in"
+            "drop objects without data, or impute the values"
         )
     return x, _Size(float(facts[0]), float(facts[1]))
 
@@ -331,7 +329,7 @@ def _storage_dtype(x: Array) -> object:
 
 
 def _checked_gamma(gamma: object, p: int, variance: float) -> float:
-    """Return γ, by default 1 / (p · var X); if all features are equal, any will do."""
+    """Return γ, by default 1 / (p · var X); any value if all features are equal."""
     if gamma is None:
         return 1 / (p * variance) if variance > 0 else 1.0
     if isinstance(gamma, bool) or not isinstance(gamma, numbers.Real):
@@ -343,7 +341,7 @@ def _checked_gamma(gamma: object, p: int, variance: float) -> float:
 
 
 def _chunk(kernel: Kernel, dtype: object, a: Array, b: Array | None) -> Array:
-    """Return the proximities between the rows of two chunks of X, or (b=None) of one among themselves."""
+    """Return the proximities between the rows of two chunks of X, or (b=None) within one chunk."""
     if b is None:
         return _filled(a, kernel, dtype)
     w = array_namespace(a, b).empty((a.shape[0], b.shape[0]), dtype=dtype, device=device_of(a))
@@ -353,7 +351,7 @@ def _chunk(kernel: Kernel, dtype: object, a: Array, b: Array | None) -> Array:
 
 
 def _filled(x: Array, kernel: Kernel, dtype: object) -> Array:
-    """Return all proximities of the rows of x: each block right of the diagonal, and its mirror image."""
+    """Return all proximities of the rows of x: each block above the diagonal, and its transpose."""
     xp, n = array_namespace(x), x.shape[0]
     w = xp.empty((n, n), dtype=dtype, device=device_of(x))
     for rows in row_blocks(w):
@@ -366,18 +364,18 @@ def _filled(x: Array, kernel: Kernel, dtype: object) -> Array:
 
 
 def _block(kernel: Kernel, a: Array, b: Array, dtype: object) -> Array:
-    """Return the proximities between two sets of rows in the dtype they are kept in."""
+    """Return the proximities between two sets of rows in the dtype of the result."""
     block, expected = kernel.block(a, b), (a.shape[0], b.shape[0])
     if tuple(getattr(block, "shape", ())) != expected:
         raise InputError(
-            f"the function given as kind must return shape {expected} for rows of shapes {tuple(a.shape)}, "
+            f"the function passed as kind must return shape {expected} for rows of shapes {tuple(a.shape)}, "
             f"{tuple(b.shape)}, got {getattr(block, 'shape', type(block).__name__)}"
         )
     return array_namespace(block, a).astype(block, dtype, copy=False)
 
 
 def _symmetric(block: Array, diagonal: float | None) -> Array:
-    """Return a square block whose entries left of the diagonal mirror those right of it."""
+    """Return a square block whose lower triangle mirrors the upper one."""
     xp = array_namespace(block)
     right = xp.triu(block, k=1)
     own = xp.eye(block.shape[0], dtype=xp.bool, device=device_of(block))

@@ -1,11 +1,11 @@
-"""What proximities look like: similarities, dissimilarities, or nothing that could be clustered.
+"""Detect the kind of proximities: similarities, dissimilarities, or constant.
 
-Two objects of the same cluster have like rows in W, whatever W holds. So where rows are alike, similarities
-are large and dissimilarities are small:
+Two objects of the same cluster have similar rows in W, whether W contains similarities or dissimilarities. If
+rows are similar, similarities are large and dissimilarities are small:
 
     ρ = corr(wᵢⱼ, rᵢⱼ) over i ≠ j,   rᵢⱼ = corr(wₖᵢ, wₖⱼ) over k ∉ {i, j}
 
-Distances of features have ρ near −1, dot products, kernels and networks of groups ρ > 0, and noise has 0.
+Distances of features have ρ near −1; dot products, kernels and networks with groups have ρ > 0; noise has 0.
 """
 
 from typing import Any, NamedTuple
@@ -19,28 +19,28 @@ from affect_xp.proximity.transforms import sampled_columns
 
 __all__ = ["Looks", "hint_at_kind", "looks_of"]
 
-# Nothing is said of fewer objects than these.
+# Fewer objects than this are not judged.
 FEWEST = 10
-# Beyond this ρ, either way, W is taken for dissimilarities or similarities.
+# Beyond ±ρ of this size, W is considered similarities or dissimilarities.
 CLEAR = 0.5
-# Distances are positive but for this share of the pairs, which are duplicates; graphs have more zeros.
+# Distances are positive except for this share of the pairs (duplicates); graphs have more zeros.
 DUPLICATES = 0.1
-# A diagonal below this many square roots of the precision, relative to the largest entry, is rounding.
+# A diagonal is zero if it is below this multiple of √eps, relative to the largest entry.
 ZERO_DIAGONAL = 10
 
-NOTHING_TO_FIND = "there are no clusters to find, and those returned are arbitrary"
+NOTHING_TO_FIND = "there are no clusters, and the returned ones are arbitrary"
 
 
 class Looks(NamedTuple):
-    """Facts about the entries off the diagonal, of up to 256 objects.
+    """Statistics of the off-diagonal entries of up to 256 objects.
 
     Attributes
     ----------
     rho : float
-        The correlation of entries with the likeness of rows; 0 where one of them does not vary.
+        The correlation of entries with the similarity of rows; 0 if either is constant.
     lowest, highest : float
     zeros : float
-        The share of pairs that have 0.
+        The share of pairs with a zero entry.
     on_diagonal : float
         The largest |wᵢᵢ|.
     """
@@ -53,7 +53,7 @@ class Looks(NamedTuple):
 
 
 def looks_of(W: Dense) -> Looks:
-    """Return what W looks like, with one read; W must have three objects or more.
+    """Return the statistics of W, with one read; W must have at least three objects.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def looks_of(W: Dense) -> Looks:
     columns, places = sampled_columns(W)
     r, zeros = places.shape[0], xp.zeros_like(columns)
     largest = xp.max(xp.abs(columns))
-    x = columns / xp.where(largest > 0, largest, xp.ones_like(largest))  # so that no square is too large
+    x = columns / xp.where(largest > 0, largest, xp.ones_like(largest))  # so that no square overflows
     block = xp.take(x, places, axis=0)  # (r, r), with zeros in place of wᵢᵢ
     others = xp.arange(r, dtype=xp.int64, device=device_of(x))
     pairs = xp.astype(others[:, None] != others[None, :], x.dtype)
@@ -90,7 +90,7 @@ def looks_of(W: Dense) -> Looks:
 
 
 def _likeness(x: Array, block: Array) -> tuple[Array, Array]:
-    """Return rᵢⱼ, and 1 where it is known and 0 elsewhere, both (r, r)."""
+    """Return rᵢⱼ, and 1 where it is defined and 0 elsewhere, both (r, r)."""
     xp = array_namespace(x)
     n = x.shape[0] - 2
     # Column i without its entries i, which is 0, and j: sums S and sums of squares Q.
@@ -104,7 +104,7 @@ def _likeness(x: Array, block: Array) -> tuple[Array, Array]:
 
 
 def _correlation(a: Array, b: Array, weights: Array) -> Array:
-    """Return the correlation of a and b where weights are 1, a 0-d array; 0 where one does not vary."""
+    """Return the correlation of a and b over weights of 1, a 0-d array; 0 if either is constant."""
     xp = array_namespace(a)
     total = xp.sum(weights)
     one = xp.ones_like(total)
@@ -116,9 +116,10 @@ def _correlation(a: Array, b: Array, weights: Array) -> Array:
 
 
 def hint_at_kind(W: Proximity, clusterer: Any, *, known: bool) -> None:
-    """Warn if W looks like what the clusterer does not take, or all its entries are the same.
+    """Warn if W looks like the kind that the clusterer does not take, or if all its entries are equal.
 
-    Only arrays and features of ten objects or more are looked at. With `known` W is what the clusterer takes.
+    Only arrays and features of at least ten objects are checked. With `known`, the kind of W is known to be
+    correct.
     """
     wants = getattr(clusterer, "wants", None)
     if wants is None or W.n < FEWEST:
@@ -133,32 +134,32 @@ def hint_at_kind(W: Proximity, clusterer: Any, *, known: bool) -> None:
 
 
 def _are_same(x: Array) -> bool:
-    """Tell whether all rows are the same, with one read."""
+    """Return whether all rows are equal, with one read."""
     xp = array_namespace(x)
     same = xp.all(xp.max(x, axis=0) == xp.min(x, axis=0))
     return bool(to_host(same, reason="do objects differ?")[0])
 
 
 def _hint(looks: Looks, W: Dense, wants: str | None, clusterer: Any) -> str | None:
-    """Return what to tell about W; None if there is nothing to tell."""
+    """Return the warning about W; None if there is none."""
     name = type(getattr(clusterer, "estimator", clusterer)).__name__
     if looks.lowest == looks.highest and getattr(clusterer, "n_clusters", None) != 1:
         return f"all entries of W off the diagonal are {looks.lowest:.6g}: {NOTHING_TO_FIND}"
     eps = array_namespace(W.array).finfo(W.array.dtype).eps
     if looks.on_diagonal > ZERO_DIAGONAL * eps**0.5 * max(looks.highest, -looks.lowest):
-        return None  # no distances, and those who take distances say so themselves
+        return None  # not distances; clusterers of distances check this themselves
     if wants == "dissimilarity" and looks.rho > CLEAR:
         return (
-            f"{name} takes dissimilarities, but W looks like similarities: objects with large entries "
-            f"between them have like rows (correlation {looks.rho:.2f}); use ax.Spectral or ax.KMeans, or "
+            f"{name} takes dissimilarities, but W looks like similarities: pairs with large entries "
+            f"have similar rows (correlation {looks.rho:.2f}); use ax.Spectral or ax.KMeans, or "
             "pass W.max() - W with zeros on the diagonal"
         )
     # Graphs have more zeros.
     are_distances = looks.rho < -CLEAR and looks.lowest >= 0 and looks.zeros <= DUPLICATES
     if wants == "similarity" and are_distances:
         return (
-            f"{name} takes similarities, but W looks like distances: its diagonal is 0, and objects with "
-            f"small entries between them have like rows (correlation {looks.rho:.2f}); use ax.Linkage, or "
+            f"{name} takes similarities, but W looks like distances: its diagonal is 0, and pairs with "
+            f"small entries have similar rows (correlation {looks.rho:.2f}); use ax.Linkage, or "
             "convert W with ax.to_similarity(W)"
         )
     return None

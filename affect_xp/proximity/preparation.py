@@ -1,12 +1,12 @@
-"""How features are prepared before they are compared: decided at the first step, kept for all later ones.
+"""Preparation of features: decided at the first step, and kept for all later steps.
 
-Dot products follow the units of a column and its distance from 0. What is subtracted and divided by, and the
-width of a Gaussian kernel, are found from the first step alone:
+Dot products depend on the units and the offset of each column. Location, scale and the width of a Gaussian
+kernel are estimated from the first step alone:
 
-* nothing of the future is used: a model that is given one step at a time does the same as one that is given
-  all of them;
-* all steps are in one system of coordinates. Similarities of different steps are blended, and those of an
-  object that comes later are compared with them.
+* no future data are used: processing one step at a time gives the same result as processing the whole
+  sequence;
+* all steps share one coordinate system, because similarities of different steps are blended, and objects that
+  arrive later are compared with earlier ones.
 """
 
 import copy
@@ -38,42 +38,42 @@ __all__ = ["GAMMAS", "SCALES", "Preparation", "Request", "decide"]
 SCALES = ("auto", "none", "center", "standard", "robust")
 GAMMAS = ("first", "each")
 
-# "auto" subtracts the mean where its square is at least this share of the variance, ‖x̄‖² ≥ ½ Σσ². Below that
-# the forgetting factor hardly notices. Windows of standardised series, whose columns are other days at each
-# step, have less: to later windows the mean of the first one would be noise.
+# "auto" subtracts the mean if its square is at least this share of the variance, ‖x̄‖² ≥ ½ Σσ². Below that it
+# hardly affects the forgetting factor. Windows of standardised series, whose columns are different days at
+# each step, stay below: for later windows the mean of the first one would be noise.
 OFFSET = 0.5
-# Where it must not be subtracted, a mean of this many times the variance is told of: cosines are above 0.9.
+# If the mean must not be subtracted, warn if its square is this many times the variance: cosines exceed 0.9.
 DOMINANT = 10.0
-# Standard deviations that differ by this factor or more are brought to 1.
+# Columns are standardised if their standard deviations differ by this factor or more.
 SPREAD = 10.0
-# The interquartile range of a normal distribution is so many standard deviations.
+# The interquartile range of a normal distribution, in standard deviations.
 NORMAL_IQR = 1.349
-# A spread below this many roundings of the largest value is rounding: the column is constant.
+# A column is constant if its spread is below this many rounding errors of its largest value.
 ROUNDINGS = 10
-# Powers of two between which the squares of features, and sums of these, are numbers.
+# Powers of two between which squares of features, and their sums, neither overflow nor underflow.
 USUAL_EXPONENT = 400
-# The kinds of proximity in which lengths count.
+# The kinds of proximity that depend on lengths.
 LENGTHS = ("dot", "rbf", "euclidean")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Preparation:
-    """What a model has decided at its first step, and keeps until `reset()`.
+    """The decisions of a model at its first step, kept until `reset()`.
 
     Features X become (X − location) / scale, column by column.
 
     Attributes
     ----------
     location : (p,) NumPy array or None
-        What is subtracted from each column; None for nothing.
+        The offset of each column; None for 0.
     scale : (p,) NumPy array or None
-        What each column is divided by; None for 1.
+        The divisor of each column; None for 1.
     gamma : float or None
-        γ of proximity="rbf"; None where it is found anew at each step, or not needed.
+        γ of proximity="rbf"; None if it is recomputed at each step, or not needed.
     rescale : str or None
-        The transform that rescale="auto" has chosen for similarities.
+        The transform that rescale="auto" chose for similarities.
     scaler : object or None
-        The fitted copy of the object that was given as `scale`.
+        The fitted copy of the object passed as `scale`.
 
     Examples
     --------
@@ -91,18 +91,18 @@ class Preparation:
     scaler: Any = None
 
     def apply(self, X: Array) -> Array:
-        """Return prepared features, in the precision and on the device of X; X itself if nothing is to do."""
+        """Return prepared features, with the dtype and device of X; X itself if there is nothing to do."""
         if self.scaler is not None:
             return _by_object(self.scaler, X)
         if self.location is None and self.scale is None:
             return X
         if not _is_usable(X):
-            return X  # what makes proximities of it says what is wrong
+            return X  # the kernel raises the error
         p = len(self.location if self.location is not None else self.scale)  # type: ignore[arg-type]
         if X.shape[1] != p:
             raise InputError(
-                f"X has {X.shape[1]} features, but the steps before had {p}, whose location and scale are "
-                "kept; give the same ones at each step, or scale='none'"
+                f"X has {X.shape[1]} features, but the previous steps had {p}, whose location and scale are "
+                "kept; pass the same features at each step, or use scale='none'"
             )
         xp, wide = array_namespace(X), wide_dtype(X)
         dtype = X.dtype if xp.isdtype(X.dtype, "real floating") else wide
@@ -126,16 +126,16 @@ def _moved(x: Array, location: Array | None, scale: Array | None, wide: object) 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Request:
-    """What a model asks for, and what its clusterer stands.
+    """The preparation that a model requests, and the invariances of its clusterer.
 
     Attributes
     ----------
     scale, gamma, proximity
         The parameters of the model.
     translation_free : bool
-        Whether the clusterer finds the same clusters in dot products of features that are moved.
+        Whether the clusterer finds the same clusters in dot products of translated features.
     unit_free : bool
-        Whether it finds the same clusters in features of other units. One with a threshold does not.
+        Whether it finds the same clusters in features of other units. A clusterer with a threshold does not.
     """
 
     scale: Any
@@ -145,14 +145,14 @@ class Request:
     unit_free: bool = False
 
     def check(self) -> None:
-        """Raise if a parameter is not valid."""
+        """Raise if a parameter is invalid."""
         if isinstance(self.scale, type) or not (
             hasattr(self.scale, "fit") and hasattr(self.scale, "transform")
         ):
-            check_choice("scale, where it is not an object with fit and transform,", self.scale, SCALES)
+            check_choice("scale, if not an object with fit and transform,", self.scale, SCALES)
         if self.is_precomputed and not (isinstance(self.scale, str) and self.scale in ("auto", "none")):
             raise InputError(
-                f"scale={self.scale!r} is for features, but proximity='precomputed'; leave it out, or pass "
+                f"scale={self.scale!r} is for features, but proximity='precomputed'; omit scale, or pass "
                 "features with proximity='dot', 'rbf', 'cosine' or 'euclidean'"
             )
         self._check_gamma()
@@ -160,17 +160,17 @@ class Request:
     def _check_gamma(self) -> None:
         gamma: object = self.gamma
         if isinstance(gamma, str):
-            check_choice("gamma, where it is not a number,", gamma, GAMMAS)
+            check_choice("gamma, if not a number,", gamma, GAMMAS)
         elif isinstance(gamma, bool) or not isinstance(gamma, numbers.Real):
             raise InputTypeError(f"gamma must be 'first', 'each' or a positive number, got {gamma!r}")
         elif not 0 < float(gamma) < math.inf:
             raise InputError(f"gamma must be positive and finite, got {gamma}")
         if self.proximity != "rbf" and gamma != "first":
-            raise InputError(f"gamma={gamma!r} is for proximity='rbf', got {self.proximity!r}; leave it out")
+            raise InputError(f"gamma={gamma!r} is for proximity='rbf', got {self.proximity!r}; omit gamma")
 
     @property
     def is_precomputed(self) -> bool:
-        """Whether proximities are given, and not features."""
+        """Whether the input is proximities rather than features."""
         return isinstance(self.proximity, str) and self.proximity == "precomputed"
 
     @property
@@ -181,7 +181,7 @@ class Request:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Columns:
-    """What is known of the columns of X: mean, standard deviation and largest |x|, (p,) each, on the host."""
+    """Statistics of the columns of X: mean, standard deviation and largest |x|, (p,) each, on the host."""
 
     mean: np.ndarray
     std: np.ndarray  # 0 for constant columns
@@ -189,19 +189,19 @@ class _Columns:
 
     @property
     def offset(self) -> float:
-        """‖x̄‖² / Σσ²: how much of a dot product is the same for all."""
-        unit = self.largest.max() or 1.0  # so that no square leaves the range of numbers
+        """‖x̄‖² / Σσ²: the constant part of dot products."""
+        unit = self.largest.max() or 1.0  # so that no square overflows
         square, variance = ((self.mean / unit) ** 2).sum(), ((self.std / unit) ** 2).sum()
         return float(square / variance) if variance > 0 else 0.0
 
     @property
     def spread(self) -> float:
-        """The largest standard deviation divided by the smallest of those that are not 0."""
+        """The largest standard deviation divided by the smallest nonzero one."""
         some = self.std[self.std > 0]
         return float(some.max() / some.min()) if len(some) else 1.0
 
     def prepared(self, preparation: Preparation) -> "_Columns":
-        """Return the same of prepared features; the largest is a bound."""
+        """Return the statistics of prepared features; the largest |x| is a bound."""
         location = 0.0 if preparation.location is None else preparation.location
         scale = 1.0 if preparation.scale is None else preparation.scale
         return _Columns(
@@ -216,13 +216,13 @@ class _Columns:
 
 
 def decide(X: Array, request: Request, names: Sequence[str] | None = None) -> Preparation:
-    """Return how the features of the first step, and of all later ones, are to be prepared.
+    """Return the preparation of the features of the first and of all later steps.
 
     Parameters
     ----------
     X : (n, p) array
-        The features of the first step. One transfer brings what is needed to the host; "robust" brings those
-        of a dask array as a whole.
+        The features of the first step. One transfer copies statistics to the host; "robust" copies the whole
+        array if it is a dask array.
     request : Request
     names : sequence of str, optional
         The names of the columns, for messages.
@@ -237,7 +237,7 @@ def decide(X: Array, request: Request, names: Sequence[str] | None = None) -> Pr
     (array([ 2., 20.]), array([ 1., 10.]), 0.5)
     """
     if not _is_usable(X):
-        return Preparation()  # what makes proximities of it says what is wrong
+        return Preparation()  # the kernel raises the error
     if not isinstance(request.scale, str):
         return _with_object(X, request)
     columns = _columns_of(X)
@@ -257,12 +257,12 @@ def _is_usable(X: Array) -> bool:
 def _columns_of(X: Array) -> _Columns | None:
     """Return mean, spread and size of each column, read with one transfer; None if they are not finite.
 
-    Columns are divided by their largest value first: no square leaves the range of numbers, and the mean of a
+    Columns are divided by their largest value first, so that squares do not overflow, and the mean of a
     constant column is exact.
     """
     xp, wide = array_namespace(X), wide_dtype(X)
     eps = xp.finfo(X.dtype if xp.isdtype(X.dtype, "real floating") else wide).eps
-    blocks = [X[rows, :] for rows in row_blocks(X)]  # views: what is made of one of them is small
+    blocks = [X[rows, :] for rows in row_blocks(X)]  # views: temporaries stay small
 
     def total(function: Callable[[Array], Array]) -> Array:
         parts = [xp.sum(function(xp.astype(x, wide, copy=False) / unit[None, :]), axis=0) for x in blocks]
@@ -283,7 +283,7 @@ def _columns_of(X: Array) -> _Columns | None:
 
 
 def _scaling(X: Array, columns: _Columns, request: Request, names: Sequence[str]) -> Preparation:
-    """Return location and scale for what was asked for."""
+    """Return the requested location and scale."""
     if request.scale == "auto":
         return _automatic(columns, request, names)
     if request.scale == "none":
@@ -299,11 +299,11 @@ def _standard(columns: _Columns, *, center: bool, divide: bool) -> Preparation:
 
 
 def _automatic(columns: _Columns, request: Request, names: Sequence[str]) -> Preparation:
-    """Return what is right as far as it can be known; otherwise say what is not."""
+    """Return the preparation for scale="auto"; warn if the right one is unclear."""
     is_dot, offset = request.proximity == "dot", columns.offset
     may_center = is_dot and request.translation_free
     if callable(request.proximity):
-        return Preparation()  # nobody knows what the function makes of it
+        return Preparation()  # the effect on the function is unknown
     if not may_center and request.proximity in ("dot", "cosine") and offset >= DOMINANT:
         _warn_of_offset(offset, request)
     if request.proximity in LENGTHS and columns.spread >= SPREAD:
@@ -315,7 +315,7 @@ def _automatic(columns: _Columns, request: Request, names: Sequence[str]) -> Pre
 
 
 def _in_range(columns: _Columns, found: Preparation, request: Request) -> Preparation:
-    """Divide all columns by one power of two if their squares are out of the range of numbers otherwise."""
+    """Divide all columns by one power of two if their squares would overflow or underflow."""
     prepared = columns.prepared(found)
     size = float(np.maximum(np.abs(prepared.mean), prepared.std).max())
     exponent = math.frexp(size)[1] if size > 0 else 0
@@ -325,7 +325,7 @@ def _in_range(columns: _Columns, found: Preparation, request: Request) -> Prepar
 
 
 def _robust(X: Array, columns: _Columns) -> Preparation:
-    """Return the median, and IQR / 1.349; the standard deviation where the IQR is 0."""
+    """Return the median, and IQR / 1.349; the standard deviation if the IQR is 0."""
     x = to_host(X, reason="quartiles of a lazy array")[0] if is_lazy(X) else X
     xp, n = array_namespace(x), x.shape[0]
     ordered = xp.sort(xp.astype(x, wide_dtype(x)), axis=0)
@@ -342,14 +342,14 @@ def _robust(X: Array, columns: _Columns) -> Preparation:
 
 
 def _fixed(values: np.ndarray) -> np.ndarray:
-    """Return values that nobody can change."""
+    """Return values as a read-only array."""
     values = np.array(values, dtype=np.float64)
     values.flags.writeable = False
     return values
 
 
 def _gamma(request: Request, p: int, variance: float) -> float | None:
-    """Return γ: 1 / (p · var X) of the prepared first step, the number given, or None for each step's own."""
+    """Return γ: 1 / (p · var X) of the prepared first step, the given number, or None for gamma="each"."""
     if request.proximity != "rbf" or request.gamma == "each":
         return None
     if request.gamma != "first":
@@ -358,24 +358,24 @@ def _gamma(request: Request, p: int, variance: float) -> float | None:
 
 
 def _check_range(columns: _Columns, shape: tuple[int, ...], request: Request) -> None:
-    """Raise if dot products or squared distances of features would leave the range of numbers."""
+    """Raise if dot products or squared distances of features would overflow or underflow."""
     if request.proximity not in LENGTHS:
         return
     n, p = shape
     size, spread = float(columns.largest.max()), float(columns.std.max())
-    most = math.sqrt(sys.float_info.max / (4 * p)) / n  # sums over all pairs are numbers, too
+    most = math.sqrt(sys.float_info.max / (4 * p)) / n  # sums over all pairs do not overflow
     least = 1e3 * math.sqrt(sys.float_info.min)
     if size > most or 0 < spread < least:
         what = "large" if size > most else "small"
         how = "multiply" if what == "small" else "divide"
         raise InputError(
-            f"X holds numbers up to {size:.3g} that spread by {spread:.3g}: too {what} for their "
+            f"X has values up to {size:.3g} with a spread of {spread:.3g}: too {what} for their "
             f"squares, with scale={request.scale!r}; {how} X by a constant, or use scale='standard'"
         )
 
 
 def _with_object(X: Array, request: Request) -> Preparation:
-    """Fit a copy of the object that was given as scale."""
+    """Fit a copy of the object passed as scale."""
     scaler = copy.deepcopy(request.scale)
     scaler.fit(_on_host(scaler, X))
     columns = _columns_of(_by_object(scaler, X))
@@ -389,7 +389,7 @@ def _on_host(scaler: Any, X: Array) -> np.ndarray:
     if not isinstance(X, np.ndarray):
         raise InputTypeError(
             f"scale={scaler!r} works on NumPy arrays, got {type(X).__module__}.{type(X).__name__}; "
-            "use scale='standard' or 'robust', which take those of all libraries"
+            "use scale='standard' or 'robust', which accept arrays of all libraries"
         )
     return X
 
@@ -398,7 +398,7 @@ def _by_object(scaler: Any, X: Array) -> np.ndarray:
     result = np.asarray(scaler.transform(_on_host(scaler, X)))
     if result.ndim != 2 or len(result) != len(X):
         raise InputError(
-            f"scale={scaler!r} must return a row for each of {len(X)} objects, got shape {result.shape}"
+            f"scale={scaler!r} must return one row for each of {len(X)} objects, got shape {result.shape}"
         )
     return result
 
@@ -409,8 +409,8 @@ def _warn_of_offset(offset: float, request: Request) -> None:
         remedy = "use scale='center' to subtract it"
     warn_caller(
         f"the mean of the features dominates: its square is {offset:.3g} times their variance, so that all "
-        f"similarities of proximity={request.proximity!r} are nearly the same. X is not centred, since here "
-        f"that changes what similarities mean; {remedy}, or scale='none' to keep X and silence this",
+        f"similarities of proximity={request.proximity!r} are nearly equal. X is not centered, because this "
+        f"would change the meaning of the similarities; {remedy}, or scale='none' to silence this warning",
         ScaleWarning,
     )
 
@@ -420,13 +420,13 @@ def _warn_of_spread(columns: _Columns, request: Request, names: Sequence[str]) -
     shown = places if len(places) <= 6 else [*places[:3], None, *places[-3:]]
     spreads = ", ".join("..." if j is None else f"{names[j]} {columns.std[j]:.3g}" for j in shown)
     done = (
-        "X is kept as it is, since a parameter is in its units: use scale='standard' with a parameter in "
+        "X is not scaled, because a parameter is in its units: use scale='standard' with a parameter in "
         "standard deviations"
         if request.has_units
-        else "Using the standard deviations of the first step; pass scale='standard' to silence this"
+        else "Dividing by the standard deviations of the first step; pass scale='standard' to confirm"
     )
     warn_caller(
-        f"the columns of X differ in spread by a factor of {columns.spread:.3g} ({spreads}): without a scale "
-        f"the widest decide alone. {done}, or scale='none' to keep X and silence this",
+        f"the columns of X differ in spread by a factor of {columns.spread:.3g} ({spreads}): unscaled, "
+        f"the widest dominate. {done}, or scale='none' to use X unchanged; both silence this warning",
         ScaleWarning,
     )

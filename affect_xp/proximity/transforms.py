@@ -1,9 +1,9 @@
-"""Transforms of proximities before they are tracked: for counts with heavy tails, and volume that moves.
+"""Transforms of proximities before smoothing, for counts with heavy tails or varying volume.
 
-AFFECT takes noise to have one variance in each block. Counts do not: the variance of a count grows with its
-mean, so a few busy pairs make most of Σ(w − μ)², and the forgetting factor follows them, and the volume of a
-step, instead of the clusters. A transform makes the entries of a step alike in size before that. Each is done
-on what the representation stores, with no n×n temporary, and what was given is left as it is.
+AFFECT assumes that noise has one variance per block. The variance of a count grows with its mean, so a few
+busy pairs dominate Σ(w − μ)², and the forgetting factor follows them and the volume of a step instead of the
+clusters. A transform brings the entries of a step to similar magnitudes. It works on the stored data of each
+representation, without an n×n temporary, and does not modify its input.
 """
 
 import functools
@@ -31,59 +31,59 @@ __all__ = [
 
 Transform = str | Callable[[Array], Array] | None
 
-# Entries are sampled up to this many, and up to so many objects, to learn how skewed they are; of fewer
-# positive ones than this, ten pairs, nothing is said.
+# The skewness is estimated from at most this many entries, of at most so many objects, and not at all from
+# fewer positive entries than the last number, ten pairs.
 SAMPLED_ENTRIES = 2**18
 SAMPLED_OBJECTS = 256
 FEWEST = 20
 # A sample of m pairs from an exponential distribution has a skewness of 2 / (1 + 11 / m), on average.
 MISSED = 22
-# Above this skewness a few pairs rule the sums of squares. The exponential distribution has 2, and there the
-# mean is the best to tell two of them apart: a logarithm loses more than it gains.
+# Above this skewness a few pairs dominate the sums of squares. The exponential distribution has 2; the mean
+# is the best statistic to distinguish two of them, so a logarithm loses more than it gains.
 SKEWED = 2.5
-# A logarithm helps if its skewness is below this share of that of the entries. Of Poisson counts about 1 it
-# is three quarters, of narrow kernels nine tenths, and of two values all of it.
+# A logarithm helps if its skewness is below this share of that of the entries. The share is three quarters
+# for Poisson counts about 1, nine tenths for narrow kernels, and one for two values.
 MENDED = 2 / 3
 
 NOT_FINITE = (
-    "the function given as rescale must return finite numbers for all entries, 0 among them, but did not; "
-    "give one that is defined there, such as log1p instead of log"
+    "the function passed as rescale must return finite numbers for all entries, including 0, but did not; "
+    "use one that is defined there, such as log1p instead of log"
 )
 
 
 def transform(W: Array | Proximity, how: Transform) -> Proximity:
-    """Return proximities made of others, entry by entry or by totals, in the same representation.
+    """Return transformed proximities in the same representation, entry by entry or by totals.
 
     ===========  ===================  ===============================================================
-    how          entry                when
+    how          entry                use for
     ===========  ===================  ===============================================================
     None         wᵢⱼ                  measurements whose noise does not grow with their size
-    "log1p"      ln(1 + wᵢⱼ)          counts with heavy tails; the first to try on contact networks
-    "sqrt"       √wᵢⱼ                 counts that vary like Poisson's: their variance becomes constant
-    "binary"     1 where wᵢⱼ > 0      whether there was contact matters, not how much
-    "volume"     wᵢⱼ / Σ_{i≠j} w      steps that are observed for longer or shorter, with like shares
+    "log1p"      ln(1 + wᵢⱼ)          counts with heavy tails; try it first for contact networks
+    "sqrt"       √wᵢⱼ                 Poisson counts: their variance becomes constant
+    "binary"     1 if wᵢⱼ > 0         existence of a contact matters, not the number
+    "volume"     wᵢⱼ / Σ_{i≠j} w      steps of different observation time, with similar shares
     "degree"     wᵢⱼ / √(dᵢ dⱼ)       objects that differ in activity, dᵢ = Σⱼ wᵢⱼ with wᵢᵢ
     a function   f(wᵢⱼ)               anything else
     ===========  ===================  ===============================================================
 
-    The diagonal is treated as every other entry; it counts for the degrees, but not for the volume. An object
-    of degree zero keeps its zeros. Precision and device are those of W.
+    Diagonal entries are transformed like all others; they count in the degrees, but not in the volume. An
+    object of degree zero keeps its zeros. The result has the dtype and device of W.
 
     Parameters
     ----------
     W : (n, n) array, sparse matrix, dask array or Proximity
-        Similarities of 0 or more; for "volume" their total, for "degree" those of each object.
-        `Factored` knows no single entry: it takes "volume" and "degree" alone, as scalings of its rows.
+        Nonnegative similarities; for "volume" the total, and for "degree" the degrees must be nonnegative.
+        `Factored` has no entries: it supports only "volume" and "degree", as scalings of its rows.
     how : str, function or None
-        A function gets an array with some entries, (m, n) or for a sparse matrix (m,), its own to write to,
-        and returns as many real, finite ones. It must look at one entry at a time, and for a sparse matrix
-        make 0 of 0: entries that are not stored stay zero.
+        A function receives a writable copy of some entries, (m, n), or (m,) for a sparse matrix, and returns
+        as many real, finite values. It must treat entries independently, and for a sparse matrix
+        map 0 to 0: entries that are not stored stay zero.
 
     Returns
     -------
     Proximity
-        A `Dense` in an array of its own. A `Chunked` is planned, and its entries are checked when they are
-        computed. The others are checked at once; on a device the host waits once.
+        A `Dense` has a new array. A `Chunked` is lazy, and its entries are checked when they are
+        computed. The others are checked immediately; on a device the host waits once.
 
     Examples
     --------
@@ -111,12 +111,12 @@ def transform(W: Array | Proximity, how: Transform) -> Proximity:
 
 
 def check_transform(how: object, others: tuple[str, ...] = ()) -> None:
-    """Raise unless `how` is a transform, or one of other names."""
+    """Raise unless `how` is a transform, or one of the names `others`."""
     if how is not None and not callable(how):
-        check_choice("rescale, where it is neither None nor a function,", how, (*others, *TRANSFORMS))
+        check_choice("rescale, if neither None nor a function,", how, (*others, *TRANSFORMS))
 
 
-# Functions of entries that are 0 or more, and keep zeros.
+# Functions of nonnegative entries that map 0 to 0.
 ENTRYWISE: dict[str, Callable[[Namespace, Array], Array]] = {
     "log1p": lambda xp, x: xp.log1p(x),
     "sqrt": lambda xp, x: xp.sqrt(x),
@@ -125,7 +125,7 @@ ENTRYWISE: dict[str, Callable[[Namespace, Array], Array]] = {
 
 
 def _by_name(W: Proximity, name: str) -> Proximity:
-    """Apply one of the functions of entries that are 0 or more; all blocks are checked with one read."""
+    """Apply a function of nonnegative entries; all blocks are checked with one read."""
     if isinstance(W, Chunked):
         return W.mapped(functools.partial(_checked_chunk, name))
     lowest: list[Array] = []
@@ -135,7 +135,7 @@ def _by_name(W: Proximity, name: str) -> Proximity:
 
 
 def _noted(name: str, x: Array, lowest: list[Array]) -> Array:
-    """Return the function of some entries, and note the smallest of these."""
+    """Return the function of some entries, and record the smallest entry."""
     xp = array_namespace(x)
     if x.shape[0] == 0:  # a sparse matrix without entries
         return x
@@ -158,13 +158,13 @@ def _check_lowest(name: str, lowest: list[Array]) -> None:
     least = float(to_host(xp.min(xp.stack(lowest)), reason="are similarities negative?")[0])
     if least < 0:
         raise InputError(
-            f"rescale={name!r} is for similarities of 0 or more, such as counts, but W holds {least}; "
-            "use rescale=None, or pass a function that takes negative values"
+            f"rescale={name!r} needs nonnegative similarities, such as counts, but W contains {least}; "
+            "use rescale=None, or pass a function that accepts negative values"
         )
 
 
 def _by_function(W: Proximity, function: Callable[[Array], Array]) -> Proximity:
-    """Apply a function of entries, and check what it returns: all blocks with one read."""
+    """Apply a function of entries, and check its results: all blocks with one read."""
     if isinstance(W, Chunked):
         return W.mapped(functools.partial(_finite_chunk, function))
     if isinstance(W, Dense):
@@ -176,33 +176,33 @@ def _by_function(W: Proximity, function: Callable[[Array], Array]) -> Proximity:
 
 
 def _applied(function: Callable[[Array], Array], x: Array) -> Array:
-    """Return the function of a copy of some entries, if it is of their shape and real, in their precision."""
+    """Return the function of a copy of some entries, in their dtype; raise if its shape or type is wrong."""
     xp = array_namespace(x)
     result = function(xp.asarray(x, copy=True))
     if not is_array(result) or tuple(result.shape) != tuple(x.shape):
         got = getattr(result, "shape", type(result).__name__)
         raise InputError(
-            f"the function given as rescale must return an array of the shape it gets, {tuple(x.shape)}, "
+            f"the function passed as rescale must return an array of the shape it gets, {tuple(x.shape)}, "
             f"got {got}"
         )
     array_namespace(x, result)
-    real = checked_dtype(result, "what the function given as rescale returns")
+    real = checked_dtype(result, "the result of the function passed as rescale")
     return xp.astype(real, x.dtype, copy=False)
 
 
 def _checked_dense(w: Array) -> Array:
-    """Return an array that a function has filled, if it is finite and symmetric."""
+    """Return an array that a function has filled; raise unless it is finite and symmetric."""
     try:
         return checked_array(w, "transform(W)")
     except InputError as error:
         raise InputError(
-            "the function given as rescale must return finite numbers and look at one entry at a time, "
-            f"whatever else is in the array it gets: {error}"
+            "the function passed as rescale must return finite numbers and treat each entry independently "
+            f"of the others in its array: {error}"
         ) from error
 
 
 def _applied_to_stored(function: Callable[[Array], Array], x: Array, facts: list[Array]) -> Array:
-    """Return the function of some stored entries, and note whether it is finite, and what it makes of 0."""
+    """Return the function of some stored entries, and record whether it is finite, and its value at 0."""
     xp = array_namespace(x)
     zero = xp.zeros((1,), dtype=x.dtype, device=device_of(x))
     result = _applied(function, xp.concat([x, zero]))
@@ -218,8 +218,8 @@ def _check_facts(facts: list[Array]) -> None:
     if read[:, 1].any():
         value = read[read[:, 1] != 0, 1][0]
         raise InputError(
-            f"the function given as rescale makes {value} of 0, but in a sparse matrix most zeros are not "
-            "stored and stay; give one that leaves 0 as it is, or call to_dense() on the proximities"
+            f"the function passed as rescale maps 0 to {value}, but most zeros of a sparse matrix are not "
+            "stored and stay 0; use one that maps 0 to 0, or call to_dense() on the proximities"
         )
 
 
@@ -239,7 +239,7 @@ def _row_sums(W: Proximity) -> Array:
 
 
 def _volume_scale(W: Proximity) -> Array:
-    """Return s with sᵢsⱼ = 1 / Σ_{i≠j} w, (n,). Roots, so that no total is too large or small for it."""
+    """Return s with sᵢsⱼ = 1 / Σ_{i≠j} w, (n,); square roots avoid overflow and underflow."""
     sums, w_ii = _row_sums(W), W.diagonal()
     xp = array_namespace(sums)
     total = xp.sum(sums - w_ii)
@@ -247,22 +247,22 @@ def _volume_scale(W: Proximity) -> Array:
     read, least = to_host(total, rounding, reason="how much is there at this step?")
     if not float(least) < float(read) < math.inf:
         raise InputError(
-            f"rescale='volume' divides by the total of W off the diagonal, which is {float(read)}; "
-            "leave out steps at which nothing was observed, and transform similarities of 0 or more"
+            f"rescale='volume' divides by the sum of W off the diagonal, which is {float(read)}; "
+            "omit steps without observations, and pass nonnegative similarities"
         )
     return xp.ones_like(sums) / xp.sqrt(total)
 
 
 def _degree_scale(W: Proximity) -> Array:
-    """Return s = d^{-1/2} with d = Σⱼ wᵢⱼ, (n,), and 0 where d is."""
+    """Return s = d^{-1/2} with d = Σⱼ wᵢⱼ, (n,), and 0 if d is 0."""
     d = _row_sums(W)
     xp = array_namespace(d)
     place = xp.argmin(d)
     least, i = to_host(xp.min(d), place, reason="is a degree negative?")
     if not 0 <= float(least) < math.inf:
         raise InputError(
-            f"rescale='degree' is for similarities of 0 or more, but those of object {int(i)} add up to "
-            f"{float(least)}; leave it out, or pass a function that takes negative values"
+            f"rescale='degree' needs nonnegative similarities, but those of object {int(i)} sum to "
+            f"{float(least)}; drop the object, or pass a function that accepts negative values"
         )
     some = d > xp.finfo(d.dtype).smallest_normal  # whose inverse is a number
     return xp.where(some, 1 / xp.sqrt(xp.where(some, d, xp.ones_like(d))), xp.zeros_like(d))
@@ -273,9 +273,9 @@ TRANSFORMS = (*ENTRYWISE, *SCALES)
 
 
 def auto_rescale(W: Proximity) -> str | None:
-    """Return the transform that similarities call for: "log1p" where they are skewed, else None.
+    """Return the recommended transform of similarities: "log1p" if they are skewed, else None.
 
-    It is called for above a skewness of `SKEWED`; see `skewness`. On a device the host waits once.
+    The threshold is a skewness of `SKEWED`; see `skewness`. On a device the host waits once.
 
     Examples
     --------
@@ -289,24 +289,22 @@ def auto_rescale(W: Proximity) -> str | None:
 
 
 def rescale_for(value: float) -> str | None:
-    """Return the transform that similarities of this skewness call for."""
+    """Return the recommended transform for similarities of this skewness."""
     return "log1p" if value > SKEWED else None
 
 
 def skewness(W: Proximity, columns: Array | None = None) -> Array:
-    """Return how skewed positive similarities are, if their logarithms are so by less than 2/3; else 0.
+    """Return the skewness of positive similarities if their logarithms have less than 2/3 of it; else 0.
 
         γ = (1 + 22 / N) Σ(w − w̄)³ / N σ³   over the N entries i ≠ j with w > 0, and the same for ln(1 + w)
 
-    The exponential distribution has γ = 2, and contact counts have more. A few entries of it have less; the
-    factor in front makes up for that. What "log1p" does not mend, such as the few near neighbours of a narrow
-    kernel, and what it cannot be used on, as soon as a similarity is negative, counts as 0. So do graphs of
-    zeros and ones.
+    The exponential distribution has γ = 2, and contact counts have more. Small samples have less, which the
+    first factor corrects. The result is 0 if "log1p" does not help, as for the few near neighbours of a
+    narrow kernel, or cannot be used because a similarity is negative. It is also 0 for binary graphs.
 
-    Up to 262,144 entries are asked for, equally spaced: stored ones of `Sparse`, or else the columns of up to
-    256 objects, one at least. With fewer than 20 positive ones among them the answer is 0. Nothing is read by
-    the host, but for what `Chunked` computes. `columns` are these, where the caller has them from
-    `sampled_columns`.
+    It uses up to 262,144 equally spaced entries: stored entries of `Sparse`, otherwise the columns of up to
+    256 objects, at least one. With fewer than 20 positive entries the result is 0. The host reads nothing,
+    except what `Chunked` computes. `columns` are the result of `sampled_columns`, if the caller has it.
 
     Returns
     -------
@@ -343,7 +341,7 @@ def skewness(W: Proximity, columns: Array | None = None) -> Array:
 def _stored_entries(W: Sparse) -> Array:
     """Return some of the stored entries, (N,), in wide floats, with zeros in place of wᵢᵢ.
 
-    The columns of a few of very many objects would hold next to none of them.
+    In a large graph, a few columns would contain almost no stored entries.
     """
     data, columns, indptr = W.matrix.data, W.matrix.indices, W.matrix.indptr
     xp, apart = array_namespace(data), max(1, -(-data.shape[0] // SAMPLED_ENTRIES))
@@ -354,7 +352,7 @@ def _stored_entries(W: Sparse) -> Array:
 
 
 def sampled_columns(W: Proximity) -> tuple[Array, Array]:
-    """Return columns of W, (n, r), in wide floats with zeros in place of wᵢᵢ, and of which objects, (r,)."""
+    """Return columns of W, (n, r), in wide floats with zeros in place of wᵢᵢ, and their objects, (r,)."""
     xp, n, like = array_namespace(W.like), W.n, W.like
     device, wide = device_of(like), wide_dtype(like)
     r = min(n, SAMPLED_OBJECTS, max(1, SAMPLED_ENTRIES // n))
@@ -365,11 +363,11 @@ def sampled_columns(W: Proximity) -> tuple[Array, Array]:
 
 
 def _skewness_of(x: Array, some: Array) -> Array:
-    """Return the skewness of some entries; 0 where they are all alike, or there are none."""
+    """Return the skewness of some entries; 0 if they are all equal, or there are none."""
     xp = array_namespace(x)
     largest, zeros, count = xp.max(x), xp.zeros_like(x), xp.sum(xp.astype(some, x.dtype))
     one = xp.ones_like(largest)
-    x = x / xp.where(largest > 0, largest, one)  # so that no power leaves the range of numbers
+    x = x / xp.where(largest > 0, largest, one)  # so that no power overflows
     count = xp.maximum(count, one)
     deviation = xp.where(some, x - xp.sum(xp.where(some, x, zeros)) / count, zeros)
     variance = xp.sum(deviation * deviation) / count
@@ -379,7 +377,7 @@ def _skewness_of(x: Array, some: Array) -> Array:
 
 
 def skewness_hint(value: float) -> str | None:
-    """Return what to tell about similarities of this skewness; None if there is nothing to tell."""
+    """Return the warning for similarities of this skewness; None if there is none."""
     if value <= SKEWED:
         return None
     return (

@@ -1,4 +1,4 @@
-"""A run as one page for the browser: a file that needs nothing else, neither network nor server."""
+"""A run as one self-contained HTML page."""
 
 import base64
 import hashlib
@@ -19,20 +19,20 @@ __all__ = ["write_report"]
 def write_report(
     source: Any, path: str | os.PathLike[str], *, title: str = "Clusters over time", max_objects: int = 2000
 ) -> Path:
-    """Write a page with α and its change points, the flow of clusters, their sizes, members and events.
+    """Write an HTML page with α and its change points, the flow of clusters, their sizes, members and events.
 
-    The page is one file that any browser opens, on a phone too, and that loads nothing from elsewhere.
-    Of long or large runs it holds a part of the members and of the thinnest ribbons, and says so. It says,
-    too, if the run is too short to tell change points.
+    The page is one self-contained file for any browser, including phones; it loads nothing from the network.
+    For long or large runs it contains only a part of the members and of the thin ribbons, with a note. It
+    also notes if the run is too short to find change points.
 
     Parameters
     ----------
     source : Affect, another fitted model, or History
     path : path
-        What was there before is replaced once the page is complete.
+        The name of the file; an existing file is replaced once the page is complete.
     title : str
     max_objects : int
-        The members of clusters are told for at most that many objects, evenly chosen. Sizes always count all.
+        The maximum number of objects whose memberships are shown; they are evenly spaced. Sizes count all.
 
     Returns
     -------
@@ -58,7 +58,7 @@ def write_report(
 
 
 def _page(data: dict[str, Any], title: str, model: str) -> str:
-    """Return the page. The browser is told to run this script alone, and to load nothing."""
+    """Return the page, with a policy that allows only its own script and style."""
     parts = resources.files("affect_xp.report")
     style, script = (parts.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     policy = f"default-src 'none'; style-src {_fingerprint(style)}; script-src {_fingerprint(script)}"
@@ -87,11 +87,11 @@ def _page(data: dict[str, Any], title: str, model: str) -> str:
 
 
 def _embedded(data: dict[str, Any]) -> str:
-    """Return JSON that can stand in a page: without `<`, nothing in it can end the element or open one."""
+    """Return JSON that is safe inside a page: without `<`, it cannot close or open an element."""
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _fingerprint(text: str) -> str:
-    """Return what names this very text in a content security policy."""
+    """Return the hash of a text for the content security policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -1,4 +1,4 @@
-"""What the page knows of a run, as JSON can hold it, and no more than a browser can bear."""
+"""The data of the page as JSON, limited to a size that browsers can handle."""
 
 import heapq
 from typing import Any
@@ -10,14 +10,14 @@ from affect_xp.plots.times import time_format
 from affect_xp.tracking.change_points import told_changes
 from affect_xp.tracking.history import History
 
-# What keeps the page at a few megabytes.
+# Limits that keep the page at a few megabytes.
 MAX_ENTRIES = 1_000_000  # of the matrix of members, objects × steps
 MAX_BARS = 100_000  # clusters × steps
 MAX_LINKS = 100_000  # ribbons
 MAX_EVENTS = 20_000
 MAX_ID = 80  # characters
 
-NOT_TOLD = "continuation"  # of events: most clusters, at most steps
+OMITTED_KIND = "continuation"  # of events: the most common one
 
 
 def report_data(history: History, *, max_objects: int = 2000) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def report_data(history: History, *, max_objects: int = 2000) -> dict[str, Any]:
 
 
 def _largest(found: Flow) -> tuple[list[list[list[int]]], int]:
-    """Return the largest clusters of each step as [name, objects], and how many are left out."""
+    """Return the largest clusters of each step as [name, objects], and the number of omitted ones."""
     most = max(1, MAX_BARS // max(1, len(found.sizes)))
     place = {name: i for i, name in enumerate(found.order)}
     kept = []
@@ -71,7 +71,7 @@ def _largest(found: Flow) -> tuple[list[list[list[int]]], int]:
 
 
 def _links(found: Flow, sizes: list[list[list[int]]]) -> tuple[list[list[list[int]]], int]:
-    """Return the widest ribbons between clusters kept as [from, to, objects], and how many are left out."""
+    """Return the widest ribbons of kept clusters as [from, to, objects], and the number of omitted ones."""
     most = max(1, MAX_LINKS // max(1, len(found.links)))
     place = {name: i for i, name in enumerate(found.order)}
     kept: list[list[list[int]]] = []
@@ -88,33 +88,33 @@ def _links(found: Flow, sizes: list[list[list[int]]]) -> tuple[list[list[list[in
 
 
 def _events(history: History) -> tuple[list[list[dict[str, Any]]], int]:
-    """Return the events of each step, but for clusters that just went on, and how many are left out."""
+    """Return the events of each step without continuations, and the number of omitted ones."""
     most = max(1, MAX_EVENTS // max(1, len(history)))
-    told = [[event for event in record.events if event.kind != NOT_TOLD] for record in history]
+    listed = [[event for event in record.events if event.kind != OMITTED_KIND] for record in history]
     kept = [
         [
             {"kind": event.kind, "text": str(event), "before": event.before, "after": event.after}
-            for event in events[:most]  # the most telling come first
+            for event in events[:most]  # the most important come first
         ]
-        for events in told
+        for events in listed
     ]
-    return kept, sum(map(len, told)) - sum(map(len, kept))
+    return kept, sum(map(len, listed)) - sum(map(len, kept))
 
 
 def _notes(members: Memberships, n_bars: int, n_links: int, n_events: int) -> list[str]:
-    """Return what the page must say about what it does not show."""
+    """Return the notes about omitted data."""
     notes = []
     if len(members.ids) < members.n_objects:
         notes.append(
-            f"Members are shown for {len(members.ids):,} of {members.n_objects:,} objects, evenly chosen; "
-            "sizes and flows count all."
+            f"Members are shown for {len(members.ids):,} of {members.n_objects:,} objects, evenly spaced; "
+            "sizes and flows count all objects."
         )
     if n_bars:
-        notes.append(f"The smallest clusters of steps with many are left out, {n_bars:,} all told.")
+        notes.append(f"{n_bars:,} small clusters, of steps with many clusters, are omitted.")
     if n_links:
-        notes.append(f"The {n_links:,} thinnest ribbons of the flow are left out.")
+        notes.append(f"The {n_links:,} thinnest ribbons of the flow are omitted.")
     if n_events:
-        notes.append(f"{n_events:,} events of the steps with most of them are left out.")
+        notes.append(f"{n_events:,} events, of the steps with most events, are omitted.")
     return notes
 
 

@@ -1,5 +1,5 @@
 "use strict";
-// Draws the report from the JSON beside it. Ids and times are data of others: they only ever become text.
+// Draws the report from the embedded JSON. Ids and times are untrusted data: they are only used as text.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const T = data.times.length;
@@ -7,7 +7,7 @@
   const colour = (name) => data.palette[data.colours[name]];
   const count = (n, word = "object") => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
   const EVENTS_AT_ONCE = 200, LINES_AT_ONCE = 40;
-  const greatest = (values) => values.reduce((a, b) => Math.max(a, b), 0); // Math.max takes not that many
+  const greatest = (values) => values.reduce((a, b) => Math.max(a, b), 0); // Math.max limits the number of arguments
   let chosen = 0;
 
   // ---- elements --------------------------------------------------------------------------------------
@@ -19,7 +19,7 @@
   const html = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
   const svg = (tag, attributes = {}, ...children) =>
     fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
-  function told(node, text) {
+  function withTip(node, text) {
     node.tip = text; // a string, or a function of the pointer event
     return node;
   }
@@ -101,7 +101,7 @@
       return Math.min(T - 1, Math.max(0, t));
     };
     const hit = svg("rect", { class: "hit", x: left - 8, y: 0, width: width - left - right + 16, height });
-    picture.append(clicked(told(hit, (event) => describe(at(event))), (event) => choose(at(event))));
+    picture.append(clicked(withTip(hit, (event) => describe(at(event))), (event) => choose(at(event))));
     place.replaceChildren(picture);
   }
   function drawnLine({ values, colour: stroke }, x, y) {
@@ -170,7 +170,7 @@
     const height = Math.min(800, Math.max(width < 560 ? 300 : 360, 14 * most));
     const shown = Math.min(T, Math.max(4, Math.floor(width / (width < 560 ? 52 : 64))));
     const from = Math.min(T - shown, Math.max(0, chosen - Math.floor(shown / 2))), to = from + shown;
-    byId("window").textContent = shown < T ? `Steps ${from + 1} to ${to} of ${T}, around the one chosen.` : "";
+    byId("window").textContent = shown < T ? `Steps ${from + 1} to ${to} of ${T}, around the selected one.` : "";
     const inset = 14, apart = shown > 1 ? (width - 2 * inset - BAR) / (shown - 1) : 0;
     const x = (t) => (shown > 1 ? inset + (t - from) * apart : width / 2 - BAR / 2); // left edge of a bar
     const stacks = stacked(from, to, height - 30);
@@ -216,14 +216,14 @@
         + `C${middle},${y1 + wide} ${middle},${y0 + wide} ${x0},${y0 + wide}z`;
       const where = source === target ? `stayed in cluster ${source}` : `cluster ${source} → cluster ${target}`;
       const text = `${data.times[t - 1]} → ${data.times[t]}\n${count(n)}: ${where}`;
-      return told(svg("path", { class: "ribbon", d, fill: colour(source) }), text);
+      return withTip(svg("path", { class: "ribbon", d, fill: colour(source) }), text);
     });
   }
   function bars(t, stack, left) {
     const drawn = [];
     for (const [name, { top, size, height }] of stack) {
       const bar = svg("rect", { class: "bar", x: left, y: top, width: BAR, height: Math.max(1, height), fill: colour(name), rx: 2 });
-      drawn.push(clicked(told(bar, `${data.times[t]}\ncluster ${name}: ${count(size)}`), () => choose(t)));
+      drawn.push(clicked(withTip(bar, `${data.times[t]}\ncluster ${name}: ${count(size)}`), () => choose(t)));
       if (height >= 12) drawn.push(barName(name, left + BAR / 2, top + height / 2 + 3.5));
     }
     return drawn;
@@ -244,7 +244,7 @@
         const stack = stacks[at].get(name);
         if (!stack) continue;
         const place = `translate(${x(at) + (leaving ? BAR + 6 : -6)},${stack.top + stack.height / 2})`;
-        drawn.push(told(svg("path", { class: "mark", d: MARKS[event.kind], transform: place }), `${data.times[t]}\n${event.text}`));
+        drawn.push(withTip(svg("path", { class: "mark", d: MARKS[event.kind], transform: place }), `${data.times[t]}\n${event.text}`));
       }
     }
     return drawn;
@@ -256,7 +256,7 @@
     )));
   }
 
-  // ---- the step chosen -------------------------------------------------------------------------------
+  // ---- selected step ---------------------------------------------------------------------------------
   function drawStep() {
     const alpha = data.alpha[chosen] === null ? "" : `, α = ${data.alpha[chosen].toFixed(3)}`;
     byId("detail-title").textContent = `Step ${chosen + 1} of ${T}: ${data.times[chosen]}`;
@@ -287,7 +287,7 @@
       list.append(html("li", { class: "more" }, clicked(more, () => show(true))));
     };
     show(false);
-    const body = rows.length ? list : html("p", { class: "hint" }, "None of its objects is among those shown.");
+    const body = rows.length ? list : html("p", { class: "hint" }, "None of its objects is among those listed.");
     const head = html("h3", {}, title, html("span", {}, size === null ? "" : count(size) + change));
     const node = html("div", { class: "card" }, head, body);
     if (name >= 0) node.style.borderLeftColor = colour(name);
@@ -295,9 +295,9 @@
   }
   function memberOf(i, name) {
     const before = chosen > 0 ? data.labels[chosen - 1][i] : name;
-    const came = before === name ? "" : before === -2 ? "was not there before" : before === -1 ? "was in no cluster" : `came from cluster ${before}`;
+    const came = before === name ? "" : before === -2 ? "was absent" : before === -1 ? "was in no cluster" : `came from cluster ${before}`;
     const node = html("li", came ? { class: "new" } : {}, data.ids[i]);
-    return told(node, came ? `${data.ids[i]}\n${came}` : data.ids[i]);
+    return withTip(node, came ? `${data.ids[i]}\n${came}` : data.ids[i]);
   }
 
   // ---- memberships -----------------------------------------------------------------------------------
@@ -322,9 +322,9 @@
       const share = (value, n) => Math.min(n - 1, Math.max(0, Math.floor(value * n)));
       return [share((event.clientX - box.left) / box.width, T), share((event.clientY - box.top) / box.height, rows)];
     };
-    clicked(told(canvas, (event) => {
+    clicked(withTip(canvas, (event) => {
       const [t, row] = at(event), name = data.labels[t][row];
-      return `${data.ids[row]}\n${data.times[t]}\n${name === -2 ? "not there" : name === -1 ? "in no cluster" : `cluster ${name}`}`;
+      return `${data.ids[row]}\n${data.times[t]}\n${name === -2 ? "absent" : name === -1 ? "in no cluster" : `cluster ${name}`}`;
     }), (event) => choose(at(event)[0]));
   }
   function moveCursor() {
@@ -357,11 +357,11 @@
       });
     }));
     if (kinds.length) return;
-    byId("kinds").replaceChildren("Nothing happened to the clusters.");
+    byId("kinds").replaceChildren("There are no events.");
     document.querySelector("table").hidden = true;
   }
 
-  // ---- all together ----------------------------------------------------------------------------------
+  // ---- main ------------------------------------------------------------------------------------------
   function drawSummary() {
     const alphas = data.alpha.slice(1);
     const mean = alphas.length ? (alphas.reduce((sum, alpha) => sum + alpha, 0) / alphas.length).toFixed(3) : "–";
@@ -413,7 +413,7 @@
   choose(chosen);
   let width = innerWidth;
   addEventListener("resize", () => {
-    if (innerWidth !== width) drawCharts(); // phones also call it when their bars come and go
+    if (innerWidth !== width) drawCharts(); // phones also fire it when their toolbars show or hide
     width = innerWidth;
   });
 })();

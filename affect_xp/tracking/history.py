@@ -1,4 +1,4 @@
-"""What happened at each step of a run."""
+"""Records of the steps of a run."""
 
 import dataclasses
 from collections import Counter

@@ -259,7 +259,7 @@ def test_bad_arguments(eager_xp):
     with pytest.raises(InputError, match="n_clusters=5 exceeds the number of objects, 4"):
         linkage(d).cut(5)
     with pytest.raises(
-        InputError, match=r"D looks like similarities: D\[1, 1\] = -2.0 .* ax.to_dissimilarity"
+        InputError, match=r"D looks like similarities: D\[1, 1\] = -2.0, .* ax.to_dissimilarity"
     ):
         linkage(eager_xp.array(np.diag([1.0, -2.0])))
     with pytest.raises(InputError, match=r"D holds -3.0, .* ax.to_dissimilarity"):

@@ -113,7 +113,7 @@ def test_methods_without_their_package_are_left_out(small, monkeypatch):
     monkeypatch.setitem(networks.METHODS, "rival", rival)
     assert tuple(networks.available()) == SMALL
     report = reproduce("networks", Options(runs=1))
-    assert "Left out for want of no_such_package: pip install no_such_package." in report.remarks
+    assert "Some methods need no_such_package and are skipped: pip install no_such_package." in report.remarks
 
 
 # --- data and report

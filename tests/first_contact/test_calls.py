@@ -383,11 +383,11 @@ OBJECTS = {
     ),
     "identical objects": (
         lambda: of_features().fit(np.ones((T, N, 2))),
-        warns(InputWarning, "all objects have the same features: there are no clusters to find"),
+        warns(InputWarning, "all objects have the same features: there are no clusters"),
     ),
     "nothing but zeros": (
         lambda: affect(ax.Spectral(2)).fit(np.zeros((T, N, N))),
-        warns(InputWarning, "all entries of W off the diagonal are 0: there are no clusters to find"),
+        warns(InputWarning, "all entries of W off the diagonal are 0: there are no clusters"),
     ),
 }
 
@@ -465,7 +465,7 @@ WRONG = {
         lambda: of_features(scale="none").partial_fit(1e200 * X[0]),
         refuses(
             InputError,
-            "X holds numbers up to 7.29e+200 that spread by 4.83e+200: too large for their squares, with "
+            "X has values up to 7.29e+200 with a spread of 4.83e+200: too large for their squares, with "
             "scale='none'; divide X by a constant, or use scale='standard'",
         ),
     ),
@@ -576,8 +576,8 @@ KINDS = {
         lambda: affect(ax.Linkage(3)).fit(S),
         refuses(
             InputError,
-            "D looks like similarities: D[0, 0] = 1.0 on the diagonal, where dissimilarities are 0; convert "
-            "first, for instance with ax.to_dissimilarity(D)",
+            "D looks like similarities: D[0, 0] = 1.0, but the diagonal of dissimilarities is 0; convert "
+            "it first, for example with ax.to_dissimilarity(D)",
         ),
     ),
     "a graph for linkage": (

@@ -377,7 +377,7 @@ def twice(model, first, second, **names):
         (lambda: RG(ax.KMeans(2)).fit([ax.Dense(W2)]), "array of features in memory, got Dense"),
         (twice(RG(ax.KMeans(2)), X2, X2[:5], ids=range(5)), "but 0 are new and 1 left"),
         (twice(RG(ax.KMeans(2), order=0), X2, X2, ids=range(1, 7)), "but 1 are new and 1 left"),
-        (twice(RG(ax.KMeans(2)), X2, X2[:, :1]), "X has 1 features, but the steps before had 2"),
+        (twice(RG(ax.KMeans(2)), X2, X2[:, :1]), "X has 1 features, but the previous steps had 2"),
         (lambda: tune_alpha(PCQ, [W2], [[0]], []), "grid is empty"),
         (lambda: tune_alpha(PCQ, [W2], [], [0.5]), "truth has 0 entries, but sequence has 1"),
         (lambda: tune_alpha(PCQ, [W2], [[0] * 6], [2.0]), "an α of grid must be between 0 and 1"),

@@ -265,7 +265,7 @@ def test_features(make, x, message, n_before):
 BAD_FOR_RG = [
     (features(2), [*NAMES[:-1], "z"], "RG needs the same ids at all steps, but 1 are new and 1 left"),
     (features(2)[:-1], NAMES[:-1], "RG needs the same ids at all steps, but 0 are new and 1 left"),
-    (np.ones((N, 3)), NAMES, "X has 3 features, but the steps before had 2"),
+    (np.ones((N, 3)), NAMES, "X has 3 features, but the previous steps had 2"),
     (chunked(features(2)), NAMES, "RG takes an \\(n, p\\) array of features in memory, got Array"),
     (ax.Dense(products(2)), NAMES, "RG takes an \\(n, p\\) array of features in memory, got Dense"),
 ]

@@ -139,7 +139,7 @@ def test_bad_arguments():
     error("got complex128", features_to_proximity, x + 1j, **typed)
     error("got float16", features_to_proximity, x.astype(np.float16), **typed)
     error("got shape (0, 3)", features_to_proximity, x[:0])
-    error("takes no parameter gamma; it takes none", features_to_proximity, x, gamma=1.0, **typed)
+    error("has no parameter gamma; valid ones: none", features_to_proximity, x, gamma=1.0, **typed)
     error("gamma must be positive and finite, got -1", features_to_proximity, x, "rbf", gamma=-1)
     error("got 'auto'", features_to_proximity, x, "rbf", gamma="auto", **typed)
     error("must return shape (23, 23)", features_to_proximity, x, lambda a, b: a)

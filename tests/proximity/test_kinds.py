@@ -86,7 +86,7 @@ def test_similarities_without_a_diagonal_for_linkage():
 @pytest.mark.parametrize("w", [np.ones((N, N)), np.eye(N), np.zeros((N, N)), 1 - np.eye(N)])
 def test_nothing_to_cluster(w):
     (message,) = heard(ax.Spectral(2), w)
-    assert "there are no clusters to find, and those returned are arbitrary" in message
+    assert "there are no clusters, and the returned ones are arbitrary" in message
     assert heard(ax.Spectral(1), w) == []
     assert len(heard(ax.KMeans("silhouette"), w)) == 1
 
@@ -94,7 +94,7 @@ def test_nothing_to_cluster(w):
 @pytest.mark.parametrize("proximity", ["dot", "rbf"])
 def test_the_same_features(proximity):
     x = np.ones((N, 2))
-    with pytest.warns(InputWarning, match="there are no clusters to find"):
+    with pytest.warns(InputWarning, match="there are no clusters"):
         ax.Affect(ax.KMeans(2), proximity=proximity).partial_fit(x)
     ax.Affect(ax.KMeans(1), proximity=proximity).partial_fit(x)
     x[0, 0] = 2

@@ -168,7 +168,7 @@ def test_features_out_of_range_are_refused_where_they_are_to_stay(size, clustere
 @pytest.mark.parametrize("kind", ["rbf", "euclidean"])
 @pytest.mark.parametrize("size", [1e200, 1e-200])
 def test_kernels_refuse_what_they_cannot_square(kind, size):
-    with pytest.raises(InputError, match=f"whose squares, as kind='{kind}' needs them"):
+    with pytest.raises(InputError, match=f"whose squares, which kind='{kind}' needs"):
         features_to_proximity(shops(1)[0] * size, kind)
 
 
@@ -187,7 +187,7 @@ def test_products_too_large_are_refused():
 )
 def test_objects_that_are_all_equal(value, clusterer, kind):
     x = np.full((20, 2), value)
-    with pytest.warns(InputWarning, match="there are no clusters to find") as caught:
+    with pytest.warns(InputWarning, match="there are no clusters") as caught:
         model = ax.Affect(clusterer, proximity=kind, random_state=0).fit([x, x])
     assert len(caught) == 1
     assert 0 <= model.alpha_ <= 1 and len(np.unique(model.labels_)) <= 3
@@ -225,7 +225,7 @@ def test_a_mean_that_dominates_is_told_of_where_it_must_stay(clusterer, kind, re
 )
 def test_a_parameter_in_units_of_the_features_keeps_them(clusterer, options):
     steps = [x * [1e4, 1.0] for x in shops(2)]
-    with pytest.warns(ScaleWarning, match="X is kept as it is, since a parameter is in its units") as caught:
+    with pytest.warns(ScaleWarning, match="X is not scaled, because a parameter is in its units") as caught:
         model = ax.Affect(clusterer, random_state=0, **options).fit(steps)
     assert len(caught) == 1 and model.scale_ is None and model.location_ is None
 
@@ -491,7 +491,7 @@ def test_decisions_cannot_be_changed():
 
 def test_other_features_are_refused_where_a_scale_is_kept():
     model = affect(scale="standard").fit(shops(1))
-    with pytest.raises(InputError, match=r"X has 3 features, but the steps before had 2, .*scale='none'"):
+    with pytest.raises(InputError, match=r"X has 3 features, but the previous steps had 2, .*scale='none'"):
         model.partial_fit(np.ones((60, 3)))
 
 
@@ -535,11 +535,11 @@ def test_filtered_features_are_prepared(order):
         (
             {"scale": "cube"},
             InputError,
-            "scale, where it is not an object with fit and transform, must be one of",
+            "scale, if not an object with fit and transform, must be one of",
         ),
-        ({"scale": 3}, (InputError, InputTypeError), "scale, where"),
+        ({"scale": 3}, (InputError, InputTypeError), "scale, if not"),
         ({"scale": "standard", "proximity": "precomputed"}, InputError, "pass features with proximity='dot'"),
-        ({"gamma": 0.5}, InputError, "gamma=0.5 is for proximity='rbf', got 'dot'; leave it out"),
+        ({"gamma": 0.5}, InputError, "gamma=0.5 is for proximity='rbf', got 'dot'; omit gamma"),
         ({"gamma": -1, "proximity": "rbf"}, InputError, "gamma must be positive and finite"),
         (
             {"gamma": True, "proximity": "rbf"},
@@ -549,7 +549,7 @@ def test_filtered_features_are_prepared(order):
         (
             {"gamma": "last", "proximity": "rbf"},
             InputError,
-            "gamma, where it is not a number, must be one of",
+            "gamma, if not a number, must be one of",
         ),
         ({"rescale": "cube"}, InputError, "must be one of 'auto', 'log1p'"),
     ],

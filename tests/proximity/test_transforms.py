@@ -225,7 +225,7 @@ def test_units_do_not_matter(how, exponent):
 def test_negative_similarities(xp, small_blocks, make, how):
     w = counts()
     w[10, 11] = w[11, 10] = -0.5
-    with pytest.raises(InputError, match=r"0 or more, such as counts, but W holds -0\.5"):
+    with pytest.raises(InputError, match=r"nonnegative similarities, such as counts, but W contains -0\.5"):
         transform(make(xp, w), how).diagonal()  # Chunked looks when it is asked, and only at what it is asked
 
 
@@ -249,19 +249,19 @@ def chunked_on_host(w):
 
 @pytest.mark.parametrize("make", [dense, sparse, chunked])
 def test_totals_and_degrees_that_cannot_be_divided_by(xp, make):
-    with pytest.raises(InputError, match=r"total of W off the diagonal, which is 0\.0"):
+    with pytest.raises(InputError, match=r"sum of W off the diagonal, which is 0\.0"):
         transform(make(xp, np.eye(6)), "volume")
     w = np.eye(6)
     w[2, 4] = w[4, 2] = -3
     with pytest.raises(InputError, match=r"off the diagonal, which is -6\.0"):
         transform(make(xp, w), "volume")
-    with pytest.raises(InputError, match=r"those of object 2 add up to -2\.0"):
+    with pytest.raises(InputError, match=r"those of object 2 sum to -2\.0"):
         transform(make(xp, w), "degree")
 
 
 def test_a_total_that_is_rounding():
     x = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 6)))[0]  # orthogonal: nothing in common
-    with pytest.raises(InputError, match="total of W off the diagonal"):
+    with pytest.raises(InputError, match="sum of W off the diagonal"):
         transform(ax.Factored.from_features(x), "volume")
 
 
@@ -288,14 +288,14 @@ def test_a_function_of_another_library():
 
 
 def test_a_function_must_leave_the_zeros_of_a_sparse_matrix():
-    with pytest.raises(InputError, match=r"makes 1\.0 of 0.*to_dense"):
+    with pytest.raises(InputError, match=r"maps 0 to 1\.0.*to_dense"):
         transform(scipy.sparse.csr_array(counts()), lambda x: np.exp(-x))
 
 
 def test_a_function_that_looks_at_other_entries(monkeypatch):
     monkeypatch.setattr("affect_xp.array.namespace.HOST_BLOCK_ROWS", 4)
     monkeypatch.setattr("affect_xp.array.namespace.HOST_BLOCK_BYTES", 1)
-    with pytest.raises(InputError, match=r"one entry at a time.*not symmetric"):
+    with pytest.raises(InputError, match=r"each entry independently.*not symmetric"):
         transform(counts(), lambda x: x / x.max())
 
 
@@ -357,7 +357,7 @@ def test_skewed_counts_are_transformed_and_told_of_once():
 
 def test_what_is_not_known_to_be_similar_is_only_hinted_at():
     model = ax.Affect(lambda psi: np.arange(psi.n) % 2, random_state=0)
-    with pytest.warns(SkewedWarning, match='use rescale="log1p", or filter') as caught:
+    with pytest.warns(SkewedWarning, match='try rescale="log1p", or filter') as caught:
         model.fit([counts(30), counts(30, 1)])
     assert len(caught) == 1 and model.rescale_ is None
 
