@@ -13,7 +13,7 @@ from affect_xp.array.namespace import (
     is_array,
     is_lazy,
     one_hot,
-    pick,
+    rows_at,
     to_host,
     wide_dtype,
 )
@@ -81,7 +81,7 @@ class Partition:
         return m[:, None] * (m[None, :] - eye)
 
     @functools.cached_property
-    def rows(self) -> Array:
+    def safe_labels(self) -> Array:
         """Labels that can be used as indices: 0 in place of -1."""
         xp = array_namespace(self.labels)
         return xp.where(self.labels >= 0, self.labels, xp.zeros_like(self.labels))
@@ -95,7 +95,7 @@ class Partition:
             return self
         return Partition(gather(self.labels, index, fill=-1), self.k, self._outside(n_unknown))
 
-    def only(self, known: Array | None, n_unknown: int | None = None) -> "Partition":
+    def masked(self, known: Array | None, n_unknown: int | None = None) -> "Partition":
         """Return the same partition with the objects at which `known` is negative left unlabelled."""
         if known is None:
             return self
@@ -109,11 +109,11 @@ class Partition:
 
     def at(self, which: slice | Array) -> "Partition":
         """Return the partition of some objects, by slice or by index."""
-        return Partition(pick(self.labels, which), self.k)
+        return Partition(rows_at(self.labels, which), self.k)
 
     def by_object(self, values: Array) -> Array:
         """Return for each object the entry of its cluster in `values` (k, ...); any entry if unlabelled."""
-        return array_namespace(values).take(values, self.rows, axis=0)
+        return array_namespace(values).take(values, self.safe_labels, axis=0)
 
 
 def as_partition(

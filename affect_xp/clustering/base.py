@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from affect_xp.array.namespace import from_host, to_host
-from affect_xp.array.threads import theirs
+from affect_xp.array.threads import blas_threads
 from affect_xp.array.typing import Array, Seed
 from affect_xp.checks import check_choice, check_fraction, check_int, check_n_clusters
 from affect_xp.clustering.discretize import ASSIGNMENTS
@@ -245,7 +245,7 @@ class KMeans(Parameters):
                 result.moved,
                 result.n_iter,
                 groups=result.groups,
-                rough=call.rough and (self._competes or not result.settled),
+                rough=call.rough and (self._competes or not result.is_fixed_point),
             )
         n_iter = []
 
@@ -473,7 +473,7 @@ class FunctionClusterer(Parameters):
 
     def cluster(self, proximity: Proximity, call: Call = FIRST) -> Clustering:
         """Call the function and number the clusters it names from 0."""
-        with theirs():
+        with blas_threads():
             labels = self.function(proximity.formed())
         partition = as_partition(labels, proximity.n, proximity.like, name="labels returned by the clusterer")
         host = to_host(partition.labels, reason="numbering the clusters of a function")[0]

@@ -19,7 +19,7 @@ import numpy as np
 
 from affect_xp.array.namespace import array_namespace, from_host, row_blocks, to_host
 from affect_xp.array.random import as_generator
-from affect_xp.array.threads import ours
+from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array, Seed
 from affect_xp.checks import check_choice, check_fraction, check_int, check_n_clusters
 from affect_xp.clustering._assignment import Assignment, Members, repaired
@@ -67,7 +67,7 @@ class KMeansResult:
         best labels seen.
     moved : bool
         Whether any label differs from the start.
-    settled : bool
+    is_fixed_point : bool
         Whether the labels are a fixed point.
     groups : Grouped
         W with these labels; W·Z need not be computed again.
@@ -78,7 +78,7 @@ class KMeansResult:
     n_iter: int
     converged: bool
     moved: bool
-    settled: bool
+    is_fixed_point: bool
     groups: Grouped = dataclasses.field(repr=False)
 
 
@@ -223,7 +223,7 @@ class _Run:
     inertia: float = np.inf  # their sum of squares
     n_iter: int = 0
     stalled: int = 0  # iterations since the sum of squares last fell
-    settled: bool = False  # no label changes any more
+    is_fixed_point: bool = False  # no label changes any more
     converged: bool = False  # that, or the sum of squares hardly falls
     moved: bool = False
 
@@ -242,7 +242,7 @@ class _Run:
         return not self.converged and self.stalled <= PATIENCE
 
 
-@ours()
+@own_threads()
 @np.errstate(over="ignore", invalid="ignore")  # an overflow is told of at the end
 def lloyd(
     start: Grouped, max_iter: int, tol: float = 0.0, *, complete: bool = True, margin: float = TIE
@@ -258,9 +258,9 @@ def lloyd(
         assignment = batch.assign()
         for r, run in enumerate(active):
             run.n_iter += assignment.n_reads
-            run.settled = run.converged = bool(assignment.n_moved[r] == 0)
-            run.moved = run.moved or not run.settled
-            if iteration > 0 or run.settled:
+            run.is_fixed_point = run.converged = bool(assignment.n_moved[r] == 0)
+            run.moved = run.moved or not run.is_fixed_point
+            if iteration > 0 or run.is_fixed_point:
                 run.record(batch, r, assignment.inertia[r], tol)
             elif complete:
                 # Not a result, as clusters of the start may be empty, but something to fall from.
@@ -268,7 +268,7 @@ def lloyd(
         if not any(run.goes_on for run in active):
             break
         keep = [r for r, run in enumerate(active) if run.goes_on]
-        anew = assignment.n_rows > min(UPDATE_SHARE, W.few) * W.n
+        anew = assignment.n_rows > min(UPDATE_SHARE, W.max_update_share) * W.n
         batch, active = batch.move(assignment, keep, anew=anew), [active[r] for r in keep]
     else:
         for r, (run, inertia) in enumerate(zip(active, batch.read_inertia(), strict=True)):
@@ -285,7 +285,7 @@ def lloyd(
     groups = best.batch.groups_of(best.place)
     moved, n_iter = best.moved or best is not runs[0], max(run.n_iter for run in runs)
     return KMeansResult(
-        groups.labels[:, 0], best.inertia, n_iter, best.converged, moved, best.settled, groups
+        groups.labels[:, 0], best.inertia, n_iter, best.converged, moved, best.is_fixed_point, groups
     )
 
 

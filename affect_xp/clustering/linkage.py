@@ -169,7 +169,7 @@ def _by_library(d: np.ndarray, method: str) -> np.ndarray:
 
 @functools.cache
 def _fastcluster() -> Any:
-    """Return the module, or None if it is not there; an import that fails is slow each time."""
+    """Return the module, or None if it is not there; an import that fails is slow for_each_block time."""
     try:
         import fastcluster
     except ImportError:
