@@ -116,6 +116,21 @@ class Partition:
         return array_namespace(values).take(values, self.safe_labels, axis=0)
 
 
+def fewer_clusters(partition: Partition, k: int) -> Partition:
+    """Return a partition into at most k clusters: the largest stay, objects of the others are unlabelled."""
+    if partition.k == k:
+        return partition
+    if partition.k < k:
+        return Partition(partition.labels, k)
+    xp = array_namespace(partition.labels)
+    rank = xp.argsort(xp.argsort(partition.sizes, descending=True, stable=True), stable=True)
+    stays = rank < k  # (partition.k,)
+    number = xp.cumulative_sum(xp.astype(stays, xp.int64)) - 1
+    number = xp.where(stays, number, -xp.ones_like(number))
+    labels = partition.by_object(number)
+    return Partition(xp.where(partition.labels >= 0, labels, partition.labels), k)
+
+
 def as_partition(
     labels: Array | Partition, n: int, like: Array, n_clusters: int | None = None, name: str = "labels"
 ) -> Partition:
