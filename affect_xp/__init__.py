@@ -14,13 +14,12 @@ from affect_xp.affect.forgetting import (
     oracle_forgetting_factor,
 )
 from affect_xp.affect.moments import BlockMoments, block_moments
-from affect_xp.clustering.base import KMeans, Linkage, Spectral
 from affect_xp.clustering.external import as_external
-from affect_xp.clustering.kmeans import KMeansResult, kmeans
-from affect_xp.clustering.linkage import Dendrogram, linkage
+from affect_xp.clustering.kmeans import KMeans, KMeansResult, kmeans
+from affect_xp.clustering.linkage import Dendrogram, Linkage, linkage
 from affect_xp.clustering.metrics import adjusted_rand_index, rand_index, tracking_error
 from affect_xp.clustering.n_clusters import calinski_harabasz, modularity, silhouette
-from affect_xp.clustering.spectral import SpectralResult, spectral
+from affect_xp.clustering.spectral import Spectral, SpectralResult, spectral
 from affect_xp.models.affect import Affect, Static
 from affect_xp.models.over_steps import OverSteps
 from affect_xp.proximity import Chunked, Dense, Factored, Proximity, Sparse, as_proximity

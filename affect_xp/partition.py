@@ -13,7 +13,7 @@ from affect_xp.array.namespace import (
     is_array,
     is_lazy,
     one_hot,
-    pick,
+    rows_at,
     to_host,
     wide_dtype,
 )
@@ -81,7 +81,7 @@ class Partition:
         return m[:, None] * (m[None, :] - eye)
 
     @functools.cached_property
-    def rows(self) -> Array:
+    def safe_labels(self) -> Array:
         """Labels that can be used as indices: 0 in place of -1."""
         xp = array_namespace(self.labels)
         return xp.where(self.labels >= 0, self.labels, xp.zeros_like(self.labels))
@@ -95,7 +95,7 @@ class Partition:
             return self
         return Partition(gather(self.labels, index, fill=-1), self.k, self._outside(n_unknown))
 
-    def only(self, known: Array | None, n_unknown: int | None = None) -> "Partition":
+    def masked(self, known: Array | None, n_unknown: int | None = None) -> "Partition":
         """Return the same partition with the objects at which `known` is negative left unlabelled."""
         if known is None:
             return self
@@ -109,11 +109,26 @@ class Partition:
 
     def at(self, which: slice | Array) -> "Partition":
         """Return the partition of some objects, by slice or by index."""
-        return Partition(pick(self.labels, which), self.k)
+        return Partition(rows_at(self.labels, which), self.k)
 
     def by_object(self, values: Array) -> Array:
         """Return for each object the entry of its cluster in `values` (k, ...); any entry if unlabelled."""
-        return array_namespace(values).take(values, self.rows, axis=0)
+        return array_namespace(values).take(values, self.safe_labels, axis=0)
+
+
+def fewer_clusters(partition: Partition, k: int) -> Partition:
+    """Return a partition into at most k clusters: the largest stay, objects of the others are unlabelled."""
+    if partition.k == k:
+        return partition
+    if partition.k < k:
+        return Partition(partition.labels, k)
+    xp = array_namespace(partition.labels)
+    rank = xp.argsort(xp.argsort(partition.sizes, descending=True, stable=True), stable=True)
+    stays = rank < k  # (partition.k,)
+    number = xp.cumulative_sum(xp.astype(stays, xp.int64)) - 1
+    number = xp.where(stays, number, -xp.ones_like(number))
+    labels = partition.by_object(number)
+    return Partition(xp.where(partition.labels >= 0, labels, partition.labels), k)
 
 
 def as_partition(

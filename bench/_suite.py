@@ -38,7 +38,7 @@ class Setting:
     threads: int = 2
     data: Path | None = None  # the folder of nasdaq2008.npz
 
-    def pick(self, *, full: Choice, quick: Choice, tiny: Choice) -> Choice:
+    def rows_at(self, *, full: Choice, quick: Choice, tiny: Choice) -> Choice:
         """Return what fits the size of the run."""
         return {"full": full, "quick": quick, "tiny": tiny}[self.size]
 

@@ -53,7 +53,7 @@ def test_alpha_and_blend_need_none(moved):
     moves = align(ids, tuple(range(40)), w.like)
     labels = Partition(device(np.arange(40) % 3), 3)
     with counted() as seen:
-        alpha = estimate(w, past, labels.only(moves.source), labels.take(moves.target))
+        alpha = estimate(w, past, labels.masked(moves.source), labels.take(moves.target))
         w.blend(past, alpha, moves)
     assert not seen, seen.where
 

@@ -113,7 +113,7 @@ class Away:
         return len(self.last_seen)
 
 
-def introduced(
+def fill_unmet_pairs(
     smoothed: Proximity, away: Away, W: Proximity, source: np.ndarray, alignment: Alignment
 ) -> tuple[Proximity, Alignment]:
     """Return the past of the objects of W, with the entries of W for those that have not met before.
@@ -127,7 +127,7 @@ def introduced(
         return smoothed, alignment
     index, places, groups = (from_host(x, W.like) for x in (here, source[here], meetings.groups))
     strangers = np.where(meetings.met, 0.0, 1.0)
-    past = smoothed.take(places).plus_between(W.take(index), groups, strangers)
+    past = smoothed.take(places).add_between_groups(W.take(index), groups, strangers)
     if len(here) == W.n:
         return past, Alignment(None, None, n_common=W.n, n_new=0)
     found = np.where(source >= 0, np.cumsum(source >= 0) - 1, -1)
@@ -137,15 +137,15 @@ def introduced(
 def keep_absent(before: "State | None", found: "Step", max_absence: int, *, overwrite: bool) -> "State":
     """Return the state after a step, with the objects behind that are away for at most so many steps."""
     if before is None or before.smoothed is None:
-        return found.settled(found.smoothed(overwrite=overwrite))
+        return found.with_smoothed(found.smoothed(overwrite=overwrite))
     source = positions(found.state.ids, before.ids)
     gone = np.setdiff1d(np.arange(len(before.ids)), source)
     seen = _last_seen(before)
     kept = gone[found.state.t - seen[gone] <= max_absence]
     if len(kept) == 0:
-        return found.settled(found.smoothed(overwrite=overwrite))
+        return found.with_smoothed(found.smoothed(overwrite=overwrite))
     like = found.labels
-    smoothed = found.smoothed().beside(before.smoothed, from_host(source, like), from_host(kept, like))
+    smoothed = found.smoothed().with_absent(before.smoothed, from_host(source, like), from_host(kept, like))
     meetings = Meetings.of_all(len(before.ids)) if before.away is None else before.away.meetings
     state = found.state
     return dataclasses.replace(

@@ -7,7 +7,7 @@ import numpy as np
 
 from affect_xp.affect.moments import BlockMoments, mean_variances, moments_of
 from affect_xp.array.namespace import array_namespace, device_of, row_blocks, to_host, wide_dtype
-from affect_xp.array.threads import ours
+from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
 from affect_xp.exceptions import InputError
@@ -21,10 +21,10 @@ Alpha = (
 )
 
 # Sums of squares below this, or above its inverse, are not trusted; squares of those between are numbers.
-LEAST = 1e-140
+MIN_TRUSTED_SUM_OF_SQUARES = 1e-140
 
 
-@ours()
+@own_threads()
 def forgetting_factor(
     W: Array | Proximity,
     past: Array | Proximity,
@@ -125,7 +125,7 @@ def in_range(total: float) -> bool:
 
     Squares of entries that are tiny, or all of them, may be lost below; above there is infinity.
     """
-    return LEAST < total < 1 / LEAST
+    return MIN_TRUSTED_SUM_OF_SQUARES < total < 1 / MIN_TRUSTED_SUM_OF_SQUARES
 
 
 def drift_from(past: Grouped, moments: BlockMoments) -> Array:
@@ -146,8 +146,8 @@ def share_of_noise(noise: Array, drift: Array) -> Array:
     """Return noise / (noise + drift), and 0 where both are 0, or one is no number."""
     xp = array_namespace(noise)
     both = noise + drift
-    told = (both > 0) & (both < xp.inf)
-    return xp.where(told, noise / xp.where(told, both, xp.ones_like(both)), xp.zeros_like(both))
+    defined = (both > 0) & (both < xp.inf)
+    return xp.where(defined, noise / xp.where(defined, both, xp.ones_like(both)), xp.zeros_like(both))
 
 
 def oracle_forgetting_factor(psi: Array, noise_variance: Array, past: Array) -> Array:

@@ -32,7 +32,7 @@ import dataclasses
 from affect_xp.affect.forgetting import drift_from, share_of_noise
 from affect_xp.affect.moments import BlockMoments, moments_of, ratio, row_deviations
 from affect_xp.alignment import Alignment
-from affect_xp.array.namespace import array_namespace, device_of, not_negative, pick, row_blocks
+from affect_xp.array.namespace import array_namespace, device_of, not_negative, row_blocks, rows_at
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
 from affect_xp.proximity import Grouped, GroupedPair
@@ -162,6 +162,6 @@ class _Effects:
 
     def rows(self, which: slice | Array) -> tuple[Array, Array]:
         """Return means of some rows less those of the block, (rows, k), and wᵢᵢ less its mean, (rows,)."""
-        wz, w_ii, own = self.groups.rows(which), pick(self.w_ii, which), self.partition.at(which)
+        wz, w_ii, own = self.groups.rows(which), rows_at(self.w_ii, which), self.partition.at(which)
         deviations = row_deviations(wz, w_ii, own, self.partition.sizes, self.means)
         return deviations, w_ii - own.by_object(self.diagonal_means)

@@ -30,7 +30,7 @@ T/N + var μ̂. For independent entries this is the T/(N − 1) known as the sam
 import dataclasses
 
 from affect_xp.array.namespace import array_namespace, device_of
-from affect_xp.array.threads import ours
+from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition, as_partition
 from affect_xp.proximity import Grouped, Proximity, as_proximity
@@ -78,7 +78,7 @@ class BlockMoments:
         return xp.sum(self.squares()) + xp.sum((self.sizes - 1) * self.diagonal_variances)
 
 
-@ours()
+@own_threads()
 def block_moments(
     W: Array | Proximity, labels: Array | Partition, n_clusters: int | None = None
 ) -> BlockMoments:

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from affect_xp.affect.absence import Away, introduced
+from affect_xp.affect.absence import Away, fill_unmet_pairs
 from affect_xp.alignment import UNCHANGED, Alignment, Ids, align, positions
 from affect_xp.array.namespace import array_namespace, gather
 from affect_xp.array.typing import Array
@@ -101,7 +101,7 @@ class Step:
     drift: float | None = None
     noise_of_means: float | None = None
 
-    def settled(self, smoothed: Proximity | None) -> State:
+    def with_smoothed(self, smoothed: Proximity | None) -> State:
         """Return the state after the step, given the smoothed proximities that are kept."""
         known = smoothed is not None and self.groups is not None
         groups = smoothed.carried(self.groups) if known else None  # type: ignore[union-attr, arg-type]
@@ -145,7 +145,7 @@ class Past:
         groups, smoothed = _without_gone(state, alignment), state.smoothed
         if state.away is not None and smoothed is not None:
             source = positions(ids, state.ids)
-            smoothed, alignment = introduced(smoothed, state.away, W, source, alignment)
+            smoothed, alignment = fill_unmet_pairs(smoothed, state.away, W, source, alignment)
         return Past(state.t + 1, alignment, start, smoothed, memory, groups)
 
 

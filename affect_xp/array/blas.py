@@ -7,17 +7,17 @@ often. With a thin matrix the copy takes longer than the product. OpenBLAS makes
 
 import numpy as np
 
-from affect_xp.array.threads import n_threads, share
+from affect_xp.array.threads import n_threads, run_blocks
 
 # The largest product, in multiplications, that is made without a copy.
-SMALL = 10**6
+MIN_THREADED_WORK = 10**6
 # Tiles have a multiple of so many rows, which kernels hold in registers, and short ones: the thin matrix
 # stays in a near cache.
 TILE_ROWS, TILE_COLUMNS = 24, 2048
 # Sums longer than this are made of parts: they are closer, too.
 LONG_SUM = 4096
 # From so many columns on a copy pays.
-WIDE = 40
+MIN_BLAS_COLUMNS = 40
 # Multiplications that are worth another thread.
 WORTHWHILE = 2**24
 
@@ -25,12 +25,12 @@ WORTHWHILE = 2**24
 def times(w: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Return w·x for a large (n, m) w and a thin (m, c) x of the same dtype."""
     (n, m), c = w.shape, x.shape[1]
-    if c >= WIDE or n * m * c < SMALL or w.strides[1] != w.itemsize:
+    if c >= MIN_BLAS_COLUMNS or n * m * c < MIN_THREADED_WORK or w.strides[1] != w.itemsize:
         return w @ x
     out, x = np.empty((n, c), dtype=w.dtype), np.ascontiguousarray(x)
     # A product with a single column is made without a copy in any case.
-    width = m if c == 1 else min(m, TILE_COLUMNS, SMALL // (TILE_ROWS * c))
-    height = max(1, SMALL // (TILE_ROWS * width * c)) * TILE_ROWS
+    width = m if c == 1 else min(m, TILE_COLUMNS, MIN_THREADED_WORK // (TILE_ROWS * c))
+    height = max(1, MIN_THREADED_WORK // (TILE_ROWS * width * c)) * TILE_ROWS
     if n * m * c < WORTHWHILE:
         _fill(out, w, x, height, width)
         return out
@@ -41,7 +41,7 @@ def times(w: np.ndarray, x: np.ndarray) -> np.ndarray:
         rows = slice(start, start + step)
         _fill(out[rows], w[rows], x, height, width)
 
-    share(fill, range(0, n, step))
+    run_blocks(fill, range(0, n, step))
     return out
 
 
@@ -64,7 +64,7 @@ def _fill(out: np.ndarray, w: np.ndarray, x: np.ndarray, height: int, width: int
 def across(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return aᵀ·b for tall (n, p) a and (n, c) b of the same dtype."""
     (n, p), c = a.shape, b.shape[1]
-    height = min(LONG_SUM, SMALL // max(1, p * c))
+    height = min(LONG_SUM, MIN_THREADED_WORK // max(1, p * c))
     n_tiles = n // height if height else 0
     if n_tiles < 2:
         return a.T @ b
@@ -78,6 +78,6 @@ def across(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         tiles = slice(start, start + step)
         np.matmul(a_tiles[tiles], b_tiles[tiles], out=parts[tiles])
 
-    share(fill, range(0, n_tiles, step))
+    run_blocks(fill, range(0, n_tiles, step))
     total = parts.sum(axis=0)
     return total + a[whole:].T @ b[whole:] if whole < n else total

@@ -15,7 +15,7 @@ import numpy as np
 from array_api_compat import is_array_api_obj
 
 from affect_xp.array import blas
-from affect_xp.array.threads import share
+from affect_xp.array.threads import run_blocks
 from affect_xp.array.typing import Array, Namespace
 from affect_xp.exceptions import InputError, InputTypeError, PrecisionWarning
 
@@ -23,14 +23,14 @@ __all__ = [
     "array_namespace",
     "as_array",
     "device_of",
-    "each",
+    "for_each_block",
     "from_host",
     "gather",
     "is_array",
     "is_lazy",
     "one_hot",
-    "pick",
     "row_blocks",
+    "rows_at",
     "thin_product",
     "to_host",
     "wide_dtype",
@@ -138,10 +138,10 @@ def row_blocks(x: Array, n_rows: int | None = None, *, n_columns: int | None = N
         yield slice(start, min(start + width, n_rows))
 
 
-def each(work: Callable[[slice], object], blocks: Iterable[slice], like: Array) -> None:
+def for_each_block(work: Callable[[slice], object], blocks: Iterable[slice], like: Array) -> None:
     """Do the work on each block of rows: threads share it if it is NumPy's (a device has threads enough)."""
     if isinstance(like, _NUMPY):
-        share(work, blocks)
+        run_blocks(work, blocks)
         return
     for block in blocks:
         work(block)
@@ -159,7 +159,7 @@ def one_hot(labels: Array, k: int, dtype: object) -> Array:
     return xp.astype(labels[..., None] == clusters, dtype)
 
 
-def pick(x: Array, which: slice | Array) -> Array:
+def rows_at(x: Array, which: slice | Array) -> Array:
     """Return some rows of x, by slice or by index."""
     return x[which, ...] if isinstance(which, slice) else array_namespace(x).take(x, which, axis=0)
 

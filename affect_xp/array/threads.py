@@ -1,11 +1,11 @@
-"""Work on the host shared among threads.
+"""A thread pool for work on the host.
 
-NumPy and SciPy let other threads run while they compute, but have none of their own: only BLAS does, for
-large products of matrices, and its threads stay awake for a while after each product, in the way of all
-others. So it is one or the other: within `ours`, BLAS keeps to the thread that calls it, and `share` uses all
-processors.
+NumPy and SciPy release the GIL while they compute but use one thread; only BLAS has threads of its own, for
+large products, and they keep spinning for a while after each product, which slows down all other threads. So
+only one of the two pools is active at a time: within `own_threads` BLAS has one thread, and `run_blocks` uses
+all processors.
 
-The blocks that work is cut into never change a result, so the number of threads does not either.
+How work is cut into blocks never changes a result, so the number of threads does not either.
 """
 
 import collections
@@ -22,13 +22,13 @@ import threadpoolctl
 
 T = TypeVar("T")
 
-# Whether this is a thread that does a share of some work: what it calls is not shared again.
-_sharing = contextvars.ContextVar("sharing", default=False)
+# True in a thread of the pool: work that it starts runs in the same thread.
+_in_pool = contextvars.ContextVar("in_pool", default=False)
 
 
 def n_threads() -> int:
-    """Return how many threads `share` uses here: more than one only within `ours`, but not in a share."""
-    return _n_allowed() if _blas().n_holders > 0 and not _sharing.get() else 1
+    """Return how many threads `run_blocks` uses here: one outside of `own_threads` and within the pool."""
+    return _n_allowed() if _blas().n_holders > 0 and not _in_pool.get() else 1
 
 
 def _n_allowed() -> int:
@@ -79,8 +79,8 @@ def _libraries() -> Any:
 
 
 @contextlib.contextmanager
-def ours() -> Iterator[None]:
-    """Within this, or a function decorated with it, `share` has the processors and BLAS has one thread."""
+def own_threads() -> Iterator[None]:
+    """Limit BLAS to one thread so that our thread pool can use all cores; also a decorator."""
     if _n_allowed() == 1:
         yield
         return
@@ -93,8 +93,8 @@ def ours() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def theirs() -> Iterator[None]:
-    """Within this, BLAS has its threads also where `ours` was asked for: for large decompositions."""
+def blas_threads() -> Iterator[None]:
+    """Give BLAS its threads back within `own_threads`, for large decompositions."""
     blas = _blas()
     if blas.n_holders == 0:
         yield
@@ -112,7 +112,7 @@ def _pool() -> concurrent.futures.ThreadPoolExecutor:
 
 
 def _forget() -> None:
-    """Begin anew in a forked process, in which no other threads are left."""
+    """Start over in a forked process, which has none of the threads of its parent."""
     _pool.cache_clear()
     _blas.cache_clear()
 
@@ -121,8 +121,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
 
-def share(work: Callable[[T], object], blocks: Iterable[T]) -> None:
-    """Do the work on each block, within `ours` several at a time; the caller's thread takes part."""
+def run_blocks(work: Callable[[T], object], blocks: Iterable[T]) -> None:
+    """Do the work on each block, within `own_threads` several at a time; the caller's thread takes part."""
     pending = collections.deque(blocks)
     n_helpers = min(n_threads(), len(pending)) - 1
     if n_helpers < 1:
@@ -138,20 +138,20 @@ def share(work: Callable[[T], object], blocks: Iterable[T]) -> None:
                 return
             work(block)
 
-    def do_a_share() -> None:
-        before = _sharing.set(True)
+    def work_through() -> None:
+        before = _in_pool.set(True)
         try:
             drain()
         except BaseException:
             pending.clear()  # nobody needs the rest
             raise
         finally:
-            _sharing.reset(before)
+            _in_pool.reset(before)
 
     # NumPy's state of errors belongs to the caller's context.
-    helpers = [_pool().submit(contextvars.copy_context().run, do_a_share) for _ in range(n_helpers)]
+    helpers = [_pool().submit(contextvars.copy_context().run, work_through) for _ in range(n_helpers)]
     try:
-        do_a_share()
+        work_through()
     finally:
         # One that has not begun has nothing left to do, and may be waiting for this very thread.
         running = [helper for helper in helpers if not helper.cancel()]

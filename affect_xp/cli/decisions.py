@@ -7,7 +7,9 @@ and people who miss a day keep their past, unless options say otherwise.
 import argparse
 from typing import Any
 
-from affect_xp.clustering.base import KMeans, Linkage, Spectral
+from affect_xp.clustering.kmeans import KMeans
+from affect_xp.clustering.linkage import Linkage
+from affect_xp.clustering.spectral import Spectral
 from affect_xp.exceptions import InputError
 from affect_xp.io import Steps
 from affect_xp.models.affect import Affect

@@ -3,7 +3,7 @@
 import dataclasses
 from pathlib import Path
 
-from affect_xp.clustering.base import KMeans
+from affect_xp.clustering.kmeans import KMeans
 from affect_xp.clustering.metrics import rand_index
 from affect_xp.datasets import GaussianStep, colliding_gaussians
 from affect_xp.models.affect import Affect, Static

@@ -23,8 +23,9 @@ from affect_xp.cli.libraries import (
     installed_version,
     nvidia_driver,
 )
-from affect_xp.clustering.base import KMeans, Spectral
+from affect_xp.clustering.kmeans import KMeans
 from affect_xp.clustering.metrics import adjusted_rand_index
+from affect_xp.clustering.spectral import Spectral
 from affect_xp.models.affect import Affect
 
 TOLERANCE = 1e-9  # of α, which is about 1

@@ -13,7 +13,7 @@ import numpy as np
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
-    each,
+    for_each_block,
     from_host,
     is_array,
     thin_product,
@@ -293,7 +293,7 @@ def _summed(function: Callable[[slice], Array], like: Array) -> Array:
     def work(rows: slice) -> None:
         found[rows.start] = function(rows)
 
-    each(work, blocks, like)
+    for_each_block(work, blocks, like)
     total = found[0]
     for rows in blocks[1:]:
         total += found[rows.start]
@@ -333,5 +333,5 @@ def _combined(blocks: Blocks, coefficients: np.ndarray) -> Array:
     def fill(rows: slice) -> None:
         out[rows, :] = _combine(blocks, rows, y)
 
-    each(fill, _row_blocks(out), out)
+    for_each_block(fill, _row_blocks(out), out)
     return out

@@ -21,7 +21,7 @@ import functools
 import numpy as np
 
 from affect_xp.array.namespace import row_blocks
-from affect_xp.array.threads import share
+from affect_xp.array.threads import run_blocks
 from affect_xp.clustering._assignment import Assignment, Members, repaired
 from affect_xp.proximity import Grouped, GroupedPair
 from affect_xp.proximity._columns import Factors, combined, project
@@ -29,9 +29,9 @@ from affect_xp.proximity._factored_groups import FactoredGroups
 from affect_xp.proximity.blend import BlendGroups
 
 # A gap below this share of the largest wᵢᵢ may be rounding.
-SURE = 1e-10
+RELATIVE_MARGIN = 1e-10
 # Where more than this share of a block is to be looked at, all of it is: it stands in order.
-FEW = 0.3
+MAX_CHECKED_SHARE = 0.3
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -165,7 +165,7 @@ class HostBatch:
                 gaps.gap[which] = gap
 
         with np.errstate(over="ignore", invalid="ignore"):  # what is no number is looked at
-            share(fill, blocks)
+            run_blocks(fill, blocks)
         return labels
 
     def _followed_gaps(self) -> "_Gaps | None":
@@ -219,7 +219,7 @@ class _Gaps:
         self._columns, self._n_members = columns, sizes.sum()
         self._point = t.sum(axis=1) / self._n_members  # r, (q,): the mean
         self._centroids = t / sizes  # ū, (q, k)
-        self._sure = SURE * np.abs(columns.w_ii).max()
+        self._sure = RELATIVE_MARGIN * np.abs(columns.w_ii).max()
         self._fall = self._slope = sizes  # of the gaps in each cluster: fall + slope·ρ, (k,)
 
     def measure(self, block: slice, sums: np.ndarray) -> None:
@@ -246,7 +246,7 @@ class _Gaps:
         gap -= self._fall.take(labels)
         gap -= self._slope.take(labels) * self.radius[block]
         rows = np.flatnonzero(~(gap > self._sure))
-        return block if rows.shape[0] > FEW * gap.shape[0] else rows + block.start
+        return block if rows.shape[0] > MAX_CHECKED_SHARE * gap.shape[0] else rows + block.start
 
 
 def _largest_of_others(x: np.ndarray) -> np.ndarray:

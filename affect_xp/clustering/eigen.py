@@ -31,7 +31,7 @@ from affect_xp.array.namespace import (
     to_host,
     wide_dtype,
 )
-from affect_xp.array.threads import ours, theirs
+from affect_xp.array.threads import blas_threads, own_threads
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_choice
 from affect_xp.clustering._krylov import Basis, OutOfRangeError, Space, whitening
@@ -292,7 +292,7 @@ def _complete(values: np.ndarray, k: int, tie: float, n_available: int) -> int:
     return next((r for r in ends if r >= k), max((r for r in ends if r < k), default=0))
 
 
-@theirs()
+@blas_threads()
 def _full(A: Operator, k: int, m: int) -> Eigenpairs:
     """Decompose the operator in full."""
     xp = array_namespace(A.like)
@@ -309,7 +309,7 @@ def _full(A: Operator, k: int, m: int) -> Eigenpairs:
     return Eigenpairs(values[:r], vectors[:, :r], residual, 0, residual <= tolerance, tie)
 
 
-@ours()
+@own_threads()
 def _grown(
     A: Operator, k: int, m: int, start: "Array | Space | None", accuracy: float, residual: float
 ) -> Eigenpairs:

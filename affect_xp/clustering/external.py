@@ -1,18 +1,21 @@
-"""Clusterers from elsewhere: estimators of scikit-learn and its kin that take precomputed proximities."""
+"""Clusterers of other libraries: functions, and estimators like scikit-learn's that take proximities."""
 
 import copy
 import dataclasses
 import numbers
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from affect_xp.array.namespace import device_of, is_lazy, on_host, to_host
+from affect_xp.array.namespace import device_of, from_host, is_lazy, on_host, to_host
 from affect_xp.array.random import as_generator
+from affect_xp.array.threads import blas_threads
 from affect_xp.array.typing import Array, Seed
-from affect_xp.clustering import base
-from affect_xp.clustering.base import FIRST, Call, Clusterer, Clustering, FunctionClusterer
+from affect_xp.clustering.base import FIRST, Call, Clusterer, Clustering
 from affect_xp.exceptions import InputError, InputTypeError
+from affect_xp.parameters import Parameters
+from affect_xp.partition import Partition, as_partition
 from affect_xp.proximity import Dense, Proximity
 
 # The parameters by which estimators are told that they get proximities, and of which kind.
@@ -34,6 +37,32 @@ OURS = {
 # A diagonal below this many square roots of the precision, relative to the largest entry, is rounding:
 # distances are often roots of differences.
 ZERO_DIAGONAL = 10
+
+
+@dataclasses.dataclass
+class FunctionClusterer(Parameters):
+    """Any function from a proximity to labels, as a clusterer.
+
+    The function gets a stored `Proximity` and returns one integer for each object, -1 for none. What takes
+    NumPy arrays takes the proximity as it is, unless it is on a device: `np.asarray(psi)` has its entries, to
+    be read only.
+    """
+
+    function: Callable[[Proximity], Array]
+
+    def check(self) -> None:
+        """Accept any function."""
+
+    def cluster(self, proximity: Proximity, call: Call = FIRST) -> Clustering:
+        """Call the function and number the clusters it names from 0."""
+        with blas_threads():
+            labels = self.function(proximity.formed())
+        partition = as_partition(labels, proximity.n, proximity.like, name="labels returned by the clusterer")
+        host = to_host(partition.labels, reason="numbering the clusters of a function")[0]
+        names, compact = np.unique(host, return_inverse=True)
+        compact = compact - int(names[0] == -1)
+        k = max(1, int(compact.max()) + 1)
+        return Clustering(Partition(from_host(compact, proximity.like), k))
 
 
 @dataclasses.dataclass
@@ -152,11 +181,18 @@ def as_external(estimator: Any, *, host_copy: bool = False) -> ExternalClusterer
     return ExternalClusterer(estimator, host_copy=host_copy)
 
 
-def as_clusterer(clusterer: object) -> Clusterer:
-    """Return what was given to `Affect` as a clusterer: ours, an estimator from elsewhere, or a function."""
-    if is_estimator(clusterer) and not isinstance(clusterer, type):
-        return as_external(clusterer)
-    return base.as_clusterer(clusterer)
+def as_clusterer(clusterer: Any) -> Clusterer:
+    """Return what was given to `Affect` as a clusterer: one of ours, an estimator, or a function."""
+    if not isinstance(clusterer, type):
+        if is_estimator(clusterer):
+            return as_external(clusterer)
+        if hasattr(clusterer, "cluster"):
+            return clusterer
+        if callable(clusterer):
+            return FunctionClusterer(clusterer)
+    raise InputTypeError(
+        f"clusterer must be one such as KMeans(12), or function from a Proximity to labels; got {clusterer!r}"
+    )
 
 
 def is_estimator(clusterer: object) -> bool:

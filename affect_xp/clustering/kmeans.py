@@ -13,20 +13,25 @@ of every partition by the same number, so the best partition is still well defin
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 
 from affect_xp.array.namespace import array_namespace, from_host, row_blocks, to_host
 from affect_xp.array.random import as_generator
-from affect_xp.array.threads import ours
+from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array, Seed
 from affect_xp.checks import check_choice, check_fraction, check_int, check_n_clusters
 from affect_xp.clustering._assignment import Assignment, Members, repaired
 from affect_xp.clustering._lloyd_host import HostBatch
+from affect_xp.clustering.base import FIRST, RULES, Call, Clustering, NClusters, check_clusters, clusters_at
+from affect_xp.clustering.n_clusters import select
 from affect_xp.clustering.seeding import STARTS, Sample, spread_partitions
-from affect_xp.exceptions import InputError
-from affect_xp.partition import Partition, as_partition
+from affect_xp.exceptions import ConvergenceWarning, InputError
+from affect_xp.parameters import Parameters
+from affect_xp.partition import Partition, as_partition, fewer_clusters
 from affect_xp.proximity import Grouped, Proximity, as_proximity, column_sums
 
 # Fetching the columns of the objects that moved pays while they are fewer than this share of all.
@@ -67,7 +72,7 @@ class KMeansResult:
         best labels seen.
     moved : bool
         Whether any label differs from the start.
-    settled : bool
+    is_fixed_point : bool
         Whether the labels are a fixed point.
     groups : Grouped
         W with these labels; W·Z need not be computed again.
@@ -78,7 +83,7 @@ class KMeansResult:
     n_iter: int
     converged: bool
     moved: bool
-    settled: bool
+    is_fixed_point: bool
     groups: Grouped = dataclasses.field(repr=False)
 
 
@@ -199,21 +204,6 @@ def check_n_init(n_init: object) -> None:
         check_int("n_init", n_init, 1)
 
 
-def fewer_clusters(partition: Partition, k: int) -> Partition:
-    """Return a partition into at most k clusters: the largest stay, objects of the others are unlabelled."""
-    if partition.k == k:
-        return partition
-    if partition.k < k:
-        return Partition(partition.labels, k)
-    xp = array_namespace(partition.labels)
-    rank = xp.argsort(xp.argsort(partition.sizes, descending=True, stable=True), stable=True)
-    stays = rank < k  # (partition.k,)
-    number = xp.cumulative_sum(xp.astype(stays, xp.int64)) - 1
-    number = xp.where(stays, number, -xp.ones_like(number))
-    labels = partition.by_object(number)
-    return Partition(xp.where(partition.labels >= 0, labels, partition.labels), k)
-
-
 @dataclasses.dataclass
 class _Run:
     """One start, as the host follows it."""
@@ -223,7 +213,7 @@ class _Run:
     inertia: float = np.inf  # their sum of squares
     n_iter: int = 0
     stalled: int = 0  # iterations since the sum of squares last fell
-    settled: bool = False  # no label changes any more
+    is_fixed_point: bool = False  # no label changes any more
     converged: bool = False  # that, or the sum of squares hardly falls
     moved: bool = False
 
@@ -242,7 +232,7 @@ class _Run:
         return not self.converged and self.stalled <= PATIENCE
 
 
-@ours()
+@own_threads()
 @np.errstate(over="ignore", invalid="ignore")  # an overflow is told of at the end
 def lloyd(
     start: Grouped, max_iter: int, tol: float = 0.0, *, complete: bool = True, margin: float = TIE
@@ -258,9 +248,9 @@ def lloyd(
         assignment = batch.assign()
         for r, run in enumerate(active):
             run.n_iter += assignment.n_reads
-            run.settled = run.converged = bool(assignment.n_moved[r] == 0)
-            run.moved = run.moved or not run.settled
-            if iteration > 0 or run.settled:
+            run.is_fixed_point = run.converged = bool(assignment.n_moved[r] == 0)
+            run.moved = run.moved or not run.is_fixed_point
+            if iteration > 0 or run.is_fixed_point:
                 run.record(batch, r, assignment.inertia[r], tol)
             elif complete:
                 # Not a result, as clusters of the start may be empty, but something to fall from.
@@ -268,7 +258,7 @@ def lloyd(
         if not any(run.goes_on for run in active):
             break
         keep = [r for r, run in enumerate(active) if run.goes_on]
-        anew = assignment.n_rows > min(UPDATE_SHARE, W.few) * W.n
+        anew = assignment.n_rows > min(UPDATE_SHARE, W.max_update_share) * W.n
         batch, active = batch.move(assignment, keep, anew=anew), [active[r] for r in keep]
     else:
         for r, (run, inertia) in enumerate(zip(active, batch.read_inertia(), strict=True)):
@@ -285,7 +275,7 @@ def lloyd(
     groups = best.batch.groups_of(best.place)
     moved, n_iter = best.moved or best is not runs[0], max(run.n_iter for run in runs)
     return KMeansResult(
-        groups.labels[:, 0], best.inertia, n_iter, best.converged, moved, best.settled, groups
+        groups.labels[:, 0], best.inertia, n_iter, best.converged, moved, best.is_fixed_point, groups
     )
 
 
@@ -384,3 +374,118 @@ class _Batch:
 def _in_any_run(moved: Array) -> Array:
     """Return which objects have moved in any run, (n,)."""
     return moved[:, 0] if moved.shape[1] == 1 else array_namespace(moved).any(moved, axis=1)
+
+
+@dataclasses.dataclass
+class KMeans(Parameters):
+    """k-means on similarities (dot products of features), without the features.
+
+    Parameters
+    ----------
+    n_clusters : int, a sequence with one for each step, or a rule
+        The rules "silhouette", "calinski_harabasz" and "modularity" choose the number at each step: the one
+        with the best score among 2 ... `max_clusters`. See `affect_xp.clustering.n_clusters`.
+    init : "k-means++", "random" or (n,) int array
+        How the first step starts, and any other without a past: greedy k-means++, a random partition into
+        equal parts (the paper's setting), or labels. Later steps start from the labels of the step before:
+        new objects join the nearest cluster, a cluster that lost all its objects gets the object farthest
+        from its centroid, and when `n_clusters` falls the largest clusters stay.
+    n_init : "auto" or int
+        The number of starts at each step, of which the best is kept. "auto": ten at the first step; at
+        later ones the labels of the step before compete, on a small sample, with three starts of k-means++,
+        and are given up where one of these has a sum of squares smaller by 1 %. With init="random" or labels
+        "auto" is 1.
+    max_iter : int
+        The largest number of Lloyd iterations.
+    tol : float
+        Stop once the sum of squares falls by no more than this share; with 0, when no label changes.
+    max_clusters : int
+        The largest number of clusters a rule may choose.
+
+    Notes
+    -----
+    The paper starts from one random partition: `KMeans(k, init="random", n_init=1, tol=0)`. With many
+    clusters that ends in a poor local optimum more often than not, and each later step inherits it.
+
+    See Also
+    --------
+    affect_xp.kmeans : the function underneath.
+    """
+
+    wants: ClassVar[str] = "similarity"
+    unit_free: ClassVar[bool] = True  # the same clusters for features of other units
+    rules: ClassVar[tuple[str, ...]] = RULES["KMeans"]
+
+    n_clusters: NClusters
+    _: dataclasses.KW_ONLY
+    init: str | Array = "k-means++"
+    n_init: int | str = "auto"
+    max_iter: int = 300
+    tol: float = DEFAULT_TOL
+    max_clusters: int = 10
+
+    @property
+    def translation_free(self) -> bool:
+        """Whether features that are all moved alike have the same clusters: their distances count alone."""
+        return not (isinstance(self.n_clusters, str) and self.n_clusters == "modularity")
+
+    def check(self) -> None:
+        """Raise if a parameter is not valid."""
+        check_clusters(self.n_clusters, self.max_clusters, self.rules)
+        check_n_init(self.n_init)
+        check_int("max_iter", self.max_iter, 1)
+        check_fraction("tol", self.tol)
+        if isinstance(self.init, str):
+            check_choice("init", self.init, STARTS)
+
+    def cluster(self, proximity: Proximity, call: Call = FIRST) -> Clustering:
+        """Cluster the objects of step t, from the labels of the step before where there are any."""
+        k = clusters_at(self.n_clusters, call.t, proximity.n)
+        if k is not None:
+            result = self._run(proximity, k, call)
+            return Clustering(
+                Partition(result.labels, k, 0),
+                result.moved,
+                result.n_iter,
+                groups=result.groups,
+                rough=call.rough and (self._competes or not result.is_fixed_point),
+            )
+        n_iter = []
+
+        def cluster_k(k: int) -> Partition:
+            result = self._run(proximity, k, call)
+            n_iter.append(result.n_iter)
+            return Partition(result.labels, k, 0)
+
+        chosen = select(proximity, str(self.n_clusters), self.max_clusters, cluster_k, kind="similarity")
+        return Clustering(chosen.partition, n_iter=sum(n_iter) + 1, scores=chosen.scores, rough=call.rough)
+
+    @property
+    def _competes(self) -> bool:
+        """Whether labels of the step before compete with fresh starts."""
+        return self.n_init == "auto" and isinstance(self.init, str) and self.init == "k-means++"
+
+    def _run(self, proximity: Proximity, k: int, call: Call) -> KMeansResult:
+        tol = max(self.tol, ROUGH_TOL) if call.rough else self.tol
+        if call.start is not None and self._competes and not call.rough:
+            result = kmeans_from(call.start_groups(proximity, k), self.max_iter, tol, call.rng)
+        elif call.start is not None and self.n_init in ("auto", 1):
+            complete = call.start.n_outside == 0 and call.start.k <= k
+            result = lloyd(call.start_groups(proximity, k), self.max_iter, tol, complete=complete)
+        else:
+            result = kmeans(
+                proximity,
+                k,
+                init=self.init if call.start is None else call.start,
+                n_init=self.n_init,
+                max_iter=self.max_iter,
+                tol=tol,
+                rng=call.rng,
+            )
+        if not result.converged and result.n_iter >= self.max_iter:
+            warnings.warn(
+                f"k-means did not converge in max_iter={self.max_iter} iterations; increase max_iter",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return result

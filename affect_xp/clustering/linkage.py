@@ -22,7 +22,7 @@ import functools
 import math
 import numbers
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy  # which imports its parts when they are first used
@@ -39,7 +39,11 @@ from affect_xp.array.namespace import (
 )
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_choice, check_n_clusters
+from affect_xp.clustering.base import FIRST, RULES, Call, Clustering, NClusters, check_clusters, clusters_at
+from affect_xp.clustering.n_clusters import calinski_harabasz_scores, choose, height_gap_scores, select
 from affect_xp.exceptions import InputError, InputTypeError
+from affect_xp.parameters import Parameters
+from affect_xp.partition import Partition
 from affect_xp.proximity import Proximity, as_proximity
 from affect_xp.proximity.dissimilarity import check_dissimilarities, stored
 
@@ -169,7 +173,7 @@ def _by_library(d: np.ndarray, method: str) -> np.ndarray:
 
 @functools.cache
 def _fastcluster() -> Any:
-    """Return the module, or None if it is not there; an import that fails is slow each time."""
+    """Return the module, or None if it is not there; an import that fails is slow for_each_block time."""
     try:
         import fastcluster
     except ImportError:
@@ -353,3 +357,73 @@ def _root(parent: list[int], node: int) -> int:
         parent[node] = parent[parent[node]]
         node = parent[node]
     return node
+
+
+@dataclasses.dataclass
+class Linkage(Parameters):
+    """Hierarchical clustering of dissimilarities.
+
+    Parameters
+    ----------
+    n_clusters : int, a sequence with one for each step, or a rule, optional
+        The rules: "gap" (the largest gap between the heights of merges), "calinski_harabasz", and
+        "silhouette"; all share one dendrogram. See `affect_xp.clustering.n_clusters`.
+    distance_threshold : float, optional
+        Instead of `n_clusters`: merge up to this height.
+    method : "single", "complete" or "average"
+    max_clusters : int
+        The largest number of clusters a rule may choose.
+
+    See Also
+    --------
+    affect_xp.linkage : the function underneath, which returns the dendrogram.
+    """
+
+    wants: ClassVar[str] = "dissimilarity"
+    rules: ClassVar[tuple[str, ...]] = RULES["Linkage"]
+
+    n_clusters: NClusters | None = None
+    _: dataclasses.KW_ONLY
+    distance_threshold: float | None = None
+    method: str = "average"
+    max_clusters: int = 10
+
+    @property
+    def unit_free(self) -> bool:
+        """Whether features of other units have the same clusters: not where a threshold is in their units."""
+        return self.distance_threshold is None
+
+    def check(self) -> None:
+        """Raise if a parameter is not valid."""
+        if (self.n_clusters is None) == (self.distance_threshold is None):
+            raise InputError(
+                f"give either n_clusters or distance_threshold, got n_clusters={self.n_clusters!r} and "
+                f"distance_threshold={self.distance_threshold!r}"
+            )
+        if self.n_clusters is not None:
+            check_clusters(self.n_clusters, self.max_clusters, self.rules)
+        else:
+            check_distance_threshold(self.distance_threshold)
+        check_choice("method", self.method, METHODS)
+
+    def cluster(self, proximity: Proximity, call: Call = FIRST) -> Clustering:
+        """Cut the dendrogram of the objects of step t."""
+        tree, scores = linkage(proximity, self.method), None
+        if self.n_clusters is None:
+            k: int | None = tree.n_clusters_at(check_distance_threshold(self.distance_threshold))
+        else:
+            k = clusters_at(self.n_clusters, call.t, proximity.n)
+        if k is None:
+            scores = self._scores(proximity, tree)
+            k = choose(scores)
+        return Clustering(Partition(tree.cut(k), k, 0), n_iter=tree.n_rounds, scores=scores)
+
+    def _scores(self, proximity: Proximity, tree: Dendrogram) -> dict[int, float]:
+        """Return the score of each number of clusters by the rule."""
+        if self.n_clusters == "gap":
+            return height_gap_scores(tree.merges, self.max_clusters)
+        if self.n_clusters == "calinski_harabasz":
+            return calinski_harabasz_scores(proximity, tree.merges, self.max_clusters, kind=self.wants)
+        return select(
+            proximity, "silhouette", self.max_clusters, lambda k: Partition(tree.cut(k), k), kind=self.wants
+        ).scores

@@ -13,8 +13,9 @@ clusters follow from W and the random numbers, whichever solver is used.
 """
 
 import dataclasses
+import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -31,10 +32,14 @@ from affect_xp.array.namespace import (
 from affect_xp.array.random import as_generator
 from affect_xp.array.typing import Array, Seed
 from affect_xp.checks import check_choice, check_int, check_n_clusters
+from affect_xp.clustering.base import FIRST, RULES, Call, Clustering, NClusters, check_clusters, clusters_at
 from affect_xp.clustering.connectivity import Components, connected_components
 from affect_xp.clustering.discretize import ASSIGNMENTS, EQUAL, refined, unit_rows
 from affect_xp.clustering.eigen import SOLVERS, Eigenpairs, Operator, host_product, top_eigenpairs
-from affect_xp.exceptions import InputError
+from affect_xp.clustering.n_clusters import choose, eigengap_scores, select
+from affect_xp.exceptions import ConvergenceWarning, InputError
+from affect_xp.parameters import Parameters
+from affect_xp.partition import Partition
 from affect_xp.proximity import Blend, Proximity, as_proximity
 
 CUTS = ("normalized_cut", "ratio_cut")
@@ -521,3 +526,102 @@ def _unnormalized(graph: _Graph) -> tuple[Operator, float, float]:
 
 LAPLACIANS = {"normalized_cut": _normalized, "ratio_cut": _unnormalized}
 PROBLEMS = dict.fromkeys(CUTS, _cut_vectors) | {"average_association": _association_vectors}
+
+
+@dataclasses.dataclass
+class Spectral(Parameters):
+    """Spectral clustering of similarities.
+
+    Parameters
+    ----------
+    n_clusters : int, a sequence with one for each step, or a rule
+        The rules: "eigengap" (the largest gap between eigenvalues), "modularity" and "silhouette"; all
+        share one eigenvalue problem. See `affect_xp.clustering.n_clusters`.
+    objective : "normalized_cut", "ratio_cut" or "average_association"
+    assign_labels : "kmeans", "rotation" or "cluster_qr"
+    components : "joint" or "separate"
+    n_init : int
+        The number of starts of k-means and of the rotation, of which the best is kept.
+    solver : "auto", "full" or "iterative"
+        The iterative solver starts from the eigenvectors of the step before.
+    max_clusters : int
+        The largest number of clusters a rule may choose.
+
+    See Also
+    --------
+    affect_xp.spectral : the function underneath, which explains the parameters.
+    """
+
+    wants: ClassVar[str] = "similarity"
+    unit_free: ClassVar[bool] = True
+    rules: ClassVar[tuple[str, ...]] = RULES["Spectral"]
+
+    n_clusters: NClusters
+    _: dataclasses.KW_ONLY
+    objective: str = "normalized_cut"
+    assign_labels: str = "kmeans"
+    components: str = "joint"
+    n_init: int = 10
+    solver: str = "auto"
+    max_clusters: int = 10
+
+    def check(self) -> None:
+        """Raise if a parameter is not valid."""
+        check_clusters(self.n_clusters, self.max_clusters, self.rules)
+        check_choice("objective", self.objective, OBJECTIVES)
+        check_choice("assign_labels", self.assign_labels, ASSIGNMENTS)
+        check_choice("components", self.components, COMPONENTS)
+        check_int("n_init", self.n_init, 1)
+        check_choice("solver", self.solver, SOLVERS)
+
+    def cluster(self, proximity: Proximity, call: Call = FIRST) -> Clustering:
+        """Cluster the objects of step t; eigenvectors start from those of the step before."""
+        k, scores = clusters_at(self.n_clusters, call.t, proximity.n), None
+        # The gap after the last candidate needs one eigenvalue more.
+        k_max = min(self.max_clusters + 1, proximity.n) if k is None else k
+        scan = SpectralScan(
+            proximity,
+            k_max,
+            self.objective,
+            self.assign_labels,
+            self.components,
+            self.n_init,
+            self.solver,
+            call.memory,
+            call.rng,
+            rough=call.rough,
+        )
+        if k is None:
+            scores = self._scores(proximity, scan)
+            k = choose(scores)
+        result = scan.result(k)
+        self._warn(result)
+        return Clustering(
+            Partition(result.labels, k, 0),
+            n_iter=result.n_iter,
+            memory=result.vectors,
+            scores=scores,
+            rough=scan.is_rough,
+        )
+
+    def _scores(self, proximity: Proximity, scan: SpectralScan) -> dict[int, float]:
+        """Return the score of each number of clusters by the rule."""
+        if self.n_clusters == "eigengap":
+            return eigengap_scores(scan.eigenvalues(), self.max_clusters)
+        return select(
+            proximity,
+            str(self.n_clusters),
+            self.max_clusters,
+            lambda k: Partition(scan.result(k).labels, k),
+            kind=self.wants,
+        ).scores
+
+    def _warn(self, result: SpectralResult) -> None:
+        if not result.converged:
+            # The same text at each step: then Python shows it once.
+            warnings.warn(
+                f"eigenvectors have not converged after {result.n_iter} products; use solver='full', or "
+                "objective='normalized_cut', which is easier to solve",
+                ConvergenceWarning,
+                stacklevel=4,
+            )

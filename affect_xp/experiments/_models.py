@@ -2,7 +2,7 @@
 
 import functools
 
-from affect_xp.clustering.base import KMeans
+from affect_xp.clustering.kmeans import KMeans
 from affect_xp.models.affect import Affect, Static
 from affect_xp.models.rg import RG
 

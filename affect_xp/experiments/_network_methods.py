@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp.clustering.base import Spectral
+from affect_xp.clustering.spectral import Spectral
 from affect_xp.experiments._models import affect, static
 from affect_xp.models.affect import Evolving
 from affect_xp.models.pcm import PCM

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from affect_xp.clustering.base import Linkage
+from affect_xp.clustering.linkage import Linkage
 from affect_xp.clustering.metrics import rand_index
 from affect_xp.datasets import BoidsStep
 from affect_xp.datasets import boids as simulate

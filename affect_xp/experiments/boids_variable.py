@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.spatial.distance import pdist
 
-from affect_xp.clustering.base import Spectral
+from affect_xp.clustering.spectral import Spectral
 from affect_xp.datasets import BoidsStep
 from affect_xp.datasets import boids as simulate
 from affect_xp.datasets.boids import CUBE, REGROUP_AT, SCATTER_AT, SPACING

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp.clustering.base import KMeans, Spectral
+from affect_xp.clustering.kmeans import KMeans
+from affect_xp.clustering.spectral import Spectral
 from affect_xp.experiments._report import Claim, Entry, Measured, Options, Report, Table
 from affect_xp.experiments._runs import over_runs
 from affect_xp.models.affect import Affect

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp.clustering.base import Linkage, Spectral
+from affect_xp.clustering.linkage import Linkage
 from affect_xp.clustering.metrics import rand_index
+from affect_xp.clustering.spectral import Spectral
 from affect_xp.datasets import boids, colliding_gaussians, load_nasdaq, load_reality, separated_gaussians
 from affect_xp.experiments import boids_variable
 from affect_xp.experiments._gaussians import Maker, Trace, follow_all

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp.clustering.base import KMeans
+from affect_xp.clustering.kmeans import KMeans
 from affect_xp.datasets import colliding_gaussians
 from affect_xp.experiments._filters import filtered_rand
 from affect_xp.experiments._gaussians import (

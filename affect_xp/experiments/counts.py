@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp.clustering.base import Spectral
 from affect_xp.clustering.metrics import adjusted_rand_index
+from affect_xp.clustering.spectral import Spectral
 from affect_xp.datasets import colliding_gaussians, contacts, load_reality
 from affect_xp.exceptions import SkewedWarning
 from affect_xp.experiments._report import Claim, Entry, Measured, Options, Report, Table

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp.clustering.base import KMeans
+from affect_xp.clustering.kmeans import KMeans
 from affect_xp.clustering.metrics import rand_index
 from affect_xp.datasets import StockStep, load_nasdaq
 from affect_xp.exceptions import InputError

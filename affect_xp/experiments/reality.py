@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp.clustering.base import Spectral
 from affect_xp.clustering.metrics import rand_index
+from affect_xp.clustering.spectral import Spectral
 from affect_xp.datasets import RealityStep, load_reality
 from affect_xp.datasets.reality import FIRST_DAY
 from affect_xp.exceptions import InputError

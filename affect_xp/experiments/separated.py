@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp.clustering.base import KMeans
+from affect_xp.clustering.kmeans import KMeans
 from affect_xp.datasets import separated_gaussians
 from affect_xp.experiments._gaussians import (
     ORACLE,

@@ -14,7 +14,7 @@ from affect_xp.affect.state import State, Step
 from affect_xp.alignment import Ids, as_ids
 from affect_xp.array.namespace import to_host
 from affect_xp.array.random import draw_seed
-from affect_xp.array.threads import ours
+from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array
 from affect_xp.clustering.base import Clusterer
 from affect_xp.clustering.external import as_clusterer
@@ -115,7 +115,7 @@ class Evolving(Observing, SklearnEstimator):
             check_alike(W, before.smoothed, before.partition.labels)
         with rng_restored_on_error(self.random_state):
             seed = draw_seed(self.random_state) if self._seed is None else self._seed
-            with ours():
+            with own_threads():
                 found = self._step(W, names, as_clusterer(self.clusterer), seed)
                 self._commit(found, time, seed)
 
@@ -325,7 +325,7 @@ class Evolving(Observing, SklearnEstimator):
 
     def _settled(self, found: Step, *, overwrite: bool) -> State:
         """Return the state after a step."""
-        return found.settled(self._smoothed(found, overwrite=overwrite))
+        return found.with_smoothed(self._smoothed(found, overwrite=overwrite))
 
     def _fitted(self) -> State:
         if self._state is None:

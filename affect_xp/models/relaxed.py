@@ -32,11 +32,11 @@ from affect_xp.array.namespace import (
 from affect_xp.array.random import as_generator
 from affect_xp.array.typing import Array, Seed
 from affect_xp.checks import check_fraction
-from affect_xp.clustering.base import FIRST, Call, Clustering, Spectral, clusters_at
+from affect_xp.clustering.base import FIRST, Call, Clustering, clusters_at
 from affect_xp.clustering.discretize import ASSIGNMENTS, unit_rows
 from affect_xp.clustering.eigen import Eigenpairs, Operator, top_eigenpairs
 from affect_xp.clustering.n_clusters import choose, eigengap_scores, select
-from affect_xp.clustering.spectral import CUTS
+from affect_xp.clustering.spectral import CUTS, Spectral
 from affect_xp.exceptions import ConvergenceWarning, InputError, InputTypeError
 from affect_xp.partition import Partition
 from affect_xp.proximity import Dense, Proximity

@@ -10,7 +10,9 @@ from affect_xp.alignment import Ids, align
 from affect_xp.array.namespace import array_namespace, gather, is_lazy, one_hot, wide_dtype
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_int
-from affect_xp.clustering.base import Clusterer, KMeans, Linkage
+from affect_xp.clustering.base import Clusterer
+from affect_xp.clustering.kmeans import KMeans
+from affect_xp.clustering.linkage import Linkage
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.models.affect import Evolving
 from affect_xp.proximity import Factored, Proximity

@@ -17,7 +17,9 @@ from affect_xp.affect.absence import Away, Meetings
 from affect_xp.affect.state import State
 from affect_xp.array.namespace import array_namespace, is_array, to_host
 from affect_xp.array.typing import Array, Namespace
-from affect_xp.clustering.base import KMeans, Linkage, Spectral
+from affect_xp.clustering.kmeans import KMeans
+from affect_xp.clustering.linkage import Linkage
+from affect_xp.clustering.spectral import Spectral
 from affect_xp.exceptions import AffectError, FileFormatError, InputError, InputTypeError
 from affect_xp.models.affect import Affect, Evolving, Static
 from affect_xp.models.pcm import PCM

@@ -37,7 +37,7 @@ class Proximity(abc.ABC):
     """
 
     carries_products: ClassVar[bool] = True  # whether a product is worth its room from step to step
-    few: ClassVar[float] = 1.0  # up to this share of objects may move for a product to be brought up to date
+    max_update_share: ClassVar[float] = 1.0  # if more objects move, a product is computed from scratch
 
     @property
     @abc.abstractmethod
@@ -135,7 +135,7 @@ class Proximity(abc.ABC):
         """Return sᵢ wᵢⱼ sⱼ for given s, (n,), in wide floats."""
         raise InputError(f"{type(self).__name__} cannot be scaled; call its formed() or to_dense() first")
 
-    def beside(self, past: Self, source: Array, away: Array) -> Self:
+    def with_absent(self, past: Self, source: Array, away: Array) -> Self:
         """Return these proximities and, behind them, those of objects that are away, as they were.
 
             [[W, B], [Bᵀ, Ψ[away, away]]],   B = Ψ[source, away], and 0 for objects that are new
@@ -153,7 +153,7 @@ class Proximity(abc.ABC):
             f"{type(self).__name__} cannot hold objects that are away; call its formed() or to_dense() first"
         )
 
-    def plus_between(self, other: Self, groups: Array, table: np.ndarray) -> Self:
+    def add_between_groups(self, other: Self, groups: Array, table: np.ndarray) -> Self:
         """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ: these proximities plus others between some pairs of groups.
 
         Parameters

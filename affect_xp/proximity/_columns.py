@@ -14,11 +14,11 @@ from affect_xp.array.blas import across
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
-    each,
+    for_each_block,
     is_lazy,
     on_host,
-    pick,
     row_blocks,
+    rows_at,
     thin_product,
     to_host,
     wide_dtype,
@@ -43,10 +43,10 @@ class Factor:
 
     def rows(self, which: slice | Array) -> Array:
         """Return some rows of these columns, in wide floats."""
-        x = pick(self.x, which)
+        x = rows_at(self.x, which)
         if self._is_narrow:
             x = array_namespace(x).astype(x, wide_dtype(x))
-        return x if self.mask is None else x * pick(self.mask, which)[:, None]
+        return x if self.mask is None else x * rows_at(self.mask, which)[:, None]
 
     @functools.cached_property
     def _is_narrow(self) -> bool:
@@ -87,7 +87,7 @@ class Scatter:
         """Return the scatter of other rows besides, whose sums about the same centre are given."""
         return Scatter(self.centre, self.sums + sums)
 
-    def beside(self, mean: Array, products: Array) -> "Scatter":
+    def adding(self, mean: Array, products: Array) -> "Scatter":
         """Return the scatter of further columns besides, given their means and their products with all."""
         xp = array_namespace(self.sums)
         left = xp.concat([self.sums, products[: self.q, :].T])
@@ -118,7 +118,7 @@ def scatter_with(factors: Factors, means: Array) -> Array:
             others = [xp.concat(others, axis=1) - column_sums(v)[:, None] * means[:-p]]
         sums[block.start] = xp.concat([*others, _across(v, v)], axis=1)  # (p, q)
 
-    each(add, blocks, last.x)
+    for_each_block(add, blocks, last.x)
     return sum_of_terms(sums[block.start] for block in blocks).T
 
 
@@ -133,7 +133,7 @@ def project(factors: Factors, v: Array, rows: Array | None = None) -> Array:
         part = xp.astype(v[block, :], wide, copy=False)
         sums[block.start] = xp.concat([_across(part, f.rows(which)) for f in factors], axis=1)  # (r, q)
 
-    each(add, blocks, v)
+    for_each_block(add, blocks, v)
     return sum_of_terms(sums[block.start] for block in blocks).T
 
 
@@ -176,7 +176,7 @@ def filled(factors: Factors, n_columns: int, dtype: object, rows_of: Callable[[s
     def fill(rows: slice) -> None:
         out[rows, :] = rows_of(rows)
 
-    each(fill, row_blocks(out, n_columns=_widest(factors, n_columns)), out)
+    for_each_block(fill, row_blocks(out, n_columns=_widest(factors, n_columns)), out)
     return out
 
 
@@ -219,7 +219,7 @@ def _scatters_by_order(factors: Factors, partition: Partition, centroids: Array)
             start = stop
 
     blocks = list(row_blocks(centroids, int(ends[-1])))
-    each(add, blocks, centroids)
+    for_each_block(add, blocks, centroids)
     totals = xp.zeros((k, q, q), dtype=centroids.dtype, device=device_of(centroids))
     for c, start in sorted(pieces):  # in any order of threads, the same sums
         totals[c, :, :] += pieces[c, start]

@@ -17,7 +17,7 @@ Scaled = tuple[Proximity, Proximity, float]  # two proximities in units of the t
 # Entries between 2⁻²⁰⁰ and 2²⁰⁰ have squares whose sums, and the squares of these, are numbers.
 USUAL = 200
 # 2¹⁰⁰⁰ is a number, its inverse too.
-MOST = 1000
+MAX_EXPONENT = 1000
 
 
 def in_units_of_their_own(W: Proximity, past: Proximity) -> Scaled:
@@ -26,7 +26,7 @@ def in_units_of_their_own(W: Proximity, past: Proximity) -> Scaled:
     One pass over the proximities, and one wait of the host for each, to learn how large they are.
     """
     known = [e for e in (_exponent(W), _exponent(past)) if e is not None]
-    exponent = max(-MOST, min(MOST, max(known, default=0)))
+    exponent = max(-MAX_EXPONENT, min(MAX_EXPONENT, max(known, default=0)))
     if abs(exponent) <= USUAL:
         return W, past, 1.0
     return scaled(W, -exponent), scaled(past, -exponent), 2.0**exponent

@@ -98,7 +98,7 @@ class GroupedPair:
         alignment = self.pair.alignment
         if not alignment.n_new:
             return self.current
-        given = None if self.given is None else self.given.only(alignment.source, alignment.n_new)
+        given = None if self.given is None else self.given.masked(alignment.source, alignment.n_new)
         if "common" in self.known:
             return _named(self.known["common"], given)
         xp, new = array_namespace(self.labels), alignment.new()
@@ -241,9 +241,9 @@ class Blend(Proximity):
         return self.pair.current.like
 
     @property
-    def few(self) -> float:  # type: ignore[override]
+    def max_update_share(self) -> float:  # type: ignore[override]
         """That of its parts."""
-        return self.pair.current.few
+        return self.pair.current.max_update_share
 
     @property
     def thin_dtype(self) -> object:

@@ -11,7 +11,7 @@ from affect_xp.alignment import Alignment
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
-    each,
+    for_each_block,
     gather,
     is_array,
     is_lazy,
@@ -21,7 +21,7 @@ from affect_xp.array.namespace import (
 )
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
-from affect_xp.proximity.chunked._chunk import chunk_plus_between, chunk_scaled
+from affect_xp.proximity.chunked._chunk import chunk_add_between_groups, chunk_scaled
 from affect_xp.proximity.summed import Summable, identity
 
 
@@ -86,7 +86,7 @@ class Dense(Summable):
         def fill(block: slice) -> None:
             product[block, :] = xp.astype(w[block, :], v.dtype) @ v
 
-        each(fill, row_blocks(w), w)
+        for_each_block(fill, row_blocks(w), w)
         return product
 
     def _matmul_rows(self, v: Array, rows: Array) -> Array:
@@ -131,7 +131,7 @@ class Dense(Summable):
             ]
 
         blocks = list(row_blocks(w))
-        each(fill, blocks, w)
+        for_each_block(fill, blocks, w)
         totals = [sum(parts) for parts in zip(*(found[rows.start] for rows in blocks), strict=True)]
         return [
             total - identity(total) * (w_ii**power @ z) for power, total in zip(powers, totals, strict=True)
@@ -211,7 +211,7 @@ class Dense(Summable):
         xp = array_namespace(w)
         by_column = means @ partition.membership.T  # μ_{c cⱼ}, (k, n)
         for rows in row_blocks(w):
-            cluster = partition.rows[rows]
+            cluster = partition.safe_labels[rows]
             x = xp.take(by_column[:, rows], cluster, axis=0)
             x -= w[rows, rows]
             yield rows, rows, xp.where(identity(x) > 0, xp.zeros_like(x), x)
@@ -266,7 +266,7 @@ class Dense(Summable):
 
         blocks = list(row_blocks(w))
         if in_place:
-            each(blended, blocks, w)
+            for_each_block(blended, blocks, w)
         else:
             out = assemble(w, blocks, blended, out)
         square_sum = sum(squares[rows.start] for rows in blocks) if self.is_at_hand else None
@@ -291,7 +291,7 @@ class Dense(Summable):
         w = self.array
         return Dense(assemble(w, row_blocks(w), lambda rows: chunk_scaled(w[rows, :], s[rows], s)))
 
-    def beside(self, past: "Dense", source: Array, away: Array) -> "Dense":
+    def with_absent(self, past: "Dense", source: Array, away: Array) -> "Dense":
         """Return these proximities and, behind them, those of objects of the past that are away."""
         w, psi, m = self.array, past.array, away.shape[0]
         if m == 0:
@@ -311,12 +311,12 @@ class Dense(Summable):
         out = xp.empty((size, size), dtype=w.dtype, device=device_of(w))
         return Dense(assemble(w, itertools.chain(upper, lower), rows_of, out))
 
-    def plus_between(self, other: "Dense", groups: Array, table: np.ndarray) -> "Dense":
+    def add_between_groups(self, other: "Dense", groups: Array, table: np.ndarray) -> "Dense":
         """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ in an array of its own."""
         w, more = self.array, other.array
 
         def rows_of(rows: slice) -> Array:
-            return chunk_plus_between(w[rows, :], more[rows, :], groups[rows], groups, table)
+            return chunk_add_between_groups(w[rows, :], more[rows, :], groups[rows], groups, table)
 
         return Dense(assemble(w, row_blocks(w), rows_of))
 
@@ -357,5 +357,5 @@ def assemble(
     def fill(rows: slice) -> None:
         out[rows, :] = rows_of(rows)
 
-    each(fill, blocks, w)
+    for_each_block(fill, blocks, w)
     return out

@@ -265,7 +265,7 @@ class Factored(Proximity):
             if columns.stop > scatter.q:
                 mean = column_sums(factor.rows(slice(0, self.n))) / self.n
                 products = scatter_with(self.factors[: i + 1], xp.concat([scatter.centre, mean]))
-                scatter = scatter.beside(mean, products)
+                scatter = scatter.adding(mean, products)
         return scatter
 
     def _labelled_scatter(self, partition: Partition) -> Array:
@@ -335,7 +335,7 @@ class Factored(Proximity):
         blended = Factored(before + now, weights, self.max_rank, self.tolerance, error, leading)
         blended = dataclasses.replace(
             blended, known_diagonal=self._blended_diagonal(past, a, alignment)
-        )._shortened()
+        )._drop_decayed()
         vars(blended)["_past_error"] = a * past.error
         return blended
 
@@ -369,14 +369,14 @@ class Factored(Proximity):
             scatter = scatter.plus(-self._rows_scatter(left))
         return factors, scatter.plus(alignment.n_new * scatter.centre[:, None] * scatter.centre)
 
-    def _shortened(self) -> "Factored":
+    def _drop_decayed(self) -> "Factored":
         """Return the same without the columns that have decayed, and with at most `max_rank`."""
         stays = [factor.decay >= self.tolerance for factor in self.factors]
         stays[-1] = True  # there must be one
         short = self if all(stays) else self._keep(stays)
         if self.max_rank is None or short.rank <= self.max_rank:
             return short
-        return short._truncated(self.max_rank)
+        return short._truncate(self.max_rank)
 
     def _keep(self, stays: list[bool]) -> "Factored":
         """Return the same without some factors, and their norms in `error`: ‖s u uᵀ‖ = |s| ‖u‖²."""
@@ -398,7 +398,7 @@ class Factored(Proximity):
             known_diagonal=diagonal,
         )
 
-    def _compressed(self, max_rank: int | None = None) -> "Factored":
+    def _compress(self, max_rank: int | None = None) -> "Factored":
         """Return the same with as few columns as it takes, or with `max_rank` if these are less.
 
         The host waits once, to learn how many it takes.
@@ -409,13 +409,13 @@ class Factored(Proximity):
         sizes = np.abs(to_host(values, reason="how many columns are more than rounding?")[0])
         share = max(ROUNDING, float(array_namespace(self.like).finfo(self.like.dtype).eps))
         rank = max(1, int(np.count_nonzero(sizes > share * sizes[0])))
-        return self._led_by(rank if max_rank is None else min(rank, max_rank), values, basis)
+        return self._leading(rank if max_rank is None else min(rank, max_rank), values, basis)
 
-    def _truncated(self, rank: int) -> "Factored":
+    def _truncate(self, rank: int) -> "Factored":
         """Return the nearest matrix of this rank in the Frobenius norm, and its distance in `error`."""
-        return self._led_by(rank, *eigenpairs_by_gram(self._gram(), self.weights))
+        return self._leading(rank, *eigenpairs_by_gram(self._gram(), self.weights))
 
-    def _led_by(self, rank: int, values: Array, basis: Array) -> "Factored":
+    def _leading(self, rank: int, values: Array, basis: Array) -> "Factored":
         """Return the part of the first eigenvalues λ, given all; what goes is √Σλ² of the others."""
         xp = array_namespace(values)
         factor = Factor(xp.astype(self._times(basis[:, :rank]), self.like.dtype, copy=False))
@@ -442,7 +442,7 @@ class Factored(Proximity):
         error = self.error * xp.max(s * s)
         return dataclasses.replace(self, factors=factors, error=error, leading=None, known_diagonal=None)
 
-    def beside(self, past: "Factored", source: Array, away: Array) -> "Factored":
+    def with_absent(self, past: "Factored", source: Array, away: Array) -> "Factored":
         """Return these proximities and, behind them, those of objects of the past that are away.
 
         With U over zeros for those, with Y the rows of the past of all, and with P the projection on the
@@ -474,9 +474,9 @@ class Factored(Proximity):
             error=self.error - self._past_error + past.error,
             leading=None,
             known_diagonal=None,
-        )._compressed(self.max_rank)
+        )._compress(self.max_rank)
 
-    def plus_between(self, other: "Factored", groups: Array, table: np.ndarray) -> "Factored":
+    def add_between_groups(self, other: "Factored", groups: Array, table: np.ndarray) -> "Factored":
         """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ.
 
         With the table Σ λ_l a_l a_lᵀ and O = X diag(s) Xᵀ, the columns are those of X multiplied by a_l of
@@ -500,7 +500,7 @@ class Factored(Proximity):
             error=self.error + other.error,
             leading=None,
             known_diagonal=None,
-        )._compressed()
+        )._compress()
 
 
 def _checked_features(X: Array) -> Array:

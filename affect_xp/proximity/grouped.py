@@ -14,8 +14,8 @@ from affect_xp.array.namespace import (
     device_of,
     from_host,
     one_hot,
-    pick,
     row_blocks,
+    rows_at,
     wide_dtype,
 )
 from affect_xp.array.typing import Array
@@ -129,7 +129,7 @@ class Stored(Grouped):
 
     def rows(self, which: slice | Array) -> Array:
         """Return some rows of WZ."""
-        return pick(self.array, which)
+        return rows_at(self.array, which)
 
     def own(self, z: Array | None = None) -> Array:
         """Return the diagonal of ZᵀWZ for each partition, (R, k)."""

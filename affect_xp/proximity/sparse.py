@@ -16,14 +16,14 @@ from affect_xp.array import namespace
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
-    each,
+    for_each_block,
     from_host,
     gather,
     is_array,
     on_host,
     wide_dtype,
 )
-from affect_xp.array.threads import share
+from affect_xp.array.threads import run_blocks
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
 from affect_xp.exceptions import InputTypeError
@@ -86,7 +86,7 @@ class Sparse(Summable):
     """
 
     carries_products: ClassVar[bool] = False  # n×k numbers may take more room than the links themselves
-    few: ClassVar[float] = 0.1  # rows are copied to be multiplied, and a product with a membership is quick
+    max_update_share: ClassVar[float] = 0.1  # rows are copied to be multiplied
 
     matrix: Matrix
     prune: float = 1e-10
@@ -139,7 +139,7 @@ class Sparse(Summable):
             def fill(block: tuple[slice, Matrix], part: np.ndarray = part, columns: slice = columns) -> None:
                 product[block[0], columns] = _with_dtype(block[1], part.dtype) @ part
 
-            share(fill, blocks)
+            run_blocks(fill, blocks)
         return product
 
     @functools.cached_property
@@ -207,7 +207,7 @@ class Sparse(Summable):
             places = type(w)((values, column[part.indices], part.indptr), shape=(part.shape[0], k + 1))
             product[rows] = places.toarray()[:, :k]
 
-        share(fill, self._blocks)
+        run_blocks(fill, self._blocks)
         return product
 
     def square_rows(self, rows: np.ndarray) -> Iterator[tuple[slice, Matrix]]:
@@ -335,7 +335,7 @@ class Sparse(Summable):
 
         return self._with_entries(scaled_entries)
 
-    def beside(self, past: "Sparse", source: Array, away: Array) -> "Sparse":
+    def with_absent(self, past: "Sparse", source: Array, away: Array) -> "Sparse":
         """Return these proximities and, behind them, those of objects of the past that are away.
 
         On a device the host waits for the number of entries.
@@ -347,10 +347,10 @@ class Sparse(Summable):
         # What is known of the past is in `source` and `target`; nobody counts who is common or new.
         moves = Alignment(everywhere, _targets(everywhere, past.n), n_common=0, n_new=0)
         parts = _Aligned.of(w, past.matrix, moves)
-        blocks = (_pruned(parts.beside(rows, self.n), 0.0) for rows in _row_blocks(parts.row_counts()))
+        blocks = (_pruned(parts.with_absent(rows, self.n), 0.0) for rows in _row_blocks(parts.row_counts()))
         return Sparse(_stacked(blocks, w, w.nnz + past.matrix.nnz), self.prune)
 
-    def plus_between(self, other: "Sparse", groups: Array, table: np.ndarray) -> "Sparse":
+    def add_between_groups(self, other: "Sparse", groups: Array, table: np.ndarray) -> "Sparse":
         """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ; stored are the pairs that are not zero.
 
         On a device the host waits for the number of entries.
@@ -516,7 +516,7 @@ class _Aligned:
         past = xp.astype(a * before.data, now.data.dtype, copy=False)
         return with_values(now, present) + with_values(before, past)
 
-    def beside(self, rows: slice, n: int) -> Matrix:
+    def with_absent(self, rows: slice, n: int) -> Matrix:
         """Return some rows of W, padded, plus E Ψ Eᵀ without the proximities among the first n objects."""
         source = self.alignment.source
         assert source is not None
@@ -576,7 +576,7 @@ def _made(make: Callable[[slice], Matrix], blocks: list[slice], like: Matrix) ->
         def work(rows: slice, made: dict[int, Matrix] = made) -> None:
             made[rows.start] = make(rows)
 
-        each(work, some, like.data)
+        for_each_block(work, some, like.data)
         for rows in some:
             yield made.pop(rows.start)
 

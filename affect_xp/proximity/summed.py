@@ -20,7 +20,7 @@ EXACT = 1e-5
 # The diagonal may be taken off plain sums while this share of the squares is left.
 DROWNED = 1e-7
 # Sums of squares are brought up to date while no larger share of the objects has moved.
-FEW = 0.3
+MAX_UPDATE_SHARE = 0.3
 
 
 class Summable(Proximity):
@@ -151,7 +151,8 @@ class Summed(Stored):
         if self.earlier is not None and isinstance(self.array, np.ndarray):
             before, squares = self.earlier
             rows = np.flatnonzero(before.labels != partition.labels) if before.k == partition.k else None
-            if rows is not None and len(rows) <= min(FEW, self.proximity.few) * partition.n:
+            most = min(MAX_UPDATE_SHARE, self.proximity.max_update_share) * partition.n
+            if rows is not None and len(rows) <= most:
                 return squares + self._change_of_squares(before, rows)
         return self.proximity.block_squares(partition)
 

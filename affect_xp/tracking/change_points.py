@@ -47,9 +47,9 @@ SPREADS = np.geomspace(0.125, 16.0, 15)  # h
 SPREADS_PRIOR = np.exp(-((np.log(SPREADS) / 0.7) ** 2) / 2)
 KEPT = 0.9  # share of the weight of earlier steps that is kept from step to step
 MEMORY = 3  # n̄ averages about this number of quiet steps
-USUAL_SHARE, LEAST_SHARE = 0.05, 1e-5  # default of c if unknown, and its lower bound
-MOST = 50.0  # upper bound of |z| when pairs are weighted
-LEAST = 1e-12  # lower bound of α if the drift is computed from α alone
+USUAL_SHARE, MIN_SHARE = 0.05, 1e-5  # default of c if unknown, and its lower bound
+MAX_ABS_Z = 50.0  # upper bound of |z| when pairs are weighted
+MIN_ALPHA = 1e-12  # lower bound of α if the drift is computed from α alone
 RELIABLE = 3  # the first step at which most changes are found; before it, the past is one or two observations
 
 
@@ -64,7 +64,7 @@ class _Expectation:
 
     def start(self, noise: float, share: float) -> None:
         """Start with a step that has no past; its noise and c are nan if unknown."""
-        self._share = USUAL_SHARE if math.isnan(share) else max(share, LEAST_SHARE)
+        self._share = USUAL_SHARE if math.isnan(share) else max(share, MIN_SHARE)
         self._noise, self._n_quiet = noise, 1
         self._v = np.full(self._h.shape, noise)
         self._rest = np.zeros(self._h.shape)  # the part of v that changes left
@@ -112,7 +112,7 @@ class _Expectation:
 
 def _log_density(z: np.ndarray) -> np.ndarray:
     """Return the logarithm of the density of the logistic distribution."""
-    size = np.minimum(np.abs(z), MOST)
+    size = np.minimum(np.abs(z), MAX_ABS_Z)
     return -size - 2 * np.log1p(np.exp(-size))
 
 
@@ -228,6 +228,6 @@ def _from_alpha(alpha: Any) -> np.ndarray:
             "change_points takes a fitted model, its history_, or a sequence of forgetting factors between 0 "
             f"and 1, got {alpha!r}"
         )
-    drift = (1 - values) / np.maximum(values, LEAST)
+    drift = (1 - values) / np.maximum(values, MIN_ALPHA)
     drift[:1] = np.nan
     return np.stack([np.ones(len(values)), drift, np.full(len(values), np.nan)], axis=1)

@@ -22,7 +22,7 @@ K = 12
 
 def alpha(setting: Setting) -> Case:
     """α of W and Ψ̂, against reading both once."""
-    n = setting.pick(full=8_000, quick=4_000, tiny=60)
+    n = setting.rows_at(full=8_000, quick=4_000, tiny=60)
     (x, labels), (y, _) = drifting(n, 2, K)
     past, w = setting.device.array(x @ x.T), setting.device.array(y @ y.T)
     labels = setting.device.array(labels)
@@ -45,8 +45,8 @@ def alpha(setting: Setting) -> Case:
 
 def step(setting: Setting) -> Case:
     """AFFECT k-means on NASDAQ, against static k-means on the same matrices."""
-    n = setting.pick(full=STOCKS, quick=STOCKS, tiny=60)
-    windows, source = stock_windows(setting.data, n, setting.pick(full=WINDOWS, quick=4, tiny=3))
+    n = setting.rows_at(full=STOCKS, quick=STOCKS, tiny=60)
+    windows, source = stock_windows(setting.data, n, setting.rows_at(full=WINDOWS, quick=4, tiny=3))
     matrices = [ax.Dense(setting.device.array(x @ x.T)) for x in windows]
 
     def fit(make: type, **options: object) -> Action:
@@ -72,7 +72,7 @@ def step(setting: Setting) -> Case:
 
 def growth(setting: Setting) -> Case:
     """A dense step by the number of objects: time and memory."""
-    sizes = setting.pick(
+    sizes = setting.rows_at(
         full=(1_000, 2_000, 4_000, 8_000, 12_000), quick=(500, 1_000, 2_000, 3_000), tiny=(40, 80)
     )
     models: dict[int, ax.Affect] = {}

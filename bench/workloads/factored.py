@@ -41,8 +41,8 @@ def sklearn_loop(features: Sequence[np.ndarray]) -> Action:
 
 def nasdaq(setting: Setting) -> Case:
     """AFFECT on the features of NASDAQ, against a loop of scikit-learn."""
-    n = setting.pick(full=STOCKS, quick=STOCKS, tiny=60)
-    host, source = stock_windows(setting.data, n, setting.pick(full=WINDOWS, quick=6, tiny=3))
+    n = setting.rows_at(full=STOCKS, quick=STOCKS, tiny=60)
+    host, source = stock_windows(setting.data, n, setting.rows_at(full=WINDOWS, quick=6, tiny=3))
     features = [setting.device.array(x) for x in host]
     ours = {f"init {init}": affect(features, init=init) for init in ("previous", "static", "auto")}
 
@@ -57,8 +57,8 @@ def nasdaq(setting: Setting) -> Case:
 
 def million(setting: Setting) -> Case:
     """AFFECT on a million objects, against a loop of scikit-learn."""
-    n = setting.pick(full=1_000_000, quick=100_000, tiny=200)
-    host = [x for x, _ in drifting(n, setting.pick(full=6, quick=4, tiny=2), K, spread=2.0, drift=0.2)]
+    n = setting.rows_at(full=1_000_000, quick=100_000, tiny=200)
+    host = [x for x, _ in drifting(n, setting.rows_at(full=6, quick=4, tiny=2), K, spread=2.0, drift=0.2)]
     features = [setting.device.array(x) for x in host]
 
     def rows(measured: Measured) -> Iterator[Row]:
@@ -73,7 +73,7 @@ def million(setting: Setting) -> Case:
 
 def growth(setting: Setting) -> Case:
     """A factored step by the number of objects."""
-    sizes = setting.pick(
+    sizes = setting.rows_at(
         full=(10_000, 30_000, 100_000, 300_000, 1_000_000), quick=(10_000, 30_000, 100_000), tiny=(100, 200)
     )
 

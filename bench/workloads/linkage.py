@@ -22,7 +22,7 @@ LINKAGE = Goal(must=1.1)
 
 def linkage(setting: Setting) -> Case:
     """Each linkage of a square matrix, against the faster of SciPy and fastcluster."""
-    n = setting.pick(full=5_000, quick=2_000, tiny=60)
+    n = setting.rows_at(full=5_000, quick=2_000, tiny=60)
     x, _ = next(drifting(n, 1))
     square = features_to_proximity(x, "euclidean").like
     given = ax.Dense(setting.device.array(square))

@@ -33,7 +33,7 @@ def dense(setting: Setting) -> Case:
     """Normalised cut of RBF similarities, against a loop of scikit-learn's SpectralClustering."""
     from sklearn.cluster import SpectralClustering
 
-    n, n_steps = setting.pick(full=(5_000, 5), quick=(1_500, 3), tiny=(60, 2))
+    n, n_steps = setting.rows_at(full=(5_000, 5), quick=(1_500, 3), tiny=(60, 2))
     steps = list(drifting(n, n_steps, K, p=2, spread=4.0, drift=0.2))
     host = [np.asarray(features_to_proximity(x, "rbf", gamma=0.5).like) for x, _ in steps]
     labels = [labels for _, labels in steps]
@@ -81,7 +81,7 @@ def _mean_rand(found: list[np.ndarray], labels: list[np.ndarray]) -> float:
 
 def sparse(setting: Setting) -> Case:
     """Normalised cut of a sparse graph, against SciPy's eigsh from a random start at each step."""
-    n, n_edges, n_steps = setting.pick(
+    n, n_edges, n_steps = setting.rows_at(
         full=(200_000, 2_000_000, 4), quick=(10_000, 100_000, 3), tiny=(200, 2_000, 2)
     )
     host = [w for w, _ in communities(n, n_edges, n_steps, K)]

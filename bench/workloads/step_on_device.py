@@ -18,7 +18,7 @@ def step(setting: Setting) -> Case:
     """A step in float32 by the number of objects, against reading W once."""
     device = setting.device
     assert isinstance(device, Cuda)
-    wanted = setting.pick(full=SIZES, quick=SIZES[:2], tiny=(60, 120))
+    wanted = setting.rows_at(full=SIZES, quick=SIZES[:2], tiny=(60, 120))
     sizes = [n for n in wanted if MATRICES * 4 * n * n < device.free_bytes()]
     ours: dict[str, Action] = {}
     peers: dict[str, Action] = {}

@@ -108,7 +108,7 @@ def test_objects_that_come_and_go_take_no_part(eager_xp):
     W, psi = ax.Dense(eager_xp.array(w)), ax.Dense(eager_xp.array(past))
     moves = align(tuple(ids), tuple(range(N)), W.like)
     labels = Partition(eager_xp.array(np.arange(N) % 2), 2)
-    alpha = estimate(W, psi, labels.only(moves.source), labels.take(moves.target), "objects")
+    alpha = estimate(W, psi, labels.masked(moves.source), labels.take(moves.target), "objects")
     stay = np.arange(N - 3)
     expected = reference.forgetting_factor(
         w[np.ix_(stay, stay)], past[np.ix_(stay + 3, stay + 3)], stay % 2, "objects"

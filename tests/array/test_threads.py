@@ -28,8 +28,8 @@ def blas_threads():
 
 def test_does_the_work_on_every_block_once():
     seen = []
-    with threads.ours():
-        threads.share(seen.append, range(1000))
+    with threads.own_threads():
+        threads.run_blocks(seen.append, range(1000))
     assert sorted(seen) == list(range(1000))
 
 
@@ -37,12 +37,12 @@ def test_several_threads_take_part_within_ours_alone():
     def who(together):
         names = set()
         meeting = threading.Barrier(together)
-        threads.share(
+        threads.run_blocks(
             lambda _: (names.add(threading.current_thread().name), meeting.wait(30)), range(together)
         )
         return names
 
-    with threads.ours():
+    with threads.own_threads():
         assert len(who(3)) == 3  # or the barrier would break
     assert who(1) == {threading.current_thread().name}
     assert threads.n_threads() == 1
@@ -57,15 +57,15 @@ def test_an_error_reaches_the_caller_and_ends_the_work():
         time.sleep(0.001)
         done.append(i)
 
-    with threads.ours(), pytest.raises(ValueError, match="three"):
-        threads.share(work, range(10_000))
+    with threads.own_threads(), pytest.raises(ValueError, match="three"):
+        threads.run_blocks(work, range(10_000))
     assert len(done) < 5000
 
 
 def test_sharing_within_shared_work_ends():
     seen = []
-    with threads.ours():
-        threads.share(lambda i: threads.share(lambda j: seen.append((i, j)), range(20)), range(20))
+    with threads.own_threads():
+        threads.run_blocks(lambda i: threads.run_blocks(lambda j: seen.append((i, j)), range(20)), range(20))
     assert sorted(seen) == [(i, j) for i in range(20) for j in range(20)]
 
 
@@ -73,15 +73,15 @@ def test_errors_of_numpy_are_handled_as_the_caller_asks():
     def work(_):
         np.zeros(3) / np.zeros(3)
 
-    with threads.ours(), np.errstate(invalid="ignore"):
-        threads.share(work, range(50))
-    with threads.ours(), np.errstate(invalid="raise"), pytest.raises(FloatingPointError):
-        threads.share(work, range(50))
+    with threads.own_threads(), np.errstate(invalid="ignore"):
+        threads.run_blocks(work, range(50))
+    with threads.own_threads(), np.errstate(invalid="raise"), pytest.raises(FloatingPointError):
+        threads.run_blocks(work, range(50))
 
 
 def test_blas_has_one_thread_meanwhile_and_its_own_again_after_the_last():
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
-        first, second = threads.ours(), threads.ours()
+        first, second = threads.own_threads(), threads.own_threads()
         first.__enter__()
         assert set(blas_threads()) == {1}
         second.__enter__()
@@ -93,26 +93,26 @@ def test_blas_has_one_thread_meanwhile_and_its_own_again_after_the_last():
 
 def test_blas_may_have_its_threads_meanwhile():
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
-        with threads.ours():
-            with threads.theirs():
+        with threads.own_threads():
+            with threads.blas_threads():
                 assert set(blas_threads()) == {2}
                 assert threads.n_threads() == 1
             assert set(blas_threads()) == {1}
-        with threads.theirs():
+        with threads.blas_threads():
             assert set(blas_threads()) == {2}
 
 
 def test_what_is_called_by_shared_work_is_not_shared_again():
     found = []
-    with threads.ours():
-        threads.share(lambda _: found.append(threads.n_threads()), range(4))
+    with threads.own_threads():
+        threads.run_blocks(lambda _: found.append(threads.n_threads()), range(4))
         assert found == [1] * 4
         assert threads.n_threads() == 3
 
 
 def test_blas_has_its_threads_again_after_an_error():
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
-        with pytest.raises(KeyError), threads.ours():
+        with pytest.raises(KeyError), threads.own_threads():
             raise KeyError
         assert set(blas_threads()) == {2}
 
@@ -126,13 +126,13 @@ def test_obeys_the_variable_blas_obeys(monkeypatch, limit, expected):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_process_has_threads_of_its_own():
-    with threads.ours():
-        threads.share(lambda _: None, range(100))  # starts the threads
+    with threads.own_threads():
+        threads.run_blocks(lambda _: None, range(100))  # starts the threads
         child = os.fork()
         if child == 0:
             seen = []
-            with threads.ours():
-                threads.share(seen.append, range(100))
+            with threads.own_threads():
+                threads.run_blocks(seen.append, range(100))
             os._exit(0 if sorted(seen) == list(range(100)) else 1)
     deadline = time.monotonic() + 30
     while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):

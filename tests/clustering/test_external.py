@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import affect_xp as ax
-from affect_xp.clustering import base
+from affect_xp.clustering import external
 from affect_xp.clustering.base import Call
 from affect_xp.clustering.external import ExternalClusterer, as_clusterer, as_external
 
@@ -274,7 +274,7 @@ class TestAsClusterer:
     def test_of_each_kind(self):
         ours = ax.KMeans(2)
         assert as_clusterer(ours) is ours
-        assert isinstance(as_clusterer(len), base.FunctionClusterer)
+        assert isinstance(as_clusterer(len), external.FunctionClusterer)
         wrapped = as_clusterer(cluster.DBSCAN(metric="precomputed"))
         assert isinstance(wrapped, ExternalClusterer) and not wrapped.host_copy
         assert as_clusterer(wrapped) is wrapped

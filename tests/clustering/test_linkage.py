@@ -14,10 +14,11 @@ from scipy.spatial.distance import pdist, squareform
 import affect_xp as ax
 from affect_xp.alignment import align
 from affect_xp.clustering import linkage as module
-from affect_xp.clustering.base import Call, Linkage
+from affect_xp.clustering.base import Call
 from affect_xp.clustering.linkage import (
     METHODS,
     Dendrogram,
+    Linkage,
     linkage,
 )
 from affect_xp.exceptions import InputError, InputTypeError

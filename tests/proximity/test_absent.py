@@ -142,7 +142,7 @@ def index(xp, values):
 def test_those_away_stand_behind(xp, make, moves):
     source, away = moves
     (w, w_host), (past, past_host) = make(N), make(N_PAST)
-    found = w.beside(past, index(xp, source), index(xp, away))
+    found = w.with_absent(past, index(xp, source), index(xp, away))
     assert type(found) is type(w)
     assert_same(xp, found, beside_twin(w_host, past_host, source, away))
     assert_same(xp, w, w_host)  # nothing was written to
@@ -154,7 +154,7 @@ def test_those_away_stand_behind(xp, make, moves):
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
 def test_sums_between_groups(xp, make, table):
     (w, w_host), (other, other_host) = make(N), make(N)
-    found = w.plus_between(other, index(xp, GROUPS), table)
+    found = w.add_between_groups(other, index(xp, GROUPS), table)
     assert_same(xp, found, plus_twin(w_host, other_host, GROUPS, table))
     assert_same(xp, w, w_host)
     assert_same(xp, other, other_host)
@@ -162,7 +162,7 @@ def test_sums_between_groups(xp, make, table):
 
 def test_one_group(xp, make):
     (w, w_host), (other, other_host) = make(N), make(N)
-    found = w.plus_between(other, index(xp, [0] * N), np.array([[1]]))
+    found = w.add_between_groups(other, index(xp, [0] * N), np.array([[1]]))
     assert_same(xp, found, w_host + other_host)
 
 
@@ -170,11 +170,11 @@ def test_the_precision_is_that_of_the_present(eager_xp, small_blocks):
     xp, rng = eager_xp, np.random.default_rng(0)
     w, past = symmetric(rng, N, np.float32), symmetric(rng, N_PAST)
     source, away = MOVES["some away, some new, some gone"]
-    found = Dense(xp.array(w)).beside(Dense(xp.array(past)), index(xp, source), index(xp, away))
+    found = Dense(xp.array(w)).with_absent(Dense(xp.array(past)), index(xp, source), index(xp, away))
     np.testing.assert_array_equal(
         xp.numpy(found.array), beside_twin(w, past.astype(np.float32), source, away), strict=True
     )
-    found = Dense(xp.array(w)).plus_between(
+    found = Dense(xp.array(w)).add_between_groups(
         Dense(xp.array(past[:N, :N])), index(xp, GROUPS), TABLES["some pairs"]
     )
     expected = plus_twin(w.astype(float), past[:N, :N], GROUPS, TABLES["some pairs"])
@@ -188,8 +188,8 @@ def test_dense_results_make_no_other_matrix_of_their_size():
     source, away, groups = np.arange(n - m), np.arange(n - m, n), np.arange(n) % 3
     here = w.take(source)
     for call in (
-        lambda: here.beside(w, source, away),
-        lambda: w.plus_between(w, groups, TABLES["some pairs"]),
+        lambda: here.with_absent(w, source, away),
+        lambda: w.add_between_groups(w, groups, TABLES["some pairs"]),
     ):
         tracemalloc.start()
         size = call().array.nbytes
@@ -203,15 +203,15 @@ def test_dense_results_make_no_host_wait(eager_xp, caplog):
     w, past = Dense(xp.array(symmetric(rng, N))), Dense(xp.array(symmetric(rng, N_PAST)))
     source, away = (index(xp, part) for part in MOVES["some away, some new, some gone"])
     with caplog.at_level(logging.DEBUG, "affect_xp"):
-        w.beside(past, source, away)
-        w.plus_between(w, index(xp, GROUPS), TABLES["all"])
+        w.with_absent(past, source, away)
+        w.add_between_groups(w, index(xp, GROUPS), TABLES["all"])
     assert not caplog.records
 
 
 def test_entries_that_cancel_are_not_stored():
     rng = np.random.default_rng(3)
     w = symmetric(rng, N)
-    found = Sparse(csr_array(w)).plus_between(Sparse(csr_array(-w)), GROUPS, TABLES["some pairs"])
+    found = Sparse(csr_array(w)).add_between_groups(Sparse(csr_array(-w)), GROUPS, TABLES["some pairs"])
     assert found.matrix.nnz == (TABLES["some pairs"][np.ix_(GROUPS, GROUPS)] == 0).sum()
 
 
@@ -219,9 +219,9 @@ def test_a_blend_says_what_to_call_first():
     w = Dense(np.eye(3))
     blend = Pair(w, w, align(range(3), range(3), w.like)).blend(0.5)
     with pytest.raises(InputError, match="Blend cannot hold objects that are away; call its formed"):
-        blend.beside(blend, np.arange(3), np.arange(0))
+        blend.with_absent(blend, np.arange(3), np.arange(0))
     with pytest.raises(InputError, match="Blend cannot be added to others; call its formed"):
-        blend.plus_between(blend, np.zeros(3, dtype=int), np.ones((1, 1)))
+        blend.add_between_groups(blend, np.zeros(3, dtype=int), np.ones((1, 1)))
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -230,7 +230,7 @@ def test_chunks_of_those_away(da, library, moves, dtype):
     source, away = moves
     rng = np.random.default_rng(2)
     w, past = symmetric(rng, N, dtype), symmetric(rng, N_PAST, dtype)
-    found = Chunked(da.from_array(library.array(w), chunks=4)).beside(
+    found = Chunked(da.from_array(library.array(w), chunks=4)).with_absent(
         Chunked(da.from_array(library.array(past), chunks=5)), index(library, source), index(library, away)
     )
     expected = beside_twin(w, past, source, away)
@@ -243,7 +243,7 @@ def test_chunks_of_those_away(da, library, moves, dtype):
 def test_chunks_of_sums_between_groups(da, library, table, cut):
     rng = np.random.default_rng(2)
     w, other = symmetric(rng, N), symmetric(rng, N)
-    found = Chunked(da.from_array(library.array(w), chunks=4)).plus_between(
+    found = Chunked(da.from_array(library.array(w), chunks=4)).add_between_groups(
         Chunked(da.from_array(library.array(other), chunks=cut)), index(library, GROUPS), table
     )
     expected = plus_twin(w, other, GROUPS, table)
@@ -255,9 +255,9 @@ def test_chunks_are_kept(da, library, computes):
     source, away = (index(library, part) for part in (range(N - 2), (N - 2, N - 1)))
     here = w.take(source)
     del computes[:]
-    found = here.beside(w, source, away)
+    found = here.with_absent(w, source, away)
     assert len(computes) == 1
-    found = found.plus_between(w, index(library, GROUPS), TABLES["all"])
+    found = found.add_between_groups(w, index(library, GROUPS), TABLES["all"])
     assert len(computes) == 2
 
 
@@ -270,14 +270,14 @@ def test_chunks_go_to_the_store(da, library, store, in_store):
     before = Chunked(da.from_array(library.array(past), chunks=5), stores.get("past")).copy()
     current.diagonal()  # written to the store on the way, if it has one
     source, away = MOVES["some away, some new, some gone"]
-    found = current.beside(before, index(library, source), index(library, away))
+    found = current.with_absent(before, index(library, source), index(library, away))
     del before
     expected = beside_twin(w, past, source, away)
     assert found.store is not None
     assert found._spill is not None
     np.testing.assert_array_equal(library.numpy(found.array.compute()), expected)
     groups = np.append(GROUPS, [1, 0, 2])
-    found = found.plus_between(found, index(library, groups), TABLES["some pairs"])
+    found = found.add_between_groups(found, index(library, groups), TABLES["some pairs"])
     assert found._spill is not None
     v = np.random.default_rng(1).normal(size=(len(expected), 2))
     expected = plus_twin(expected, expected, groups, TABLES["some pairs"])
@@ -312,7 +312,7 @@ def keep_track(n, p, n_steps, rng, max_rank=None):
             away = np.flatnonzero(~np.isin(order, here))
             now = w.blend(psi, alpha, source)
             where = np.arange(len(order)) if source.source is None else source.source
-            psi, order = now.beside(psi, where, away), np.concatenate([here, order[away]])
+            psi, order = now.with_absent(psi, where, away), np.concatenate([here, order[away]])
         yield psi, psi_dense[np.ix_(order, order)]
 
 

@@ -392,7 +392,7 @@ def test_transfers():
     for ids in (range(40), range(5, 45)):
         moves = align(ids, range(40), like)
         with counted() as seen:
-            now = labels.only(moves.source, moves.n_new)
+            now = labels.masked(moves.source, moves.n_new)
             alpha = estimate(w, past, now, labels.take(moves.target, moves.n_gone))
         assert not seen, seen.where
         with counted() as seen:

@@ -137,7 +137,7 @@ def test_parts_of_a_blend_are_those_of_the_common_objects(eager_xp, maker):
     proximity, _ = maker(eager_xp, np.random.default_rng(7))
     partition = Partition(eager_xp.array(labels_of(1)[:, 0]), K)
     alignment = proximity.alignment
-    now, before = partition.only(alignment.source), partition.take(alignment.target)
+    now, before = partition.masked(alignment.source), partition.take(alignment.target)
     parts = proximity.pair.group(partition)
     for groups, own in zip((parts.common, parts.past), (now, before), strict=True):
         direct = groups.proximity.matmul(own.membership)

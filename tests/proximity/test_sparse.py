@@ -292,9 +292,9 @@ def test_wide_indices(small_blocks, alignment):
     assert wide[0].matrix.indices.dtype == np.int64
     partition = Partition(np.arange(N) % 3, 3)
     moves = align(*alignment, w)
-    found = estimate(*wide, partition.only(moves.source), partition.take(moves.target))
+    found = estimate(*wide, partition.masked(moves.source), partition.take(moves.target))
     expected = estimate(
-        ax.Dense(w), ax.Dense(past), partition.only(moves.source), partition.take(moves.target)
+        ax.Dense(w), ax.Dense(past), partition.masked(moves.source), partition.take(moves.target)
     )
     np.testing.assert_allclose(found, expected, rtol=1e-13)
     blended = wide[0].blend(wide[1], 0.5, moves).matrix.toarray()

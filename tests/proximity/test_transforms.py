@@ -153,7 +153,7 @@ def test_scalings_of_a_blend_of_features():
     expected = s[:, None] * psi.to_dense().array * s
     np.testing.assert_allclose(psi.scaled(s).to_dense().array, expected, rtol=1e-12)
     np.testing.assert_allclose(psi.scaled(s).diagonal(), np.diag(expected), rtol=1e-12)
-    short = psi._truncated(2)
+    short = psi._truncate(2)
     error = np.linalg.norm(short.scaled(s).to_dense().array - expected)
     assert 0 < error <= float(short.scaled(s).error)
 

@@ -73,7 +73,7 @@ def tails_slowly(noise, drift, c, level):
         alpha = n / (n + d)
         for pair in pairs:
             if not changed or tails[-1] < level:
-                z = min(abs(pair["z"]), change_points.MOST)
+                z = min(abs(pair["z"]), change_points.MAX_ABS_Z)
                 density = math.exp(-z) / (1 + math.exp(-z)) ** 2 / pair["sigma"]
                 pair["like"] = change_points.KEPT * pair["like"] + math.log(density)
             if changed:

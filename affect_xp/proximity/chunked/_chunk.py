@@ -189,7 +189,9 @@ def chunk_scaled(w: Array, s_rows: Array, s_columns: Array) -> Array:
     return xp.astype(w * (s_rows[:, None] * s_columns[None, :]), w.dtype, copy=False)
 
 
-def chunk_plus_between(w: Array, other: Array, g_rows: Array, g_columns: Array, table: np.ndarray) -> Array:
+def chunk_add_between_groups(
+    w: Array, other: Array, g_rows: Array, g_columns: Array, table: np.ndarray
+) -> Array:
     """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ in the precision of W."""
     xp = array_namespace(w, other)
     marks = from_host(table, w, w.dtype)
@@ -197,7 +199,7 @@ def chunk_plus_between(w: Array, other: Array, g_rows: Array, g_columns: Array, 
     return xp.astype(w + marked * other, w.dtype, copy=False)
 
 
-def chunk_beside(past: Array, known_rows: Array | None, dtype: object) -> Array:
+def chunk_with_absent(past: Array, known_rows: Array | None, dtype: object) -> Array:
     """Return a chunk of the past with zeros in the rows of objects not known from it (None: all are)."""
     xp = array_namespace(past)
     if known_rows is not None:

@@ -24,15 +24,15 @@ from affect_xp.exceptions import InputTypeError
 from affect_xp.partition import Partition
 from affect_xp.proximity._base import Proximity
 from affect_xp.proximity.chunked._chunk import (
-    chunk_beside,
+    chunk_add_between_groups,
     chunk_blend,
     chunk_copy,
     chunk_diagonal,
     chunk_moments,
-    chunk_plus_between,
     chunk_products,
     chunk_scaled,
     chunk_square_distance,
+    chunk_with_absent,
     product,
     some_products,
     stacked_moments,
@@ -365,7 +365,7 @@ class Chunked(Proximity):
         nodes = {place: task(*call) for place, call in calls.items()}
         return Chunked(mirrored(nodes, self.array.chunks[0], self.like), self.store)
 
-    def beside(self, past: "Chunked", source: Array, away: Array) -> "Chunked":
+    def with_absent(self, past: "Chunked", source: Array, away: Array) -> "Chunked":
         """Return these proximities and, behind them, those of objects of the past that are away; kept.
 
         The objects that are away get chunks of their own, none larger than the largest of W.
@@ -379,7 +379,7 @@ class Chunked(Proximity):
         nodes = {place: task(opened, chunk) for place, chunk in self._known.chunks.items()}
         for i, j in itertools.product(range(len(known)), range(len(behind))):
             if i <= len(sizes) + j:
-                nodes[i, len(sizes) + j] = task(chunk_beside, before[i][j], known[i], self.like.dtype)
+                nodes[i, len(sizes) + j] = task(chunk_with_absent, before[i][j], known[i], self.like.dtype)
         store = past.store if self.store is None else self.store
         return Chunked(mirrored(nodes, sizes + behind, self.like), store).copy()
 
@@ -391,12 +391,12 @@ class Chunked(Proximity):
         rows = np.concatenate([np.maximum(rows, 0).astype(int), columns])
         return past.array[:, columns][rows, :].rechunk(chunks).to_delayed().tolist()
 
-    def plus_between(self, other: "Chunked", groups: Array, table: np.ndarray) -> "Chunked":
+    def add_between_groups(self, other: "Chunked", groups: Array, table: np.ndarray) -> "Chunked":
         """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ; it is kept."""
         others, _ = self._aligned(other, UNCHANGED)
         g, marks = self._split(groups), constant(table)
         calls = {
-            (i, j): (chunk_plus_between, chunk, others[i, j], g[i], g[j], marks)
+            (i, j): (chunk_add_between_groups, chunk, others[i, j], g[i], g[j], marks)
             for (i, j), chunk in self._known.chunks.items()
         }
         return self._kept(calls, other.store if self.store is None else self.store)
