@@ -81,8 +81,8 @@ class Evolving(Observing, SklearnEstimator):
         """Return the result of a step without changing the model."""
 
     @abc.abstractmethod
-    def _smoothed(self, found: Step, *, overwrite: bool) -> Proximity | None:
-        """Return the smoothed proximities to keep."""
+    def _next_state(self, found: Step, out: Proximity | None) -> State:
+        """Return the state after a step; the smoothed proximities may take the storage of `out`."""
 
     def partial_fit(self, W: Array | Proximity, ids: IdsOrNone = None, *, time: Hashable = None) -> Self:
         """Take one more step.
@@ -299,9 +299,9 @@ class Evolving(Observing, SklearnEstimator):
         return values if trusted else as_features(values), names
 
     def _commit(self, found: Step, time: Hashable, seed: int) -> None:
-        overwrite = self._owns_smoothed
-        self._interrupted = overwrite  # if the blend is interrupted, the past is lost
-        self._state = self._settled(found, overwrite=overwrite)
+        out = self._fitted().smoothed if self._owns_smoothed else None
+        self._interrupted = out is not None  # if the blend is interrupted, the past is lost
+        self._state = self._next_state(found, out)
         self._seed, self._owns_smoothed, self._interrupted = seed, True, False
         if "history_" not in self.__dict__:
             self.history_ = History()
@@ -322,10 +322,6 @@ class Evolving(Observing, SklearnEstimator):
                 noise_of_means=found.noise_of_means,
             )
         )
-
-    def _settled(self, found: Step, *, overwrite: bool) -> State:
-        """Return the state after a step."""
-        return found.with_smoothed(self._smoothed(found, overwrite=overwrite))
 
     def _fitted(self) -> State:
         if self._state is None:

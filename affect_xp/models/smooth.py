@@ -146,10 +146,9 @@ def _records(forward: Affect, steps: Sequence[GivenStep]) -> Iterator[tuple[Foun
         found = two_sided(
             W, ids, t, views, clusterer, n_iter=forward.n_iter, correction=forward.correction, seed=seed
         )
-        alphas, start = [a + b for a, b in found.weights], Past.of(named, ids, W).start
-        clustering = found.clustering
+        alphas, clustering = [a + b for a, b in found.weights], found.clustering
         result = Iterations(clustering.n_iter, alphas)
-        step = conclude(named, clustering, start, ids, result, W, forward.events)
+        step = conclude(Past.of(named, ids, W), clustering, result, forward.events)
         named = step.state
         yield found, _record(views[0].record, step)
 

@@ -26,8 +26,11 @@ HOST_TILE = 512
 DEVICE_TILE = 4096
 
 
-def checked_array(w: Array, name: str) -> Array:
-    """Return w as a real, finite, square and symmetric array, or say what is wrong where."""
+def checked_array(w: Array, name: str) -> tuple[Array, float]:
+    """Return w as a real, finite, square and symmetric array, and its size; or say what is wrong where.
+
+    The size is the largest |wᵢⱼ|.
+    """
     if isinstance(w, np.ma.MaskedArray):
         raise InputTypeError(f"{name} is a masked array; fill it with {name}.filled(0), or leave objects out")
     w = checked_dtype(w, name)
@@ -54,7 +57,7 @@ def checked_array(w: Array, name: str) -> Array:
             f"{name} is not symmetric: {name}[{i}, {j}] = {value} but {name}[{j}, {i}] = {mirrored}; "
             f"use ({name} + {name}.T) / 2 if either half will do"
         )
-    return w
+    return w, largest
 
 
 def _dtype_name(w: Array) -> str:

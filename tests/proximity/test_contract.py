@@ -129,7 +129,7 @@ def test_blend_keeps_the_dtype_and_can_overwrite_the_past(eager_xp, small_blocks
     assert formed.array.dtype == now.array.dtype
     np.testing.assert_allclose(eager_xp.numpy(formed.array), 0.25 * past + 0.75 * w, rtol=1e-6)
     np.testing.assert_array_equal(eager_xp.numpy(before.array), past)
-    written = now.blend(before, eager_xp.array(0.25), same, overwrite=True)
+    written = now.blend(before, eager_xp.array(0.25), same, out=before)
     assert written.array is before.array
     np.testing.assert_array_equal(eager_xp.numpy(written.array), eager_xp.numpy(formed.array))
 
