@@ -82,4 +82,4 @@ def as_proximity(w: Array | Proximity, name: str = "W") -> Proximity:
             f"{type(w).__name__}; "
             "convert it with the asarray of NumPy, CuPy or another array library"
         )
-    return (Chunked if is_dask_array(w) else Dense)(checked_array(w, name))
+    return (Chunked if is_dask_array(w) else Dense)(checked_array(w, name)[0])
