@@ -6,6 +6,7 @@ how a result is brought to NumPy. Nothing crosses to the host except through `to
 """
 
 import logging
+import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
@@ -117,6 +118,13 @@ _WIDE_DTYPES: dict[tuple[Namespace, str], object] = {}
 
 
 def _find_wide_dtype(xp: Namespace, device: object) -> object:
+    if array_api_compat.is_cupy_namespace(xp) and os.environ.get("CUPY_TF32", "0") != "0":
+        warnings.warn(
+            "CUPY_TF32 is set: CuPy rounds products of float32 to 10 bits, and eigenvectors do not reach "
+            "their tolerance; unset it before Python starts",
+            PrecisionWarning,
+            stacklevel=4,
+        )
     if "float64" in xp.__array_namespace_info__().dtypes(device=device, kind="real floating"):
         return xp.float64
     warnings.warn(
