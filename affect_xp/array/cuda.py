@@ -79,8 +79,8 @@ def block_residuals(w: Array, labels: Array, guess: Array) -> tuple[Array, Array
 
 
 def moved_products(wz: Array, w: Array, rows: Array, before: Array, after: Array) -> Array:
-    """Return W·Z for the labels `after`, (n, R), given that for `before`; they differ at `rows`."""
-    n, runs = after.shape
+    """Return W·Z when the objects at `rows` change clusters, given labels before and after, (m, R)."""
+    n, runs = w.shape[0], after.shape[1]
     k, out = wz.shape[1] // runs, _cupy().empty_like(wz)
     for first, width in _pieces(runs * k, 1):
         warps = _n_warps(width)

@@ -82,7 +82,7 @@ __global__ void regroup(const T* w, long long stride, const long long* rows, int
     const long long i = rows[m];
     const double x = j < n ? (double)w[i * stride + j] : 0.0;
     for (int r = 0; r < runs; r++) {
-      const int old = before[i * runs + r], now = after[i * runs + r];
+      const int old = before[m * runs + r], now = after[m * runs + r];
       if (old == now) continue;
       const int from = bin_of(old, r, k, first, width), to = bin_of(now, r, k, first, width);
       if (from >= 0) bins[from * 32 + lane] -= x;

@@ -9,6 +9,7 @@ from typing import final
 import numpy as np
 
 from affect_xp.alignment import Alignment
+from affect_xp.array import cuda
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
@@ -24,7 +25,7 @@ from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
 from affect_xp.proximity._base import joint_magnitude, measured_magnitude
 from affect_xp.proximity.chunked._chunk import chunk_add_between_groups, chunk_scaled
-from affect_xp.proximity.summed import Summable, identity
+from affect_xp.proximity.summed import Summable, Summed, identity
 
 
 @final
@@ -110,6 +111,12 @@ class Dense(Summable):
             )
         return product
 
+    def times_membership(self, groups: Summed) -> Array:
+        """Return W·Z, (n, R·k)."""
+        if cuda.usable(self.array, groups.k):
+            return cuda.products(self.array, groups.labels, groups.k)
+        return self.matmul(groups.membership)
+
     def block_sums(self, partition: Partition, *, squares: bool = True) -> tuple[Array, Array | None]:
         """Return Σ wᵢⱼ and, if asked for, Σ wᵢⱼ² over i ≠ j of each block, (k, k), in half a pass."""
         sums, *more = self._sums(partition, (1, 2) if squares else (1,))
@@ -153,9 +160,19 @@ class Dense(Summable):
         μ = g − Σ(g − w)/N,   Σ(w − μ)² = Σ(g − w)² − N(g − μ)²
         """
         xp = array_namespace(self.array)
-        z = partition.membership
         guess = self._guess_means(partition)
-        s = q = xp.zeros_like(guess)
+        s, q = self._residual_sums(partition, guess)
+        count = partition.pair_counts
+        shift = s / xp.where(count > 0, count, xp.ones_like(count))
+        squares = q - count * shift * shift
+        return guess - shift, xp.where(squares > 0, squares, xp.zeros_like(squares))
+
+    def _residual_sums(self, partition: Partition, guess: Array) -> tuple[Array, Array]:
+        """Return Σ (g − w) and Σ (g − w)² over i ≠ j of each block, (k, k)."""
+        if cuda.usable(self.array, partition.k):
+            return cuda.block_residuals(self.array, partition.labels, guess)
+        z = partition.membership
+        s = q = array_namespace(guess).zeros_like(guess)
         for rows, columns, x in self._residual_blocks(partition, guess):
             z_rows, z_columns = z[rows, :].T, z[columns, :]
             s_block = (z_rows @ x) @ z_columns
@@ -164,10 +181,7 @@ class Dense(Summable):
             if columns != rows:  # the mirror image below the diagonal
                 s_block, q_block = s_block + s_block.T, q_block + q_block.T
             s, q = s + s_block, q + q_block
-        count = partition.pair_counts
-        shift = s / xp.where(count > 0, count, xp.ones_like(count))
-        squares = q - count * shift * shift
-        return guess - shift, xp.where(squares > 0, squares, xp.zeros_like(squares))
+        return s, q
 
     def _guess_means(self, partition: Partition) -> Array:
         """Return the mean of one row of each cluster over each cluster, (k, k), made symmetric."""
@@ -202,6 +216,8 @@ class Dense(Summable):
 
     def careful_distance(self, partition: Partition, means: Array) -> Array:
         """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² from the differences."""
+        if cuda.usable(self.array, partition.k):
+            return cuda.block_residuals(self.array, partition.labels, means)[1].sum()
         xp = array_namespace(self.array)
         member = partition.is_member
         total = xp.zeros((), dtype=member.dtype, device=device_of(member))
