@@ -91,20 +91,29 @@ def moved_products(wz: Array, w: Array, rows: Array, before: Array, after: Array
 
 
 def blend(
-    w: Array, past: Array, alpha: Array | float, labels: Array | None = None, k: int = 0
-) -> Array | None:
-    """Overwrite the past with α·past + (1 − α)·W; given labels (n,), return its product with Z, (n, k)."""
+    w: Array,
+    past: Array,
+    alpha: Array | float,
+    *,
+    source: Array | None = None,
+    out: Array | None = None,
+    labels: Array | None = None,
+    k: int = 0,
+) -> tuple[Array, Array | None]:
+    """Return α·past + (1 − α)·W and, given labels (n,), its product with Z, (n, k).
+
+    With a source, the past of object i is at source[i], and objects at -1 have none: W stands. The result may
+    overwrite `out`, which without a source may be the past.
+    """
     cupy, n = _cupy(), w.shape[0]
-    alpha = cupy.asarray(alpha, dtype=np.float64)
-    at_once = labels is not None and k <= MAX_BINS
-    short = labels.astype(np.int16) if at_once and labels is not None else None
-    out = cupy.empty((n, k)) if at_once else None
-    width = k if at_once else 0
-    given = (past, past.strides[0] // past.itemsize, alpha, short, n, *_ints(k, width), out)
+    out = cupy.empty((n, n), dtype=w.dtype) if out is None else out
+    width = k if labels is not None and k <= MAX_BINS else 0
+    product = cupy.empty((n, k)) if width else None
+    short = labels.astype(np.int16) if labels is not None and width else None
+    matrices = [y for x in (past, out) for y in (x, x.strides[0] // x.itemsize)]
+    given = (*matrices, source, *_weight(alpha), short, n, *_ints(k, width), product)
     _by_rows("blend", w, width, given)
-    if labels is None:
-        return None
-    return out if at_once else products(past, labels[:, None], k)
+    return out, products(out, labels[:, None], k) if labels is not None and not width else product
 
 
 def extremes(w: Array) -> Array:
@@ -126,7 +135,7 @@ def lloyd_assign(
     """
     cupy, (n, runs) = _cupy(), labels.shape
     bins = runs * k
-    mixed = (past, cupy.asarray(alpha, dtype=np.float64)) if past is not None else (None, None)
+    mixed = (past, *_weight(0.0 if alpha is None else alpha))
     sums, report = cupy.empty((3, bins)), cupy.empty(2 * runs + 2)
     found, rows = cupy.empty_like(labels), cupy.empty(n, dtype=np.int64)
     moves, counts = cupy.empty(n, dtype=np.uint8), cupy.zeros(bins + runs, dtype=np.int32)
@@ -152,6 +161,13 @@ def _module(device: int) -> Any:
 @functools.cache
 def _kernel(device: int, name: str) -> Any:
     return _module(device).get_function(name)
+
+
+def _weight(alpha: Array | float) -> tuple[Array | None, float]:
+    """Return α as an array of the device, or as a number."""
+    if isinstance(alpha, _cupy().ndarray):
+        return alpha.astype(np.float64, copy=False), 0.0
+    return None, float(alpha)
 
 
 def _ints(*values: int) -> tuple[np.int32, ...]:

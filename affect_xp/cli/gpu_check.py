@@ -217,7 +217,7 @@ def _kernel_results(
     yield "block_residuals, squares", squares.get(), z.T @ (d * d) @ z
     yield "extremes", cuda.extremes(on_device).get(), np.array([np.abs(wide).max(), 0.0])
     past = cupy.asarray(w[::-1, ::-1].copy())
-    product = cuda.blend(on_device, past, 0.25, there, k)
+    _, product = cuda.blend(on_device, past, 0.25, out=past, labels=there, k=k)
     yield "blend", past.get().astype(float), 0.25 * wide[::-1, ::-1] + 0.75 * wide
     assert product is not None
     yield "blend, products", product.get(), past.get().astype(float) @ z

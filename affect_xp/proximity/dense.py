@@ -274,11 +274,14 @@ class Dense(Summable):
         # In the storage's own precision, so that nothing is widened.
         a = xp.astype(alpha, w.dtype) if is_array(alpha) else alpha
         magnitude = joint_magnitude(self, past, alpha)
+        fits = out is not None and (out.array.dtype, out.n) == (w.dtype, self.n) and alignment.unchanged
+        target: Array = out.array if fits else None  # type: ignore[union-attr]
+        if cuda.usable(w) and cuda.usable(past.array) and w.dtype == past.array.dtype:
+            blended_array, _ = cuda.blend(w, past.array, alpha, source=alignment.source, out=target)
+            return Dense(blended_array, known_magnitude=magnitude)
         if not alignment.unchanged:
             blended_rows = functools.partial(self._blend_changed, past, a, alignment)
             return Dense(assemble(w, row_blocks(w), blended_rows), known_magnitude=magnitude)
-        fits = out is not None and (out.array.dtype, out.n) == (w.dtype, self.n)
-        target: Array = out.array if fits else None  # type: ignore[union-attr]
         in_place = isinstance(w, np.ndarray)  # whose slices are views
         if in_place and target is None:
             target = np.empty_like(w)

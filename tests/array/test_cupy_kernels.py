@@ -116,13 +116,25 @@ class TestCupyKernels:
     def test_blend(self, cupy, n, k, dtype):
         (w, labels), (past, _) = data(n, k, dtype), data(n, k, dtype, seed=1)
         on_device = cupy.asarray(past)
-        product = cuda.blend(cupy.asarray(w), on_device, cupy.asarray(0.3), cupy.asarray(labels), k)
-        blend = on_device.get()
-        a = dtype(0.3)
+        alpha, there = cupy.asarray(0.3), cupy.asarray(labels)
+        found, product = cuda.blend(cupy.asarray(w), on_device, alpha, out=on_device, labels=there, k=k)
+        blend, a = on_device.get(), dtype(0.3)
+        assert found is on_device
         np.testing.assert_allclose(blend, a * past + (1 - a) * w, rtol=4 * np.finfo(dtype).eps)
         np.testing.assert_allclose(product.get(), blend.astype(float) @ one_hot(labels, k), rtol=1e-13)
-        assert cuda.blend(cupy.asarray(w), on_device, 0.0) is None
-        np.testing.assert_array_equal(on_device.get(), w)
+        found, product = cuda.blend(cupy.asarray(w), on_device, 0.0)
+        assert product is None
+        np.testing.assert_array_equal(found.get(), w)
+        np.testing.assert_array_equal(on_device.get(), blend)
+
+    def test_blend_of_objects_that_come_and_go(self, cupy, n, k, dtype):
+        (w, _), (past, _) = data(n, k, dtype), data(n + 3, k, dtype, seed=1)
+        source = np.random.default_rng(4).permutation(n + 3)[:n]
+        source[::4] = -1
+        found, _ = cuda.blend(cupy.asarray(w), cupy.asarray(past), 0.3, source=cupy.asarray(source))
+        a, common = dtype(0.3), (source >= 0)[:, None] & (source >= 0)
+        expected = np.where(common, a * past[np.ix_(source, source)] + (1 - a) * w, w)
+        np.testing.assert_allclose(found.get(), expected, rtol=4 * np.finfo(dtype).eps)
 
     def test_extremes(self, cupy, n, k, dtype):
         w, _ = data(n, k, dtype)
@@ -188,7 +200,7 @@ def test_cupy_offsets_have_64_bits(cupy):
     found = cuda.products(wide, cupy.asarray(labels)[:, None], 2).get()
     np.testing.assert_allclose(found, w.astype(float) @ one_hot(labels, 2))
     assert cuda.extremes(wide).get()[0] == np.abs(w).max()
-    cuda.blend(cupy.asarray(2 * w), wide, 0.5)
+    cuda.blend(cupy.asarray(2 * w), wide, 0.5, out=wide)
     np.testing.assert_allclose(wide.get(), 1.5 * w)
 
 
