@@ -165,6 +165,23 @@ def one_hot(labels: Array, k: int, dtype: object) -> Array:
     return xp.astype(labels[..., None] == clusters, dtype)
 
 
+def label_counts(labels: Array, k: int) -> Array:
+    """Return how often each label 0 ... k-1 is in each column of some labels, (R, k), in wide floats."""
+    if isinstance(labels, np.ndarray):
+        counts = [np.bincount(column + 1, minlength=k + 1)[1:] for column in labels.T]
+        return np.stack(counts).astype(np.float64)
+    xp = array_namespace(labels)
+    wide, blocks = wide_dtype(labels), row_blocks(labels, n_columns=labels.shape[1] * k)
+    return sum(xp.sum(one_hot(labels[rows, :], k, wide), axis=0) for rows in blocks)
+
+
+def ratio(total: Array, count: Array) -> Array:
+    """Return total / count, and 0 where there is nothing to divide by."""
+    xp = array_namespace(total)
+    some = count > 0
+    return xp.where(some, total / xp.where(some, count, xp.ones_like(count)), xp.zeros_like(total))
+
+
 def rows_at(x: Array, which: slice | Array) -> Array:
     """Return some rows of x, by slice or by index."""
     return x[which, ...] if isinstance(which, slice) else array_namespace(x).take(x, which, axis=0)

@@ -14,7 +14,6 @@ from affect_xp.checks import check_choice, check_int, check_n_clusters
 from affect_xp.exceptions import InputError
 from affect_xp.partition import Partition, fewer_clusters
 from affect_xp.proximity import Blend, Grouped, GroupedPair, Proximity
-from affect_xp.proximity.blend import BlendGroups
 
 # The rules by which each clusterer can choose the number of clusters.
 RULES = {
@@ -87,7 +86,7 @@ class Call:
 
     def from_found(self, found: Clustering) -> "Call":
         """Return the last call of the step, which starts from what was found roughly."""
-        groups = found.groups.parts if isinstance(found.groups, BlendGroups) else None
+        groups = None if found.groups is None else found.groups.parts
         return dataclasses.replace(
             self, start=found.partition, memory=found.memory, groups=groups, rough=False
         )

@@ -8,7 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
-from affect_xp.alignment import Alignment
+from affect_xp.alignment import UNCHANGED, Alignment
 from affect_xp.array import namespace
 from affect_xp.array.namespace import (
     array_namespace,
@@ -205,6 +205,15 @@ class Factored(Proximity):
         if t.shape[0] != self.rank:
             return None
         return FactoredGroups(self, groups.labels, groups.k, groups.given, known_t=t)
+
+    def beside(self, past: "Factored", alpha: Array | float) -> "Factored":
+        """Return α·past + (1 − α)·W of the same objects with the columns of both; nothing is copied."""
+        xp = array_namespace(self.weights)
+        weights = xp.concat([alpha * past.weights, (1 - alpha) * self.weights])
+        diagonal = self._blended_diagonal(past, alpha, UNCHANGED)
+        blended = Factored(past.joined + self.joined, weights, known_diagonal=diagonal)
+        vars(blended)["joined"] = blended.factors  # to join them again would be to copy them
+        return blended
 
     def _times(self, t: Array) -> Array:
         """Return U·T, (n, r)."""

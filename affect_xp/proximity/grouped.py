@@ -67,8 +67,8 @@ class Grouped(abc.ABC):
         """Return some rows of WZ, (rows, R·k); not to be written to."""
 
     @abc.abstractmethod
-    def own(self, z: Array | None = None) -> Array:
-        """Return the diagonal of ZᵀWZ for each partition, (R, k); Z may be given where it is at hand."""
+    def own(self) -> Array:
+        """Return the diagonal of ZᵀWZ for each partition, (R, k)."""
 
     @abc.abstractmethod
     def moved(self, labels: Array, v: Array, rows: Array) -> "Grouped":
@@ -84,6 +84,35 @@ class Grouped(abc.ABC):
         v = membership(xp.take(labels, rows, axis=0), self.k, wide)
         v -= membership(xp.take(self.labels, rows, axis=0), self.k, wide)
         return self.moved(labels, v, rows)
+
+    def anew(self, labels: Array) -> "Grouped":
+        """Return W grouped by other labels, (n, R), of which nothing is known."""
+        return self.proximity.grouped(labels, self.k)
+
+    @property
+    def parts(self) -> Any:
+        """W as a pair of present and past, by the same labels, where it is a blend; else None."""
+        return None
+
+    def joined(self, past: "Grouped", blend: Any) -> "Grouped | None":
+        """Return the blend of this with the past by the same labels, where it is of the same kind."""
+        return None
+
+    def distances(self, rows: slice, sizes: Array, own: Array) -> Array:
+        """Return squared distances of some objects to the centroids, less wᵢᵢ, (rows, R, k).
+
+        Given are the sizes of the clusters and `own()`. Empty clusters are infinitely far.
+        """
+        wz, m = self.rows(rows), not_zero(sizes)
+        d = array_namespace(wz).reshape(wz, (wz.shape[0], *sizes.shape)) * (-2 / m)
+        d += centres(sizes, own)
+        return d
+
+    def nearest(self, sizes: Array, own: Array, bounds: Any = None) -> tuple[Array, Any]:
+        """Return the nearest centroid of each object, (n, R), and bounds to be given the next time."""
+        xp = array_namespace(sizes)
+        blocks = row_blocks(self.labels, n_columns=self.n_runs * self.k)
+        return xp.concat([xp.argmin(self.distances(rows, sizes, own), axis=2) for rows in blocks]), None
 
     def sums(self) -> Array:
         """Return ZᵀWZ, (k, k)."""
@@ -131,15 +160,14 @@ class Stored(Grouped):
         """Return some rows of WZ."""
         return rows_at(self.array, which)
 
-    def own(self, z: Array | None = None) -> Array:
+    def own(self) -> Array:
         """Return the diagonal of ZᵀWZ for each partition, (R, k)."""
-        xp, wz = array_namespace(self.array), self.array
-        if z is not None:
-            return xp.reshape(column_sums(z * wz), (self.n_runs, self.k))
-        own = xp.zeros((self.n_runs * self.k,), dtype=wz.dtype, device=device_of(wz))
-        for rows in row_blocks(wz):
-            own += column_sums(membership(self.labels[rows, :], self.k, own.dtype) * wz[rows, :])
-        return xp.reshape(own, (self.n_runs, self.k))
+        wz = self.array
+        own = sum(
+            column_sums(membership(self.labels[rows, :], self.k, wz.dtype) * wz[rows, :])
+            for rows in row_blocks(wz)
+        )
+        return array_namespace(wz).reshape(own, (self.n_runs, self.k))
 
     def moved(self, labels: Array, v: Array, rows: Array) -> Self:
         """Return W grouped by other labels."""
@@ -165,6 +193,18 @@ def membership(labels: Array, k: int, dtype: object) -> Array:
     """Return the memberships of several partitions side by side, (n, R·k), given their labels (n, R)."""
     n, n_runs = labels.shape
     return array_namespace(labels).reshape(one_hot(labels, k, dtype), (n, n_runs * k))
+
+
+def centres(sizes: Array, own: Array) -> Array:
+    """Return the squared length of each centroid, (ZᵀWZ)cc / m², (R, k); infinite for empty clusters."""
+    xp, m = array_namespace(sizes), not_zero(sizes)
+    return xp.where(sizes > 0, own / (m * m), xp.full_like(m, xp.inf))
+
+
+def not_zero(count: Array) -> Array:
+    """Return counts to divide by, with 1 in place of 0."""
+    xp = array_namespace(count)
+    return xp.where(count > 0, count, xp.ones_like(count))
 
 
 def run_columns(runs: list[int], k: int, like: Array) -> Array:
