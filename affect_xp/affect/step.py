@@ -90,7 +90,8 @@ def step(
     if found.rough:
         found = clusterer.cluster(blend, call.from_found(found))
         n_runs += found.n_iter
-    return conclude(past, found, Iterations(n_runs, alphas, blend, squares, pair.unit), options.events)
+    unit = pair.unit if squares else 1.0
+    return conclude(past, found, Iterations(n_runs, alphas, blend, squares, unit), options.events)
 
 
 def static_step(

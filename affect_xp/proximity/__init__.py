@@ -44,6 +44,8 @@ __all__ = [
     "membership",
 ]
 
+Proximity.dense_type = Dense
+
 
 def as_proximity(w: Array | Proximity, name: str = "W") -> Proximity:
     """Return `w` as a proximity, after checking that it is square, symmetric, real and finite.

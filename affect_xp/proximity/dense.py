@@ -22,9 +22,9 @@ from affect_xp.array.namespace import (
 )
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
-from affect_xp.proximity._base import joint_magnitude, measured_magnitude
-from affect_xp.proximity.chunked._chunk import chunk_add_between_groups, chunk_scaled
-from affect_xp.proximity.summed import Summable, identity
+from affect_xp.proximity._base import Summable, joint_magnitude, measured_magnitude
+from affect_xp.proximity._entries import add_between_groups, scaled
+from affect_xp.proximity.grouped import identity
 
 
 @final
@@ -301,7 +301,7 @@ class Dense(Summable):
     def scaled(self, s: Array) -> "Dense":
         """Return sᵢ wᵢⱼ sⱼ in an array of its own."""
         w = self.array
-        return Dense(assemble(w, row_blocks(w), lambda rows: chunk_scaled(w[rows, :], s[rows], s)))
+        return Dense(assemble(w, row_blocks(w), lambda rows: scaled(w[rows, :], s[rows], s)))
 
     def with_absent(self, past: "Dense", source: Array, away: Array) -> "Dense":
         """Return these proximities and, behind them, those of objects of the past that are away."""
@@ -329,7 +329,7 @@ class Dense(Summable):
         w, more = self.array, other.array
 
         def rows_of(rows: slice) -> Array:
-            return chunk_add_between_groups(w[rows, :], more[rows, :], groups[rows], groups, table)
+            return add_between_groups(w[rows, :], more[rows, :], groups[rows], groups, table)
 
         return Dense(assemble(w, row_blocks(w), rows_of), known_magnitude=joint_magnitude(self, other))
 

@@ -49,7 +49,6 @@ from affect_xp.proximity._columns import (
 from affect_xp.proximity._factored_groups import FactoredGroups
 from affect_xp.proximity.blend import BlendGroups
 from affect_xp.proximity.checks import checked_dtype
-from affect_xp.proximity.dense import Dense
 from affect_xp.proximity.grouped import Grouped, column_sums
 
 # Columns whose weight has fallen below this share of the one they came with are rounding.
@@ -332,15 +331,15 @@ class Factored(Proximity):
         """Return the same proximities in storage of their own."""
         return dataclasses.replace(self, factors=copied(self.factors))
 
-    def to_dense(self) -> Dense:
-        """Return the same proximities as an n×n array, in the precision of the features."""
+    def to_dense(self) -> Any:
+        """Return the same proximities as an n×n array, in a `Dense` of the precision of the features."""
         xp, dtype = array_namespace(self.weights), self.like.dtype
         u = rows_of(self.factors, slice(0, self.n)).T  # (q, n)
 
         def rows_of_w(rows: slice) -> Array:
             return xp.astype((rows_of(self.factors, rows) * self.weights) @ u, dtype)
 
-        return Dense(filled(self.factors, self.n, dtype, rows_of_w))
+        return self.dense_type(filled(self.factors, self.n, dtype, rows_of_w))
 
     def blend(
         self, past: "Factored", alpha: Array | float, alignment: Alignment, *, out: "Factored | None" = None

@@ -9,6 +9,8 @@ import dataclasses
 import functools
 from typing import Any, Self
 
+import numpy as np
+
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
@@ -20,6 +22,9 @@ from affect_xp.array.namespace import (
 )
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
+
+# Sums of squares are brought up to date while no larger share of the objects has moved.
+MAX_UPDATE_SHARE = 0.3
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -189,6 +194,86 @@ class Stored(Grouped):
         return dataclasses.replace(self, labels=labels, wz=wz, given=None)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Summed(Stored):
+    """W·Z as an array; on the host it saves the moments a pass."""
+
+    # Labels by which Σ wᵢⱼ² of each block was summed before, and that sum.
+    earlier: tuple[Partition, Array] | None = None
+
+    def multiplied(self) -> Array:
+        """Return WZ, computed."""
+        return self.proximity.times_membership(self)
+
+    def moments(self) -> tuple[Array, Array]:
+        """Return the mean of each block and the sum of squares about it."""
+        W, partition, found = self.proximity, self.partition, None
+        if W.is_at_hand:
+            known = self.is_multiplied or self.earlier is not None
+            sums, squares = (self._off_diagonal(), self.squares) if known else W.block_sums(partition)
+            self.__dict__["squares"] = squares
+            found = W.plain_moments(partition, sums, squares)
+        return W.careful_moments(partition) if found is None else found
+
+    def distance_to(self, means: Array) -> Array:
+        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})²."""
+        W, partition, found = self.proximity, self.partition, None
+        if W.is_at_hand:
+            sums = self._off_diagonal() if self.is_multiplied else W.block_sums(partition, squares=False)[0]
+            found = W.plain_distance(partition, means, sums)
+        return W.careful_distance(partition, means) if found is None else found
+
+    def near(self, other: Grouped) -> "Summed":
+        """Return the same, with sums of squares to be updated from those by other labels."""
+        summed = isinstance(other, Summed) and "squares" in other.__dict__
+        return dataclasses.replace(self, wz=self._known, earlier=other._handed_over()) if summed else self  # type: ignore[attr-defined]
+
+    @property
+    def _known(self) -> Array | None:
+        return self.array if self.is_multiplied else None
+
+    def _handed_over(self) -> tuple[Partition, Array] | None:
+        """Return labels and sums of squares from which those by other labels can be updated."""
+        return (self.partition, self.squares) if "squares" in self.__dict__ else self.earlier
+
+    def _relabelled(self, labels: Array, wz: Array) -> "Summed":
+        earlier = self._handed_over() if self.n_runs == labels.shape[1] == 1 else None
+        return dataclasses.replace(self, labels=labels, wz=wz, given=None, earlier=earlier)
+
+    @functools.cached_property
+    def squares(self) -> Array:
+        """Σ wᵢⱼ² over i ≠ j, (k, k): updated where few objects have moved since it was summed."""
+        partition = self.partition
+        if self.earlier is not None and isinstance(self.array, np.ndarray):
+            before, squares = self.earlier
+            rows = np.flatnonzero(before.labels != partition.labels) if before.k == partition.k else None
+            most = min(MAX_UPDATE_SHARE, self.proximity.max_update_share) * partition.n
+            if rows is not None and len(rows) <= most:
+                return squares + self._change_of_squares(before, rows)
+        return self.proximity.block_squares(partition)
+
+    def _change_of_squares(self, before: Partition, rows: np.ndarray) -> np.ndarray:
+        """Return by how much the sums of squares of each block change, (k, k).
+
+        With Q the squares off the diagonal, Z and Z' the memberships, and Δ = Z' − Z, zero but for some rows,
+
+            Z'ᵀQZ' − ZᵀQZ = ΔᵀR + RᵀΔ,   R = Q (Z + Z') / 2
+        """
+        now = self.partition
+        z, delta = (before.membership + now.membership) / 2, now.membership - before.membership
+        total = np.zeros((now.k, now.k))
+        for block, q in self.proximity.square_rows(rows):
+            half = delta[rows[block]].T @ (q @ z)
+            total += half + half.T
+        return total
+
+    def _off_diagonal(self) -> Array:
+        """Return Σ wᵢⱼ over i ≠ j of each block, (k, k)."""
+        z = self.partition.membership
+        total = z.T @ self.array
+        return total - identity(total) * (self.proximity.diagonal() @ z)
+
+
 def membership(labels: Array, k: int, dtype: object) -> Array:
     """Return the memberships of several partitions side by side, (n, R·k), given their labels (n, R)."""
     n, n_runs = labels.shape
@@ -215,3 +300,8 @@ def run_columns(runs: list[int], k: int, like: Array) -> Array:
 def column_sums(x: Array) -> Array:
     """Return the sums over the rows of x, as a product: faster than along an axis."""
     return array_namespace(x).ones((x.shape[0],), dtype=x.dtype, device=device_of(x)) @ x
+
+
+def identity(x: Array) -> Array:
+    """Return an identity of the shape, dtype and device of x."""
+    return array_namespace(x).eye(x.shape[0], x.shape[1], dtype=x.dtype, device=device_of(x))

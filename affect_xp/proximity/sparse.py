@@ -28,9 +28,8 @@ from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
 from affect_xp.exceptions import InputTypeError
 from affect_xp.partition import Partition
-from affect_xp.proximity._base import joint_magnitude, measured_magnitude
-from affect_xp.proximity.dense import Dense
-from affect_xp.proximity.summed import Summable, Summed, identity
+from affect_xp.proximity._base import Summable, joint_magnitude, measured_magnitude
+from affect_xp.proximity.grouped import Summed, identity
 
 Matrix = Any  # a sparse matrix or array of scipy.sparse or cupyx.scipy.sparse
 
@@ -294,9 +293,9 @@ class Sparse(Summable):
         """Return the same proximities in storage of their own."""
         return Sparse(self.matrix.copy(), self.prune, known_magnitude=joint_magnitude(self, self))
 
-    def to_dense(self) -> Dense:
-        """Return the same proximities as an n×n array."""
-        return Dense(self.matrix.toarray())
+    def to_dense(self) -> Any:
+        """Return the same proximities as an n×n array, in a `Dense`."""
+        return self.dense_type(self.matrix.toarray())
 
     def blend(
         self, past: "Sparse", alpha: Array | float, alignment: Alignment, *, out: "Sparse | None" = None

@@ -183,22 +183,6 @@ def chunk_blend(
     return xp.where(known_rows[:, None] & known_columns[None, :], blended, w)
 
 
-def chunk_scaled(w: Array, s_rows: Array, s_columns: Array) -> Array:
-    """Return sᵢ wᵢⱼ sⱼ in the precision of W; the mirror image gives the same to the last bit."""
-    xp = array_namespace(w, s_rows)
-    return xp.astype(w * (s_rows[:, None] * s_columns[None, :]), w.dtype, copy=False)
-
-
-def chunk_add_between_groups(
-    w: Array, other: Array, g_rows: Array, g_columns: Array, table: np.ndarray
-) -> Array:
-    """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ in the precision of W."""
-    xp = array_namespace(w, other)
-    marks = from_host(table, w, w.dtype)
-    marked = xp.take(xp.take(marks, g_columns, axis=1), g_rows, axis=0)
-    return xp.astype(w + marked * other, w.dtype, copy=False)
-
-
 def chunk_with_absent(past: Array, known_rows: Array | None, dtype: object) -> Array:
     """Return a chunk of the past with zeros in the rows of objects not known from it (None: all are)."""
     xp = array_namespace(past)
