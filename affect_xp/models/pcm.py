@@ -11,7 +11,7 @@ from affect_xp.array.namespace import array_namespace
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_choice
 from affect_xp.clustering.base import Clusterer
-from affect_xp.models.affect import Evolving
+from affect_xp.models.base import Evolving
 from affect_xp.models.relaxed import (
     Combined,
     Expanded,

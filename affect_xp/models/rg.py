@@ -14,7 +14,7 @@ from affect_xp.clustering.base import Clusterer
 from affect_xp.clustering.kmeans import KMeans
 from affect_xp.clustering.linkage import Linkage
 from affect_xp.exceptions import InputError, InputTypeError
-from affect_xp.models.affect import Evolving
+from affect_xp.models.base import Evolving
 from affect_xp.proximity import Factored, Proximity
 from affect_xp.proximity.kernels import Block
 from affect_xp.tracking.events import DEFAULT_RULES, EventRules
