@@ -7,6 +7,7 @@ import numpy as np
 
 from affect_xp.affect.moments import BlockMoments, mean_variances, moments_of
 from affect_xp.alignment import UNCHANGED
+from affect_xp.array.device import on_input_device
 from affect_xp.array.namespace import array_namespace, device_of, row_blocks, wide_dtype
 from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array
@@ -21,6 +22,7 @@ Alpha = (
 )
 
 
+@on_input_device
 @own_threads()
 def forgetting_factor(
     W: Array | Proximity,
@@ -135,6 +137,7 @@ def share_of_noise(noise: Array, drift: Array) -> Array:
     return xp.where(defined, noise / xp.where(defined, both, xp.ones_like(both)), xp.zeros_like(both))
 
 
+@on_input_device
 def oracle_forgetting_factor(psi: Array, noise_variance: Array, past: Array) -> Array:
     """Return the forgetting factor of an oracle that knows the true proximities and the noise.
 
@@ -170,6 +173,7 @@ def oracle_forgetting_factor(psi: Array, noise_variance: Array, past: Array) -> 
     return share_of_noise(noise, drift)
 
 
+@on_input_device
 def gaussian_mixture_proximity(means: Array, covariances: Array, labels: Array) -> tuple[Array, Array]:
     """Return the expectation and the variance of the dot products of samples of a Gaussian mixture.
 

@@ -8,6 +8,7 @@ how a result is brought to NumPy. Nothing crosses to the host except through `to
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 import array_api_compat
 import array_api_compat.numpy
@@ -36,6 +37,8 @@ __all__ = [
     "to_host",
     "wide_dtype",
 ]
+
+T = TypeVar("T")
 
 log = logging.getLogger("affect_xp")
 
@@ -144,7 +147,7 @@ def row_blocks(x: Array, n_rows: int | None = None, *, n_columns: int | None = N
         yield slice(start, min(start + width, n_rows))
 
 
-def for_each_block(work: Callable[[slice], object], blocks: Iterable[slice], like: Array) -> None:
+def for_each_block(work: Callable[[T], object], blocks: Iterable[T], like: Array) -> None:
     """Do the work on each block of rows: threads share it if it is NumPy's (a device has threads enough)."""
     if isinstance(like, _NUMPY):
         run_blocks(work, blocks)

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from affect_xp.array.device import on_input_device
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
@@ -92,6 +93,7 @@ class KMeansResult:
     groups: Grouped = dataclasses.field(repr=False)
 
 
+@on_input_device
 def kmeans(
     W: Array | Proximity,
     n_clusters: int,

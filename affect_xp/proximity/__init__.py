@@ -15,6 +15,7 @@ N       number of pairs in a block, (k, k)
 ======  ==========================================================================
 """
 
+from affect_xp.array.device import on_input_device
 from affect_xp.array.namespace import as_array, is_array
 from affect_xp.array.typing import Array
 from affect_xp.exceptions import InputTypeError
@@ -47,6 +48,7 @@ __all__ = [
 Proximity.dense_type = Dense
 
 
+@on_input_device
 def as_proximity(w: Array | Proximity, name: str = "W") -> Proximity:
     """Return `w` as a proximity, after checking that it is square, symmetric, real and finite.
 

@@ -313,7 +313,10 @@ class Blend(Proximity):
         w_v = pair.current.matmul(v, rows)
         if self.without_past:
             return w_v
-        product = self.alpha * (pair.change(v, w_v) if rows is None else pair.rows_change(v, rows, w_v))
+        product = pair.change(v, w_v) if rows is None else pair.rows_change(v, rows, w_v)
+        product *= (
+            self.alpha if isinstance(self.alpha, float) else array_namespace(v).astype(self.alpha, v.dtype)
+        )
         product += w_v
         return product
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from affect_xp.alignment import UNCHANGED, Alignment
 from affect_xp.array import namespace
+from affect_xp.array.device import on_input_device
 from affect_xp.array.namespace import (
     array_namespace,
     as_array,
@@ -124,6 +125,7 @@ class Factored(Proximity):
         return dataclasses.replace(self, factors=factors, weights=weights, **UNKNOWN)
 
     @staticmethod
+    @on_input_device
     def from_features(
         X: Array, weights: Array | None = None, *, max_rank: int | None = None, tolerance: float = TOLERANCE
     ) -> "Factored":

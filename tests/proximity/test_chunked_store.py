@@ -13,14 +13,13 @@ from chunked_cases import (
     LABELS,
     N,
     close,
-    distance_twin,
     lazy_products,
-    moments_twin,
     run,
     same_answer,
     steps,
     symmetric,
 )
+from representations import distance_twin, moments_twin
 
 import affect_xp as ax
 from affect_xp.alignment import align
