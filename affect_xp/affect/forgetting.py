@@ -7,8 +7,13 @@ import numpy as np
 
 from affect_xp.affect.moments import BlockMoments, mean_variances, moments_of
 from affect_xp.alignment import UNCHANGED
-from affect_xp.array.device import on_input_device
-from affect_xp.array.namespace import array_namespace, device_of, row_blocks, wide_dtype
+from affect_xp.array.namespace import (
+    array_namespace,
+    device_of,
+    on_input_device,
+    row_blocks,
+    wide_dtype,
+)
 from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction

@@ -29,8 +29,7 @@ T/N + var μ̂. For independent entries this is the T/(N − 1) known as the sam
 
 import dataclasses
 
-from affect_xp.array.device import on_input_device
-from affect_xp.array.namespace import array_namespace, device_of, ratio
+from affect_xp.array.namespace import array_namespace, device_of, on_input_device, ratio
 from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition, as_partition

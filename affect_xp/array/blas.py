@@ -10,7 +10,7 @@ import numpy as np
 from affect_xp.array.threads import n_threads, run_blocks
 
 # The largest product, in multiplications, that is made without a copy.
-MIN_THREADED_WORK = 10**6
+MIN_TILED_WORK = 10**6
 # Tiles have a multiple of so many rows, which kernels hold in registers, and short ones: the thin matrix
 # stays in a near cache.
 TILE_ROWS, TILE_COLUMNS = 24, 2048
@@ -25,12 +25,12 @@ WORTHWHILE = 2**24
 def times(w: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Return w·x for a large (n, m) w and a thin (m, c) x of the same dtype."""
     (n, m), c = w.shape, x.shape[1]
-    if c >= MIN_BLAS_COLUMNS or n * m * c < MIN_THREADED_WORK or w.strides[1] != w.itemsize:
+    if c >= MIN_BLAS_COLUMNS or w.strides[1] != w.itemsize:
         return w @ x
     out, x = np.empty((n, c), dtype=w.dtype), np.ascontiguousarray(x)
     # A product with a single column is made without a copy in any case.
-    width = m if c == 1 else min(m, TILE_COLUMNS, MIN_THREADED_WORK // (TILE_ROWS * c))
-    height = max(1, MIN_THREADED_WORK // (TILE_ROWS * width * c)) * TILE_ROWS
+    width = m if c == 1 else min(m, TILE_COLUMNS, MIN_TILED_WORK // (TILE_ROWS * c))
+    height = max(1, MIN_TILED_WORK // (TILE_ROWS * width * c)) * TILE_ROWS
     if n * m * c < WORTHWHILE:
         _fill(out, w, x, height, width)
         return out
@@ -64,7 +64,7 @@ def _fill(out: np.ndarray, w: np.ndarray, x: np.ndarray, height: int, width: int
 def across(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return aᵀ·b for tall (n, p) a and (n, c) b of the same dtype."""
     (n, p), c = a.shape, b.shape[1]
-    height = min(LONG_SUM, MIN_THREADED_WORK // max(1, p * c))
+    height = min(LONG_SUM, MIN_TILED_WORK // max(1, p * c))
     n_tiles = n // height if height else 0
     if n_tiles < 2:
         return a.T @ b

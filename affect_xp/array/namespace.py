@@ -5,10 +5,13 @@ standard does not say stands here: how wide to accumulate, how large a block of 
 how a result is brought to NumPy. Nothing crosses to the host except through `to_host`.
 """
 
+import contextlib
+import functools
 import logging
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import array_api_compat
 import array_api_compat.numpy
@@ -23,6 +26,7 @@ from affect_xp.exceptions import InputError, InputTypeError, PrecisionWarning
 __all__ = [
     "array_namespace",
     "as_array",
+    "current_device_of",
     "device_of",
     "for_each_block",
     "from_host",
@@ -30,7 +34,12 @@ __all__ = [
     "is_array",
     "is_at_hand",
     "is_lazy",
+    "label_counts",
+    "not_negative",
+    "on_host",
+    "on_input_device",
     "one_hot",
+    "ratio",
     "row_blocks",
     "rows_at",
     "thin_product",
@@ -41,6 +50,9 @@ __all__ = [
 T = TypeVar("T")
 
 log = logging.getLogger("affect_xp")
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _NUMPY = (np.ndarray, np.generic)  # what NumPy calls arrays, those without a dimension included
 
@@ -83,6 +95,31 @@ def as_array(values: object) -> Array:
 def device_of(x: Array) -> object:
     """Return the device on which x lives."""
     return "cpu" if isinstance(x, _NUMPY) else array_api_compat.device(x)
+
+
+def current_device_of(*given: Any) -> contextlib.AbstractContextManager[object]:
+    """Return a context in which the device of the first CuPy array among the arguments is current.
+
+    Arrays, sparse matrices and proximities are looked at. Without a CuPy array nothing changes.
+    """
+    if "cupy" in sys.modules:  # otherwise there cannot be such an array
+        for x in given:
+            x = getattr(x, "like", x)
+            library = type(x).__module__.partition(".")[0]
+            if library in ("cupy", "cupyx"):
+                return (x.data if library == "cupyx" else x).device  # of the entries of a sparse matrix
+    return contextlib.nullcontext()
+
+
+def on_input_device(function: Callable[P, R]) -> Callable[P, R]:
+    """Make the device of the arguments current while the function runs."""
+
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        with current_device_of(*args, *kwargs.values()):
+            return function(*args, **kwargs)
+
+    return run
 
 
 def is_lazy(x: Array) -> bool:
@@ -158,7 +195,8 @@ def for_each_block(work: Callable[[T], object], blocks: Iterable[T], like: Array
 
 def thin_product(w: Array, x: Array) -> Array:
     """Return w·x for a thin x of the same dtype."""
-    return blas.times(w, x) if isinstance(w, np.ndarray) and isinstance(x, np.ndarray) else w @ x
+    is_large = w.shape[0] * w.shape[1] * x.shape[1] >= blas.MIN_TILED_WORK
+    return blas.times(w, x) if is_large and isinstance(w, np.ndarray) and isinstance(x, np.ndarray) else w @ x
 
 
 def one_hot(labels: Array, k: int, dtype: object) -> Array:

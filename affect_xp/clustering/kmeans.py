@@ -18,12 +18,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from affect_xp.array.device import on_input_device
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
     from_host,
     label_counts,
+    on_input_device,
     one_hot,
     ratio,
     to_host,
@@ -180,7 +180,7 @@ def kmeans_from(start: Grouped, max_iter: int, tol: float, rng: Seed = None) -> 
     sample they compete with three starts of k-means++. Where one of these ends with a sum of squares that
     is smaller by 1 %, both are run on all objects, and the fresh start wins if the same holds there.
     """
-    fresh = _fresh_start(start, as_generator(rng))
+    fresh = _fresh_start(start, np.random.default_rng(rng))
     if fresh is None:
         return lloyd(start, max_iter, tol, complete=start.partition.n_outside == 0)
     starts = array_namespace(fresh).concat([start.labels, fresh[:, None]], axis=1)

@@ -161,7 +161,8 @@ class Affect(Evolving):
         self.random_state = random_state
 
     def _check(self) -> None:
-        check_transform(self.rescale, ("auto",))
+        if not self._is_auto:
+            check_transform(self.rescale, ("auto",))
         check_choice("absent", self.absent, ABSENT)
         check_int("max_absence", self.max_absence, 1)
         check_int("n_iter", self.n_iter, 1)
@@ -170,25 +171,27 @@ class Affect(Evolving):
         check_correction(self.correction)
 
     def _transformed(self, W: Proximity) -> Proximity:
-        return transform(W, self._rescale)
+        return W if self._rescale is None else transform(W, self._rescale)
 
     @property
     def _rescale(self) -> Transform:
         """The transform in use."""
-        is_auto = isinstance(self.rescale, str) and self.rescale == "auto"
-        return self._prepared.rescale if is_auto else self.rescale
+        return self._prepared.rescale if self._is_auto else self.rescale
+
+    @property
+    def _is_auto(self) -> bool:
+        return isinstance(self.rescale, str) and self.rescale == "auto"
 
     def _choose_rescale(self, W: Proximity, given: Array | Proximity) -> str | None:
         """Return the transform for the similarities of the first step; warn if a constant dominates them."""
         is_given, kind = self._takes_proximities or isinstance(given, Proximity), self._kind()
         if kind == "dissimilarity":
             return None
-        is_auto = isinstance(self.rescale, str) and self.rescale == "auto"
-        may_skew = is_auto and is_given and not isinstance(W, Factored)
+        may_skew = self._is_auto and is_given and not isinstance(W, Factored)
         may_drown = (
             self.scale == "auto"
             and isinstance(self.alpha, str)
-            and (is_auto or self.rescale is None)
+            and (self._is_auto or self.rescale is None)
             and (self._wishes().translation_free if is_given else callable(self.proximity))
         )
         return _judged(W, kind, skew=may_skew, drown=may_drown) if may_skew or may_drown else None

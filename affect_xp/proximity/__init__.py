@@ -15,8 +15,7 @@ N       number of pairs in a block, (k, k)
 ======  ==========================================================================
 """
 
-from affect_xp.array.device import on_input_device
-from affect_xp.array.namespace import as_array, is_array
+from affect_xp.array.namespace import as_array, is_array, on_input_device
 from affect_xp.array.typing import Array
 from affect_xp.exceptions import InputTypeError
 from affect_xp.proximity._base import Proximity, log2
@@ -76,12 +75,12 @@ def as_proximity(w: Array | Proximity, name: str = "W") -> Proximity:
     """
     if isinstance(w, Proximity):
         return w
-    if is_sparse(w):
-        matrix, size = checked_sparse(w, name)
-        return Sparse(matrix, known_magnitude=log2(size))
     if isinstance(w, list | tuple):
         w = as_array(w)
     if not is_array(w):
+        if is_sparse(w):
+            matrix, size = checked_sparse(w, name)
+            return Sparse(matrix, known_magnitude=log2(size))
         raise InputTypeError(
             f"{name} must be a two-dimensional array, a sparse matrix or a Proximity, got "
             f"{type(w).__name__}; "

@@ -1,7 +1,14 @@
 """Convert similarities to dissimilarities and back, and check for dissimilarities."""
 
-from affect_xp.array.device import on_input_device
-from affect_xp.array.namespace import array_namespace, device_of, is_lazy, row_blocks, to_host, wide_dtype
+from affect_xp.array.namespace import (
+    array_namespace,
+    device_of,
+    is_lazy,
+    on_input_device,
+    row_blocks,
+    to_host,
+    wide_dtype,
+)
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_choice
 from affect_xp.exceptions import InputError

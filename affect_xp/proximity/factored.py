@@ -10,7 +10,6 @@ import numpy as np
 
 from affect_xp.alignment import UNCHANGED, Alignment
 from affect_xp.array import namespace
-from affect_xp.array.device import on_input_device
 from affect_xp.array.namespace import (
     array_namespace,
     as_array,
@@ -20,6 +19,7 @@ from affect_xp.array.namespace import (
     is_array,
     is_lazy,
     on_host,
+    on_input_device,
     row_blocks,
     thin_product,
     to_host,
