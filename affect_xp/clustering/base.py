@@ -5,7 +5,7 @@ A clusterer has a method `cluster(proximity, call)` that returns a `Clustering`.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -110,6 +110,19 @@ class Clusterer(Protocol):
 
     def cluster(self, proximity: Proximity, call: Call = FIRST) -> Clustering:
         """Cluster the objects of a step."""
+
+
+def as_clusterer(clusterer: Any) -> Clusterer:
+    """Return what was given to `Affect` as a clusterer: one of ours, an estimator, or a function."""
+    if (
+        hasattr(clusterer, "cluster")
+        and not hasattr(clusterer, "fit_predict")
+        and not isinstance(clusterer, type)
+    ):
+        return clusterer
+    from affect_xp.clustering.external import wrapped  # which builds on this module
+
+    return wrapped(clusterer)
 
 
 NClusters = int | Sequence[int] | str

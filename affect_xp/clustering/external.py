@@ -181,13 +181,11 @@ def as_external(estimator: Any, *, host_copy: bool = False) -> ExternalClusterer
     return ExternalClusterer(estimator, host_copy=host_copy)
 
 
-def as_clusterer(clusterer: Any) -> Clusterer:
-    """Return what was given to `Affect` as a clusterer: one of ours, an estimator, or a function."""
+def wrapped(clusterer: Any) -> Clusterer:
+    """Return an estimator or a function as a clusterer."""
     if not isinstance(clusterer, type):
         if is_estimator(clusterer):
             return as_external(clusterer)
-        if hasattr(clusterer, "cluster"):
-            return clusterer
         if callable(clusterer):
             return FunctionClusterer(clusterer)
     raise InputTypeError(

@@ -18,8 +18,7 @@ from affect_xp.array.namespace import current_device_of, is_array, to_host
 from affect_xp.array.random import draw_seed
 from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array
-from affect_xp.clustering.base import Clusterer
-from affect_xp.clustering.external import as_clusterer
+from affect_xp.clustering.base import Clusterer, as_clusterer
 from affect_xp.exceptions import AffectError, InputError, InputTypeError, NotFittedError
 from affect_xp.models.inputs import (
     IdsOrNone,

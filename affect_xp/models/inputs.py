@@ -18,7 +18,7 @@ import numpy as np
 from affect_xp.array.namespace import array_namespace, as_array, device_of, is_array, is_lazy, to_host
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_choice
-from affect_xp.clustering.external import as_clusterer
+from affect_xp.clustering.base import as_clusterer
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.io import Snapshot
 from affect_xp.io.columns import IDS, TIMES

@@ -15,8 +15,7 @@ from affect_xp.alignment import Ids, as_ids
 from affect_xp.array.namespace import current_device_of
 from affect_xp.array.random import draw_seed
 from affect_xp.array.typing import Array
-from affect_xp.clustering.base import Call, Clusterer, Clustering
-from affect_xp.clustering.external import as_clusterer
+from affect_xp.clustering.base import Call, Clusterer, Clustering, as_clusterer
 from affect_xp.exceptions import InputError
 from affect_xp.models.affect import Affect
 from affect_xp.models.base import Given, IdsOrNone, rng_restored_on_error

@@ -26,6 +26,9 @@ from affect_xp.proximity.grouped import Grouped, Stored, Summed, identity
 
 # Up to so many bytes `np.asarray` writes out representations that are not arrays; `to_dense()` has no limit.
 LARGEST_ARRAY = 2 * 2**30
+# Asymmetry relative to the largest entry that is taken for rounding. Products of features in single
+# precision differ from their transposes by some 1e-6.
+TOLERANCE = {"float64": 1e-8, "float32": 1e-4}
 # Plain sums of squares serve while this share of them is left when the mean is taken off: then the relative
 # error is some 1e-11 at most.
 EXACT = 1e-5
@@ -303,6 +306,23 @@ class Summable(Proximity):
         total = squares - 2 * xp.sum(means * sums) + spread
         exact = (total >= EXACT * (squares + spread)) & (squares >= DROWNED * (w_ii @ w_ii))
         return total if bool(exact) else None
+
+
+def checked_dtype(w: Array, name: str) -> Array:
+    """Return w in float32 or float64, or say why it cannot be used."""
+    xp = array_namespace(w)
+    if isinstance(w, np.ndarray) and w.dtype.kind == "f" and not w.dtype.isnative:  # from a file, perhaps
+        w = w.astype(w.dtype.newbyteorder("="))
+    if xp.isdtype(w.dtype, "complex floating"):
+        raise InputTypeError(f"{name} must be real, got dtype {w.dtype}; pass its real part or its modulus")
+    if xp.isdtype(w.dtype, ("integral", "bool")):
+        return xp.astype(w, wide_dtype(w))
+    if w.dtype not in (xp.float32, xp.float64):
+        smaller = "float32" if str(w.dtype).endswith("float16") else "float64"
+        raise InputTypeError(
+            f"{name} must be of dtype float32 or float64, got {w.dtype}; use astype({smaller!r})"
+        )
+    return w
 
 
 def log2(largest: float) -> float:

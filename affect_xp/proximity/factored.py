@@ -29,7 +29,7 @@ from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction, check_int
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.partition import Partition
-from affect_xp.proximity._base import Proximity, joint_magnitude, log2, measured_magnitude
+from affect_xp.proximity._base import Proximity, checked_dtype, joint_magnitude, log2, measured_magnitude
 from affect_xp.proximity._columns import (
     Factor,
     Factors,
@@ -49,7 +49,6 @@ from affect_xp.proximity._columns import (
 )
 from affect_xp.proximity._factored_groups import FactoredGroups
 from affect_xp.proximity.blend import BlendGroups
-from affect_xp.proximity.checks import checked_dtype
 from affect_xp.proximity.grouped import Grouped, column_sums
 
 # Columns whose weight has fallen below this share of the one they came with are rounding.
