@@ -19,7 +19,7 @@ LONG_SUM = 4096
 # From so many columns on a copy pays.
 MIN_BLAS_COLUMNS = 40
 # Multiplications that are worth another thread.
-WORTHWHILE = 2**24
+WORK_PER_THREAD = 2**24
 
 
 def times(w: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -31,10 +31,10 @@ def times(w: np.ndarray, x: np.ndarray) -> np.ndarray:
     # A product with a single column is made without a copy in any case.
     width = m if c == 1 else min(m, TILE_COLUMNS, MIN_TILED_WORK // (TILE_ROWS * c))
     height = max(1, MIN_TILED_WORK // (TILE_ROWS * width * c)) * TILE_ROWS
-    if n * m * c < WORTHWHILE:
+    if n * m * c < WORK_PER_THREAD:
         _fill(out, w, x, height, width)
         return out
-    n_blocks = min(2 * n_threads(), 1 + n * m * c // WORTHWHILE)
+    n_blocks = min(2 * n_threads(), 1 + n * m * c // WORK_PER_THREAD)
     step = -(-n // (n_blocks * height)) * height  # whole tiles: blocks do not change what is added to what
 
     def fill(start: int) -> None:
@@ -61,7 +61,7 @@ def _fill(out: np.ndarray, w: np.ndarray, x: np.ndarray, height: int, width: int
         np.matmul(w[whole:], x, out=out[whole:])
 
 
-def across(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def tall_gram(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return aᵀ·b for tall (n, p) a and (n, c) b of the same dtype."""
     (n, p), c = a.shape, b.shape[1]
     height = min(LONG_SUM, MIN_TILED_WORK // max(1, p * c))
@@ -71,7 +71,7 @@ def across(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     parts, whole = np.empty((n_tiles, p, c), dtype=a.dtype), n_tiles * height
     a_tiles = a[:whole].reshape(n_tiles, height, p).transpose(0, 2, 1)
     b_tiles = b[:whole].reshape(n_tiles, height, c)
-    n_blocks = min(2 * n_threads(), n_tiles, 1 + n * p * c // WORTHWHILE)
+    n_blocks = min(2 * n_threads(), n_tiles, 1 + n * p * c // WORK_PER_THREAD)
     step = -(-n_tiles // n_blocks)
 
     def fill(start: int) -> None:

@@ -193,6 +193,41 @@ def for_each_block(work: Callable[[T], object], blocks: Iterable[T], like: Array
         work(block)
 
 
+def fill_rows(
+    like: Array, blocks: Iterable[slice], rows_of: Callable[[slice], Array], out: Array | None = None
+) -> Array:
+    """Return an array like another (or `out`), filled by blocks of rows; threads share them in NumPy."""
+    if is_lazy(like):
+        return array_namespace(like).concat([rows_of(rows) for rows in blocks])
+    filled = array_namespace(like).empty_like(like) if out is None else out
+
+    def fill(rows: slice) -> None:
+        filled[rows, :] = rows_of(rows)
+
+    for_each_block(fill, blocks, like)
+    return filled
+
+
+def tall_gram(a: Array, b: Array) -> Array:
+    """Return aᵀ·b for tall a and b of the same dtype."""
+    return blas.tall_gram(a, b) if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) else a.T @ b
+
+
+def symmetric_product(w: Array, v: Array) -> Array:
+    """Return w·v for a large symmetric w and a thin v of the same dtype."""
+    return thin_product(w, v) if isinstance(w, np.ndarray) else transposed_product(w, v)
+
+
+def transposed_product(w: Array, v: Array) -> Array:
+    """Return wᵀ·v as (vᵀw)ᵀ, stored by rows: BLAS reads a large w faster from this side."""
+    return array_namespace(w, v).asarray((v.T @ w).T, copy=True)
+
+
+def block_bytes(x: Array) -> int:
+    """Return how large a block of x should be: it stays in a CPU's cache, or keeps a device busy."""
+    return HOST_BLOCK_BYTES if on_host(x) else DEVICE_BLOCK_BYTES
+
+
 def thin_product(w: Array, x: Array) -> Array:
     """Return w·x for a thin x of the same dtype."""
     is_large = w.shape[0] * w.shape[1] * x.shape[1] >= blas.MIN_TILED_WORK
@@ -216,11 +251,26 @@ def label_counts(labels: Array, k: int) -> Array:
     return sum(xp.sum(one_hot(labels[rows, :], k, wide), axis=0) for rows in blocks)
 
 
+def label_table(labels: Array, k: int, others: Array, k_others: int) -> Array:
+    """Return how many objects each label shares with each other one, (k, k'); -1 does not count."""
+    if not isinstance(labels, np.ndarray) or not isinstance(others, np.ndarray):
+        wide = wide_dtype(labels)
+        return one_hot(labels, k, wide).T @ one_hot(others, k_others, wide)
+    shape = k + 1, k_others + 1
+    counts = np.bincount((labels + 1) * shape[1] + (others + 1), minlength=shape[0] * shape[1])
+    return counts.astype(np.float64).reshape(shape)[1:, 1:]
+
+
 def ratio(total: Array, count: Array) -> Array:
     """Return total / count, and 0 where there is nothing to divide by."""
     xp = array_namespace(total)
-    some = count > 0
-    return xp.where(some, total / xp.where(some, count, xp.ones_like(count)), xp.zeros_like(total))
+    return xp.where(count > 0, total / not_zero(count), xp.zeros_like(total))
+
+
+def not_zero(count: Array) -> Array:
+    """Return what to divide by: counts or sizes, with 1 in place of 0."""
+    xp = array_namespace(count)
+    return xp.where(count > 0, count, xp.ones_like(count))
 
 
 def rows_at(x: Array, which: slice | Array) -> Array:
@@ -246,6 +296,16 @@ def from_host(values: object, like: Array, dtype: object | None = None) -> Array
     """Copy host values to the library and device of `like`."""
     xp = array_namespace(like)
     return xp.asarray(np.array(values), dtype=dtype, device=device_of(like))
+
+
+def as_like(values: object, like: Array, reason: str) -> Array:
+    """Return values as an array; those of NumPy, or not computed yet, in the library and device of `like`."""
+    values = values if is_array(values) else np.asarray(values)
+    if is_lazy(values) and not is_lazy(like):
+        values = to_host(values, reason=reason)[0]
+    if isinstance(values, np.ndarray) and not isinstance(like, np.ndarray):
+        return from_host(values.astype(np.int64) if values.dtype.kind in "iu" else values, like)
+    return values
 
 
 def to_host(*arrays: Array, reason: str) -> tuple[np.ndarray, ...]:

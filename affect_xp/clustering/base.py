@@ -7,8 +7,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import numpy as np
-
 from affect_xp.array.typing import Array, Seed
 from affect_xp.checks import check_choice, check_int, check_n_clusters
 from affect_xp.exceptions import InputError
@@ -114,25 +112,26 @@ class Clusterer(Protocol):
 
 def as_clusterer(clusterer: Any) -> Clusterer:
     """Return what was given to `Affect` as a clusterer: one of ours, an estimator, or a function."""
-    if (
-        hasattr(clusterer, "cluster")
-        and not hasattr(clusterer, "fit_predict")
-        and not isinstance(clusterer, type)
-    ):
+    if not isinstance(clusterer, type) and hasattr(clusterer, "cluster") and not is_estimator(clusterer):
         return clusterer
     from affect_xp.clustering.external import wrapped  # which builds on this module
 
     return wrapped(clusterer)
 
 
+def is_estimator(clusterer: object) -> bool:
+    """Tell whether a clusterer works as those of scikit-learn do."""
+    return hasattr(clusterer, "get_params") and hasattr(clusterer, "fit_predict")
+
+
 NClusters = int | Sequence[int] | str
 
 
-def clusters_at(n_clusters: NClusters, t: int, n: int) -> int | None:
+def clusters_at(n_clusters: Any, t: int, n: int) -> int | None:
     """Return the number of clusters asked for at step t, for n objects; None if a rule is to choose it."""
     if isinstance(n_clusters, str):
         return None
-    if isinstance(n_clusters, Sequence | np.ndarray):
+    if hasattr(n_clusters, "__len__"):
         if t >= len(n_clusters):
             raise InputError(
                 f"n_clusters has {len(n_clusters)} entries, but this is step {t}; give one for each step"
@@ -141,13 +140,13 @@ def clusters_at(n_clusters: NClusters, t: int, n: int) -> int | None:
     return check_n_clusters(n_clusters, n)
 
 
-def check_clusters(n_clusters: object, max_clusters: int, rules: Sequence[str]) -> None:
+def check_clusters(n_clusters: Any, max_clusters: int, rules: Sequence[str]) -> None:
     """Raise unless `n_clusters` is a positive integer, a sequence of such, or a rule."""
     if isinstance(n_clusters, str):
         if n_clusters not in rules:
             _check_rule_of_another(n_clusters, rules)
         check_choice("n_clusters, where it is not a number,", n_clusters, rules)
-    elif isinstance(n_clusters, Sequence | np.ndarray):
+    elif hasattr(n_clusters, "__len__"):
         if len(n_clusters) == 0:
             raise InputError("n_clusters is an empty sequence; give one for each step")
         for value in n_clusters:

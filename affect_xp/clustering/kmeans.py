@@ -43,9 +43,9 @@ from affect_xp.proximity import Grouped, Proximity, as_proximity
 # Fetching the columns of the objects that moved pays while they are fewer than this share of all.
 UPDATE_SHARE = 0.5
 # Iterations without a smaller sum of squares after which an indefinite W is taken to go in circles.
-PATIENCE = 10
+MAX_STALLED_ITERATIONS = 10
 # Sums of squares that differ by less than this share are equal.
-TIE = 1e-7
+RELATIVE_TIE = 1e-7
 # The fall of the sum of squares in an iteration, as a share, at which the iteration stops by default.
 DEFAULT_TOL = 1e-5
 # Runs that only serve to compare starts, or to estimate α, stop at this fall, and after so many iterations.
@@ -212,7 +212,7 @@ def check_n_init(n_init: object) -> None:
 
 
 @dataclasses.dataclass
-class _Run:
+class _Start:
     """One start, as the host follows it."""
 
     batch: "_Batch | None" = None  # holds the best labels so far
@@ -234,22 +234,22 @@ class _Run:
             self.stalled += 1
 
     @property
-    def goes_on(self) -> bool:
+    def continues(self) -> bool:
         """Whether another iteration may help."""
-        return not self.converged and self.stalled <= PATIENCE
+        return not self.converged and self.stalled <= MAX_STALLED_ITERATIONS
 
 
 @own_threads()
 @np.errstate(over="ignore", invalid="ignore")  # an overflow is told of at the end
 def lloyd(
-    start: Grouped, max_iter: int, tol: float = 0.0, *, complete: bool = True, margin: float = TIE
+    start: Grouped, max_iter: int, tol: float = 0.0, *, complete: bool = True, margin: float = RELATIVE_TIE
 ) -> KMeansResult:
     """Run Lloyd's iteration from each of the R partitions of a start and return the best result.
 
     `complete` tells that no object of the start is unlabelled. A later start must have a sum of squares
     smaller by the share `margin` to win.
     """
-    W, runs = start.proximity, [_Run() for _ in range(start.n_runs)]
+    W, runs = start.proximity, [_Start() for _ in range(start.n_runs)]
     batch, active = _Batch.start(start), runs
     for iteration in range(max_iter):
         assignment = batch.assign()
@@ -262,9 +262,9 @@ def lloyd(
             elif complete:
                 # Not a result, as clusters of the start may be empty, but something to fall from.
                 run.inertia = float(assignment.inertia[r])
-        if not any(run.goes_on for run in active):
+        if not any(run.continues for run in active):
             break
-        keep = [r for r, run in enumerate(active) if run.goes_on]
+        keep = [r for r, run in enumerate(active) if run.continues]
         anew = assignment.n_rows > min(UPDATE_SHARE, W.max_update_share) * W.n
         batch, active = batch.move(assignment, keep, anew=anew), [active[r] for r in keep]
     else:

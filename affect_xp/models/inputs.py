@@ -151,7 +151,8 @@ def as_features(given: Any) -> Array:
             "proximities such as X @ X.T with proximity='precomputed'"
         )
     X = as_array(given)
-    if isinstance(X, np.ndarray) and X.dtype.kind == "O":  # a table with mixed columns
+    kind = getattr(X.dtype, "kind", "")  # of NumPy and CuPy
+    if kind == "O":  # a table with mixed columns
         try:
             return X.astype(np.float64)
         except (TypeError, ValueError) as error:
@@ -159,7 +160,7 @@ def as_features(given: Any) -> Array:
                 f"X contains values that are not numbers: {error}; keep only the columns of features, and "
                 "pass names as the index of the table, or with ids="
             ) from error
-    if isinstance(X, np.ndarray) and X.dtype.kind == "c":
+    if kind == "c":
         raise InputError(
             f"Complex data not supported: X must be real, got dtype {X.dtype}; pass its real part or its "
             "modulus"

@@ -14,7 +14,9 @@ from affect_xp.array.namespace import (
     array_namespace,
     device_of,
     is_array,
+    is_at_hand,
     is_lazy,
+    not_zero,
     on_host,
     to_host,
     wide_dtype,
@@ -25,15 +27,15 @@ from affect_xp.partition import Partition
 from affect_xp.proximity.grouped import Grouped, Stored, Summed, identity
 
 # Up to so many bytes `np.asarray` writes out representations that are not arrays; `to_dense()` has no limit.
-LARGEST_ARRAY = 2 * 2**30
+MAX_ARRAY_BYTES = 2 * 2**30
 # Asymmetry relative to the largest entry that is taken for rounding. Products of features in single
 # precision differ from their transposes by some 1e-6.
 TOLERANCE = {"float64": 1e-8, "float32": 1e-4}
 # Plain sums of squares serve while this share of them is left when the mean is taken off: then the relative
 # error is some 1e-11 at most.
-EXACT = 1e-5
+MIN_SHARE_LEFT = 1e-5
 # The diagonal may be taken off plain sums while this share of the squares is left.
-DROWNED = 1e-7
+MIN_OFF_DIAGONAL_SHARE = 1e-7
 
 
 class Proximity(abc.ABC):
@@ -198,7 +200,7 @@ class Proximity(abc.ABC):
         """Return the entries of W as a NumPy array, (n, n), for `np.asarray(W)`.
 
         What is an array of the host already is not copied, and can be read only; `np.array(W)` copies it.
-        Other representations are written out if that takes no more than `LARGEST_ARRAY` bytes.
+        Other representations are written out if that takes no more than `MAX_ARRAY_BYTES` bytes.
         Nothing is copied from a device, and nothing is computed that is only planned: that is an error.
         """
         stored = self.formed()
@@ -284,17 +286,18 @@ class Summable(Proximity):
     @property
     def is_at_hand(self) -> bool:
         """Whether values can be looked at without waiting for them."""
-        return on_host(self.like) and not is_lazy(self.like)
+        return is_at_hand(self.like)
 
     def plain_moments(self, partition: Partition, sums: Array, squares: Array) -> tuple[Array, Array] | None:
         """Return μ = Σw/N and Σ(w − μ)² = Σw² − Nμ², or None where digits were lost."""
         xp, count = array_namespace(sums), partition.pair_counts
-        means = sums / xp.where(count > 0, count, xp.ones_like(count))
+        means = sums / not_zero(count)
         left = squares - count * means * means
         varied = count - identity(count) > 1  # the others have no spread
         w_ii = self.diagonal()
         own = identity(count) * ((w_ii * w_ii) @ partition.membership)  # what was taken off
-        if not bool(xp.all((left >= EXACT * squares) & (squares >= DROWNED * own) | ~varied)):
+        exact = (left >= MIN_SHARE_LEFT * squares) & (squares >= MIN_OFF_DIAGONAL_SHARE * own)
+        if not bool(xp.all(exact | ~varied)):
             return None
         return means, xp.where(varied, left, xp.zeros_like(left))
 
@@ -304,7 +307,8 @@ class Summable(Proximity):
         squares = self.off_diagonal_squares(partition)
         spread = xp.sum(partition.pair_counts * means * means)
         total = squares - 2 * xp.sum(means * sums) + spread
-        exact = (total >= EXACT * (squares + spread)) & (squares >= DROWNED * (w_ii @ w_ii))
+        exact = total >= MIN_SHARE_LEFT * (squares + spread)
+        exact &= squares >= MIN_OFF_DIAGONAL_SHARE * (w_ii @ w_ii)
         return total if bool(exact) else None
 
 
@@ -367,7 +371,7 @@ def _written_out(stored: Any) -> np.ndarray:
     n_bytes = n * n * array_namespace(stored.like).finfo(stored.like.dtype).bits // 8
     if not hasattr(stored, "to_dense"):
         raise InputTypeError(f"{name} cannot be written out as an array: it has no to_dense()")
-    if n_bytes > LARGEST_ARRAY:
+    if n_bytes > MAX_ARRAY_BYTES:
         raise InputError(
             f"{name} of {n} objects takes {display.in_bytes(n_bytes)} as an array; call its to_dense() if "
             "there is memory for that"

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from affect_xp.array.namespace import array_namespace, from_host, row_blocks
+from affect_xp.array.namespace import array_namespace, from_host, not_zero, row_blocks
 from affect_xp.array.typing import Array
 from affect_xp.proximity._bounds import Bounds, nearest_by_blocks
 from affect_xp.proximity._columns import combined, project
 from affect_xp.proximity.blend import Blend, GroupedPair, Pair
-from affect_xp.proximity.grouped import Grouped, centres, not_zero, run_columns
+from affect_xp.proximity.grouped import Grouped, centres, run_columns
 
 if TYPE_CHECKING:
     from affect_xp.proximity.factored import Factored

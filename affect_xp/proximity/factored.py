@@ -18,6 +18,7 @@ from affect_xp.array.namespace import (
     gather,
     is_array,
     is_lazy,
+    not_zero,
     on_host,
     on_input_device,
     row_blocks,
@@ -54,7 +55,7 @@ from affect_xp.proximity.grouped import Grouped, column_sums
 # Columns whose weight has fallen below this share of the one they came with are rounding.
 TOLERANCE = 1e-17
 # Eigenvalues below this share of the largest are rounding, where columns are put together anew.
-ROUNDING = 1e-12
+RELATIVE_ROUNDING = 1e-12
 # Up to this size the columns of all steps are copied side by side: they stay in a large cache.
 HOST_JOINED_BYTES = 8 * 2**20
 
@@ -256,7 +257,7 @@ class Factored(Proximity):
         xp = array_namespace(m)
         own = xp.eye(partition.k, dtype=m.dtype, device=device_of(m))
         excess = (self.diagonal() - partition.by_object(xp.linalg.diagonal(means))) @ z  # Σ(wᵢᵢ − w̄), (k,)
-        shift = own * excess / xp.where(count > 0, count, xp.ones_like(count))  # w̄ − μ
+        shift = own * excess / not_zero(count)  # w̄ − μ
         mu = xp.where(count > 0, means - shift, xp.zeros_like(means))
         deviation = self.diagonal() - partition.by_object(xp.linalg.diagonal(mu))
         squares = squares + _square(m * shift) - own * (_square(deviation) @ z)
@@ -442,7 +443,7 @@ class Factored(Proximity):
             return self
         values, basis = eigenpairs(self.factors, self.weights)
         sizes = np.abs(to_host(values, reason="how many columns are more than rounding?")[0])
-        share = max(ROUNDING, float(array_namespace(self.like).finfo(self.like.dtype).eps))
+        share = max(RELATIVE_ROUNDING, float(array_namespace(self.like).finfo(self.like.dtype).eps))
         rank = max(1, int(np.count_nonzero(sizes > share * sizes[0])))
         return self._leading(rank if max_rank is None else min(rank, max_rank), values, basis)
 
@@ -520,7 +521,7 @@ class Factored(Proximity):
         these even beyond `max_rank`, which is for blends.
         """
         values, vectors = np.linalg.eigh(np.asarray(table, dtype=float))
-        some = np.abs(values) > ROUNDING
+        some = np.abs(values) > RELATIVE_ROUNDING
         if not some.any():
             return self.copy()
         xp = array_namespace(self.weights, other.weights)
@@ -569,9 +570,7 @@ def _checked_features(X: Array) -> tuple[Array, float]:
 
 def _centroids(partition: Partition, t: Array) -> Array:
     """Return the mean ū of the rows of U in each cluster, (k, q), given T = UᵀZ."""
-    m = partition.sizes
-    xp = array_namespace(m)
-    return t.T / xp.where(m > 0, m, xp.ones_like(m))[:, None]
+    return t.T / not_zero(partition.sizes)[:, None]
 
 
 def _square(x: Array) -> Array:

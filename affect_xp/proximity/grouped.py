@@ -15,6 +15,7 @@ from affect_xp.array.namespace import (
     array_namespace,
     device_of,
     from_host,
+    not_zero,
     one_hot,
     row_blocks,
     rows_at,
@@ -284,12 +285,6 @@ def centres(sizes: Array, own: Array) -> Array:
     """Return the squared length of each centroid, (ZᵀWZ)cc / m², (R, k); infinite for empty clusters."""
     xp, m = array_namespace(sizes), not_zero(sizes)
     return xp.where(sizes > 0, own / (m * m), xp.full_like(m, xp.inf))
-
-
-def not_zero(count: Array) -> Array:
-    """Return counts to divide by, with 1 in place of 0."""
-    xp = array_namespace(count)
-    return xp.where(count > 0, count, xp.ones_like(count))
 
 
 def run_columns(runs: list[int], k: int, like: Array) -> Array:
