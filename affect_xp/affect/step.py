@@ -22,7 +22,7 @@ from affect_xp.checks import check_fraction
 from affect_xp.clustering.base import Call, Clusterer, Clustering
 from affect_xp.partition import Partition, relabel
 from affect_xp.proximity import Blend, GroupedPair, Pair, Proximity
-from affect_xp.proximity.blend import BlendGroups, unit_of
+from affect_xp.proximity.blend import unit_of
 from affect_xp.tracking.events import DEFAULT_RULES, Clusters, EventRules, follow, members_of
 
 INITS = ("auto", "previous", "static")
@@ -90,7 +90,8 @@ def step(
     if found.rough:
         found = clusterer.cluster(blend, call.from_found(found))
         n_runs += found.n_iter
-    return conclude(past, found, Iterations(n_runs, alphas, blend, squares, pair.unit), options.events)
+    unit = pair.unit if squares else 1.0
+    return conclude(past, found, Iterations(n_runs, alphas, blend, squares, unit), options.events)
 
 
 def static_step(
@@ -179,9 +180,9 @@ def _better(previous: GroupedPair, static: GroupedPair) -> _Seen:
 
 def _seen(pair: Pair, found: Clustering) -> _Seen:
     """Return the present and the past by the labels that were found."""
-    if not isinstance(found.groups, BlendGroups):
+    parts = None if found.groups is None else found.groups.parts
+    if parts is None:
         return _Seen(pair.group(found.partition))
-    parts = found.groups.parts
     return _Seen(parts if parts.given is not None else dataclasses.replace(parts, given=found.partition))
 
 
