@@ -67,22 +67,24 @@ __global__ void residuals(const T* w, long long stride, const short* labels, con
     }
 }
 
-// WZ' = WZ + W (Z' - Z), where Z' differs from Z for the objects at `rows`. By symmetry a lane follows one column of
-// W down these rows; the warps of a block share the rows.
+// WZ' = WZ + W (Z' - Z), where Z' differs from Z for some objects: their numbers among the labels, and their places in
+// W if these are others, -1 for none. By symmetry a lane follows one column of W down these rows; the warps of a block
+// share the rows.
 template <typename T>
-__global__ void regroup(const T* w, long long stride, const long long* rows, int n_rows, const long long* before,
-                        const long long* after, long long n, int runs, int k, int first, int width, const double* wz,
-                        double* out) {
+__global__ void regroup(const T* w, long long stride, const long long* objects, const long long* places, int n_objects,
+                        const long long* before, const long long* after, long long n, int runs, int k, int first,
+                        int width, const double* wz, double* out) {
   extern __shared__ double shared[];
   const int lane = threadIdx.x, warp = threadIdx.y, warps = blockDim.y;
   const long long j = (long long)blockIdx.x * 32 + lane;
   double* bins = shared + warp * width * 32;
   clear(bins, width, lane);
-  for (int m = warp; m < n_rows; m += warps) {
-    const long long i = rows[m];
+  for (int m = warp; m < n_objects; m += warps) {
+    const long long object = objects[m], i = places ? places[m] : object;
+    if (i < 0) continue;
     const double x = j < n ? (double)w[i * stride + j] : 0.0;
     for (int r = 0; r < runs; r++) {
-      const int old = before[m * runs + r], now = after[m * runs + r];
+      const int old = before[object * runs + r], now = after[object * runs + r];
       if (old == now) continue;
       const int from = bin_of(old, r, k, first, width), to = bin_of(now, r, k, first, width);
       if (from >= 0) bins[from * 32 + lane] -= x;

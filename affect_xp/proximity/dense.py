@@ -29,7 +29,7 @@ from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
 from affect_xp.proximity._base import Summable, joint_magnitude, measured_magnitude
 from affect_xp.proximity._entries import add_between_groups, scaled
-from affect_xp.proximity.grouped import Summed, identity
+from affect_xp.proximity.grouped import Moves, Stored, Summed, identity
 
 
 @final
@@ -120,6 +120,14 @@ class Dense(Summable):
         if cuda.usable(self.array, groups.k):
             return cuda.products(self.array, groups.labels, groups.k)
         return self.matmul(groups.membership)
+
+    def moved_product(self, groups: Stored, moves: Moves) -> Array:
+        """Return W·Z, (n, R·k), after some objects have changed clusters."""
+        if not cuda.usable(self.array, groups.k):
+            return super().moved_product(groups, moves)
+        return cuda.moved_products(
+            groups.array, self.array, moves.objects, moves.before, moves.after, moves.places
+        )
 
     def block_sums(self, partition: Partition, *, squares: bool = True) -> tuple[Array, Array | None]:
         """Return Σ wᵢⱼ and, if asked for, Σ wᵢⱼ² over i ≠ j of each block, (k, k), in half a pass."""

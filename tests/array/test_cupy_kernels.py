@@ -91,6 +91,21 @@ class TestCupyKernels:
             )
             np.testing.assert_allclose(found, w.astype(float) @ one_hot(given, k), rtol=1e-13)
 
+    def test_arrays_in_any_order(self, cupy, n, k, dtype):
+        w, labels = data(n, k, dtype)
+        runs = np.stack([np.maximum(labels, 0), labels], axis=1)
+        by_rows, by_columns = cupy.asarray(runs), cupy.asfortranarray(cupy.asarray(runs))
+        wz, diagonal = cuda.products(cupy.asarray(w), by_rows, k), cupy.asarray(np.diag(w).astype(float))
+        for a, b in (
+            (wz, cuda.products(cupy.asarray(w), by_columns, k)),
+            *zip(
+                cuda.lloyd_assign(wz, None, None, diagonal, by_rows, k)[::2],
+                cuda.lloyd_assign(cupy.asfortranarray(wz), None, None, diagonal, by_columns, k)[::2],
+                strict=True,
+            ),
+        ):
+            np.testing.assert_array_equal(a.get(), b.get())
+
     def test_block_residuals(self, cupy, n, k, dtype):
         w, labels = data(n, k, dtype)
         guess = np.random.default_rng(1).normal(6.0, 0.1, (k, k))
@@ -109,9 +124,19 @@ class TestCupyKernels:
         rows = np.flatnonzero(np.arange(n) % 3 == 0)
         after[rows] = np.random.default_rng(2).integers(-1, k, (len(rows), 2))
         wz = w.astype(float) @ one_hot(before, k)
-        given = [cupy.asarray(x) for x in (wz, w, rows, before[rows], after[rows])]
+        given = [cupy.asarray(x) for x in (wz, w, rows, before, after)]
         (found,) = same_bits(lambda: [cuda.moved_products(*given).get()])
         np.testing.assert_allclose(found, w.astype(float) @ one_hot(after, k), rtol=1e-12, atol=1e-11)
+        # The same objects in another order; the first that moves is not there.
+        order = np.random.default_rng(5).permutation(n)
+        w, wz = w[np.ix_(order, order)], wz[order]
+        places = np.argsort(order)[rows]
+        places[0] = -1
+        given = [cupy.asarray(x) for x in (wz, w, rows, before, after, places)]
+        v = one_hot(after, k) - one_hot(before, k)
+        v[rows[0]] = 0
+        expected = wz + w.astype(float) @ v[order]
+        np.testing.assert_allclose(cuda.moved_products(*given).get(), expected, rtol=1e-12, atol=1e-11)
 
     def test_blend(self, cupy, n, k, dtype):
         (w, labels), (past, _) = data(n, k, dtype), data(n, k, dtype, seed=1)
