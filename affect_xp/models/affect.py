@@ -55,9 +55,9 @@ class Affect(Evolving):
         The scaling of features. "center" subtracts the means of the columns, "standard" also divides by
         their standard deviations, and "robust" uses medians and interquartile ranges / 1.349. "auto"
         subtracts large means for "dot" with `KMeans`, and divides by standard deviations that differ by a
-        factor of 10, with a `ScaleWarning`; if this would change the meaning of the similarities, it only
-        warns. An object such as scikit-learn's StandardScaler is copied and fitted; it takes NumPy arrays,
-        and is not saved. The scaling is decided at the first step and kept; see
+        factor of 10, with a `ScaleWarning`; from a factor of 5, or if this would change the meaning of the
+        similarities, it only warns. An object such as scikit-learn's StandardScaler is copied and fitted; it
+        takes NumPy arrays, and is not saved. The scaling is decided at the first step and kept; see
         `affect_xp.proximity.preparation`.
     gamma : "first", "each" or float
         γ of proximity="rbf": 1 / (p · var X) of the first step, or of each step, or a number.
