@@ -113,6 +113,13 @@ class Proximity(abc.ABC):
         else looks at it.
         """
 
+    def block_products(self, past: Self, alignment: Alignment, partition: Partition) -> Array:
+        """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block, (k, k).
+
+        Objects that are not in the past have no label in `partition`.
+        """
+        raise InputError(f"{type(self).__name__} does not hold its entries; call its formed() first")
+
     @abc.abstractmethod
     def copy(self) -> Self:
         """Return the same proximities in storage of their own."""

@@ -117,6 +117,11 @@ class GroupedPair:
         labels = self.labels if alignment.target is None else gather(self.labels, alignment.target, -1)
         return self.pair.past.grouped(labels, self.k, given)
 
+    def products(self) -> Array:
+        """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block of objects that were there before, (k, k)."""
+        pair = self.pair
+        return pair.current.block_products(pair.past, pair.alignment, self.common.partition)
+
     def at(self, blend: "Blend") -> Grouped:
         """Return a blend of the pair by these labels; where it does not look at the past, W."""
         if blend.without_past:

@@ -272,12 +272,28 @@ class Dense(Summable):
         square_sum = sum(squares[rows.start] for rows in blocks) if self.is_at_hand else None
         return Dense(out, square_sum=square_sum)
 
+    def block_products(self, past: "Dense", alignment: Alignment, partition: Partition) -> Array:
+        """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block, (k, k), in one pass."""
+        w, psi, z, source = self.array, past.array, partition.membership, alignment.source
+        xp = array_namespace(w, psi)
+        parts: dict[int, Array] = {}
+
+        def add(rows: slice) -> None:
+            x = xp.astype(w[rows, :], z.dtype)
+            x *= psi[rows, :] if source is None else _aligned_rows(psi, source, rows)
+            parts[rows.start] = z[rows, :].T @ thin_product(x, z)
+
+        for_each_block(add, row_blocks(w), w)
+        psi_ii = past.diagonal() if source is None else gather(past.diagonal(), source, 0)
+        total = sum(parts[start] for start in sorted(parts))
+        return total - identity(total) * ((self.diagonal() * psi_ii) @ z)
+
     def _blend_changed(self, past: "Dense", a: Array | float, alignment: Alignment, rows: slice) -> Array:
         """Return some rows of the blend when objects have come, gone or changed places."""
         xp = array_namespace(self.array)
         source, w = alignment.source, self.array[rows, :]
         assert source is not None
-        before = gather(gather(past.array, source[rows], 0).T, source, 0).T
+        before = _aligned_rows(past.array, source, rows)
         common = (source[rows] >= 0)[:, None] & (source >= 0)[None, :]
         return xp.where(common, a * before + (1 - a) * w, w)
 
@@ -319,6 +335,11 @@ class Dense(Summable):
             return chunk_add_between_groups(w[rows, :], more[rows, :], groups[rows], groups, table)
 
         return Dense(assemble(w, row_blocks(w), rows_of))
+
+
+def _aligned_rows(psi: Array, source: Array, rows: slice) -> Array:
+    """Return some rows of the past in the order of the objects of now; zeros for new objects."""
+    return gather(gather(psi, source[rows], 0).T, source, 0).T
 
 
 def _both_halves(x: Array, z: Array, z_rows: Array, rows: slice) -> Array:

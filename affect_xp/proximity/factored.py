@@ -339,6 +339,23 @@ class Factored(Proximity):
         vars(blended)["_past_error"] = a * past.error
         return blended
 
+    def block_products(self, past: "Factored", alignment: Alignment, partition: Partition) -> Array:
+        """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block, (k, k).
+
+        With G_c = Σ_{i∈c} uᵢyᵢᵀ it is Σ_ab s_a t_b (G_c)_ab (G_d)_ab over all i and j.
+        """
+        xp, z, (before, _) = array_namespace(self.weights), partition.membership, past._embedded(alignment)
+        total: Array = 0
+        for factor, columns in numbered(self.factors):
+            for a in range(columns.stop - columns.start):
+                u = factor.rows(slice(0, self.n))[:, a]
+                g = project(before, z * u[:, None])  # (q, k), G_c of one column
+                total = total + self.weights[columns.start + a] * (g.T @ (past.weights[:, None] * g))
+        psi_ii = past.diagonal()
+        psi_ii = psi_ii if alignment.source is None else gather(psi_ii, alignment.source, 0)
+        own = (self.diagonal() * psi_ii) @ z
+        return total - xp.eye(partition.k, dtype=own.dtype, device=device_of(own)) * own
+
     @functools.cached_property
     def _past_error(self) -> Array | float:
         """How much of `error` is that of the past, if this is a blend."""

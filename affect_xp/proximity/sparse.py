@@ -314,6 +314,21 @@ class Sparse(Summable):
         made = _made(lambda rows: _pruned(parts.blend(rows, a), smallest), _row_blocks(parts.row_counts()), w)
         return Sparse(_stacked(made, w, n_both), self.prune)
 
+    def block_products(self, past: "Sparse", alignment: Alignment, partition: Partition) -> Array:
+        """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block, (k, k): pairs stored in both."""
+        k, parts = partition.k, _Aligned.of(self.matrix, past.matrix, alignment)
+        xp = array_namespace(self.like, past.like)
+        labels = xp.where(partition.labels >= 0, partition.labels, xp.full_like(partition.labels, k))
+        total: Array = 0
+        for rows in _row_blocks(parts.row_counts()):
+            both = parts.products(rows)
+            i, j = rows.start + row_numbers(both.indptr, slice(0, both.nnz)), both.indices
+            values = xp.astype(both.data, wide_dtype(both.data), copy=False)
+            values = xp.where(i == j, xp.zeros_like(values), values)
+            block = xp.take(labels, i) * (k + 1) + xp.take(labels, j)
+            total = total + _sums_by_number(block, values, (k + 1) ** 2)
+        return xp.reshape(total, (k + 1, k + 1))[:k, :k]
+
     def _weight(self) -> Array | float:
         """Return Σ|wᵢⱼ|."""
         data = self.matrix.data
@@ -515,6 +530,12 @@ class _Aligned:
             present = xp.where(common, present, now.data)
         past = xp.astype(a * before.data, now.data.dtype, copy=False)
         return with_values(now, present) + with_values(before, past)
+
+    def products(self, rows: slice) -> Matrix:
+        """Return some rows of wᵢⱼψᵢⱼ, in wide floats."""
+        now, source = _rows(self.w, rows), self.alignment.source
+        before = _rows(self.psi, rows) if source is None else self._past_rows(source[rows])
+        return _with_dtype(now, wide_dtype(now.data)).multiply(before).tocsr()
 
     def with_absent(self, rows: slice, n: int) -> Matrix:
         """Return some rows of W, padded, plus E Ψ Eᵀ without the proximities among the first n objects."""

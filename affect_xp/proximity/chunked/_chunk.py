@@ -183,6 +183,19 @@ def chunk_blend(
     return xp.where(known_rows[:, None] & known_columns[None, :], blended, w)
 
 
+def chunk_block_products(
+    w: Array, past: Array, c_rows: Array, c_columns: Array, k: int, on_diagonal: bool
+) -> Array:
+    """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block over the entries of a chunk and its mirror image, (k, k)."""
+    xp = array_namespace(w, past)
+    z_columns, total = one_hot(c_columns, k, wide_dtype(w)), 0
+    for rows in row_blocks(w):
+        x = xp.astype(w[rows, :], z_columns.dtype) * past[rows, :]
+        x = _without_diagonal(x, rows) if on_diagonal else x
+        total = total + one_hot(c_rows[rows], k, z_columns.dtype).T @ (x @ z_columns)
+    return total if on_diagonal else total + total.T  # type: ignore[attr-defined]
+
+
 def chunk_scaled(w: Array, s_rows: Array, s_columns: Array) -> Array:
     """Return sᵢ wᵢⱼ sⱼ in the precision of W; the mirror image gives the same to the last bit."""
     xp = array_namespace(w, s_rows)

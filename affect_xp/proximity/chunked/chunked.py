@@ -26,6 +26,7 @@ from affect_xp.proximity._base import Proximity
 from affect_xp.proximity.chunked._chunk import (
     chunk_add_between_groups,
     chunk_blend,
+    chunk_block_products,
     chunk_copy,
     chunk_diagonal,
     chunk_moments,
@@ -318,6 +319,20 @@ class Chunked(Proximity):
         if overwrite and past._spill is not None:
             past._spill.delete()
         return blended
+
+    def block_products(self, past: "Chunked", alignment: Alignment, partition: Partition) -> Array:
+        """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block, (k, k), in one pass."""
+        before, _ = self._aligned(past, alignment)
+        labels, k = self._split(partition.labels), partition.k
+
+        def plan(chunks: Nodes) -> list[Node]:
+            parts = [
+                task(chunk_block_products, w, before[i, j], labels[i], labels[j], k, i == j)
+                for (i, j), w in chunks.items()
+            ]
+            return [tree(parts, summed)]
+
+        return self._ask("products with the past", plan)[0]
 
     def _aligned(self, past: "Chunked", alignment: Alignment) -> tuple[Nodes, Sequence[Node | None]]:
         """Return the chunks of the past in the places of W's, and who was there before (None: all)."""
