@@ -25,7 +25,7 @@ members, q_c ∝ Q_c + κg with Q = Zᵀ(R + P) and g near the mean profile. As 
 give the probabilities u_ic ∝ exp(Σ_d R_id log q_cd / φ) of the clusters now, and b_ic alike from P; with
 sameᵢ = Σ_c b_ic u_ic,
 
-    pᵢ = mᵢ / (mᵢ + (1 − π) sameᵢ),   mᵢ = π (1 − sameᵢ)/(k − 1)                                            (P)
+    pᵢ = mᵢ / (mᵢ + (1 − π) sameᵢ),   mᵢ = π (1 − sameᵢ)/(k − 1)    (P)
 
 The blend has the weights a·sᵢsⱼ with s = 1 − p, 0 for objects without a past.
 
