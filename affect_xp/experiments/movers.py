@@ -215,7 +215,7 @@ def run(options: Options) -> Report:
         claims=tuple(claim for name, runs in results.items() for claim in _claims(name, runs)),
         remarks=(
             "All methods are given the number of groups. Weights of contacts are compared after log1p, with "
-            'absent="keep", by the two methods so named and by objects; the others get the weights as they are.',
+            'absent="keep", by the method so named and by objects; the others get the weights as they are.',
             "The delay of a move is the number of steps until the object is in the cluster of its new group.",
         ),
     )

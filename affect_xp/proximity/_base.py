@@ -113,6 +113,15 @@ class Proximity(abc.ABC):
         else looks at it.
         """
 
+    def blend_by_object(
+        self, past: Self, alpha: Array | float, trust: Array, alignment: Alignment, *, overwrite: bool = False
+    ) -> Self:
+        """Return wᵢⱼ + α sᵢsⱼ (ψᵢⱼ − wᵢⱼ) with s = `trust`, (n,), which is 0 for objects without a past.
+
+        With `overwrite` the storage of `past` may be used for the result.
+        """
+        raise InputError(f"{type(self).__name__} does not hold its entries; call its formed() first")
+
     def block_products(self, past: Self, alignment: Alignment, partition: Partition) -> Array:
         """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block, (k, k).
 

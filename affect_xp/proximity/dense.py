@@ -272,6 +272,31 @@ class Dense(Summable):
         square_sum = sum(squares[rows.start] for rows in blocks) if self.is_at_hand else None
         return Dense(out, square_sum=square_sum)
 
+    def blend_by_object(
+        self,
+        past: "Dense",
+        alpha: Array | float,
+        trust: Array,
+        alignment: Alignment,
+        *,
+        overwrite: bool = False,
+    ) -> "Dense":
+        """Return wᵢⱼ + α sᵢsⱼ (ψᵢⱼ − wᵢⱼ), in one pass."""
+        w, psi, source = self.array, past.array, alignment.source
+        xp = array_namespace(w, psi)
+        a = xp.astype(alpha, w.dtype) if is_array(alpha) else alpha
+        s = xp.astype(trust, w.dtype)
+
+        def rows_of(rows: slice) -> Array:
+            block = (psi[rows, :] if source is None else _aligned_rows(psi, source, rows)) - w[rows, :]
+            block *= s[rows, None] * s[None, :]  # the mirror image is the same to the last bit
+            block *= a
+            block += w[rows, :]
+            return xp.astype(block, w.dtype, copy=False)
+
+        out = psi if overwrite and source is None and psi.dtype == w.dtype else None
+        return Dense(assemble(w, row_blocks(w), rows_of, out))
+
     def block_products(self, past: "Dense", alignment: Alignment, partition: Partition) -> Array:
         """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block, (k, k), in one pass."""
         w, psi, z, source = self.array, past.array, partition.membership, alignment.source

@@ -339,6 +339,33 @@ class Factored(Proximity):
         vars(blended)["_past_error"] = a * past.error
         return blended
 
+    def blend_by_object(
+        self,
+        past: "Factored",
+        alpha: Array | float,
+        trust: Array,
+        alignment: Alignment,
+        *,
+        overwrite: bool = False,
+    ) -> "Factored":
+        """Return W + α S(EΨEᵀ − W)S: the columns of SY, of X and of SX with the weights α s_Y, s and −α s."""
+        xp, s = array_namespace(self.weights, past.weights), self.weights
+        a = float(alpha) if not is_array(alpha) else xp.astype(alpha, s.dtype)
+        before, _ = past._embedded(alignment)
+
+        def trusted(x: Array) -> Array:
+            return xp.astype(x * trust[:, None], x.dtype, copy=False)
+
+        decayed = tuple(f.decayed(a if isinstance(a, float) else 1.0) for f in with_features(before, trusted))
+        now = copied(self.factors)
+        return Factored(
+            decayed + now + with_features(now, trusted),
+            xp.concat([a * past.weights, s, -a * s]),
+            self.max_rank,
+            self.tolerance,
+            a * past.error + self.error,
+        )._drop_decayed()
+
     def block_products(self, past: "Factored", alignment: Alignment, partition: Partition) -> Array:
         """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block, (k, k).
 

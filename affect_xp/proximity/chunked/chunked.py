@@ -26,6 +26,7 @@ from affect_xp.proximity._base import Proximity
 from affect_xp.proximity.chunked._chunk import (
     chunk_add_between_groups,
     chunk_blend,
+    chunk_blend_by_object,
     chunk_block_products,
     chunk_copy,
     chunk_diagonal,
@@ -313,6 +314,27 @@ class Chunked(Proximity):
         a = constant(alpha)
         calls = {
             (i, j): (chunk_blend, chunk, before[i, j], a, known[i], known[j])
+            for (i, j), chunk in self._known.chunks.items()
+        }
+        blended = self._kept(calls, past.store if self.store is None else self.store)
+        if overwrite and past._spill is not None:
+            past._spill.delete()
+        return blended
+
+    def blend_by_object(
+        self,
+        past: "Chunked",
+        alpha: Array | float,
+        trust: Array,
+        alignment: Alignment,
+        *,
+        overwrite: bool = False,
+    ) -> "Chunked":
+        """Return wᵢⱼ + α sᵢsⱼ (ψᵢⱼ − wᵢⱼ); it is kept."""
+        before, _ = self._aligned(past, alignment)
+        a, s = constant(alpha), self._split(trust)
+        calls = {
+            (i, j): (chunk_blend_by_object, chunk, before[i, j], a, s[i], s[j])
             for (i, j), chunk in self._known.chunks.items()
         }
         blended = self._kept(calls, past.store if self.store is None else self.store)
