@@ -102,6 +102,14 @@ class PairMoments:
         found = ratio(squares, self.counts - 1 - identity(self.counts))
         return xp.where(self.is_used, found, xp.zeros_like(found))
 
+    def noise_and_drift(self) -> tuple[Array, Array]:
+        """Return Σ var(wᵢⱼ) and Σ(ψᵢⱼ − μ)², of which the paper's α is the share of the first."""
+        assert self.past_squares is not None and self.past_means is not None
+        xp, N = array_namespace(self.squares), self.counts
+        shift = self.means - self.past_means
+        noise = xp.sum(N * ratio(self.squares, N - 1 - identity(N)))
+        return noise, xp.sum(self.past_squares + N * shift * shift)
+
     @functools.cached_property
     def noise_and_error(self) -> tuple[Array, Array]:
         """v and e: the noise of an entry now, and the mean squared error of the past, (k, k)."""

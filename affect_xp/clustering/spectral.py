@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from affect_xp.array.device import on_input_device
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
@@ -88,6 +89,7 @@ class SpectralResult:
     n_components: int | None
 
 
+@on_input_device
 def spectral(
     W: Array | Proximity,
     n_clusters: int,
@@ -554,6 +556,7 @@ class Spectral(Parameters):
 
     wants: ClassVar[str] = "similarity"
     unit_free: ClassVar[bool] = True
+    is_for_graphs: ClassVar[bool] = True  # similarities are not negative
     rules: ClassVar[tuple[str, ...]] = RULES["Spectral"]
 
     n_clusters: NClusters

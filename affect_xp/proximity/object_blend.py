@@ -83,13 +83,11 @@ class ObjectBlend(Proximity):
         """Return Ψ̂ with the labels of its objects."""
         return Stored(self, labels, k, given)
 
-    def formed(self, *, overwrite: bool = False) -> Proximity:
-        """Return the blend as a stored proximity, formed once."""
+    def formed(self, *, out: Proximity | None = None) -> Proximity:
+        """Return the blend as a stored proximity, formed once; it may use the storage of `out`."""
         if self._formed is None:
             current, past, alignment = self.pair.current, self.pair.past, self.pair.alignment
-            self._formed = current.blend_by_object(
-                past, self.alpha, self.trust, alignment, overwrite=overwrite
-            )
+            self._formed = current.blend_by_object(past, self.alpha, self.trust, alignment, out=out)
         return self._formed
 
     def block_moments(self, partition: Partition) -> tuple[Array, Array]:
@@ -109,7 +107,7 @@ class ObjectBlend(Proximity):
         return self.formed().copy()
 
     def blend(  # type: ignore[override]
-        self, past: Proximity, alpha: Array | float, alignment: Alignment, *, overwrite: bool = False
+        self, past: Proximity, alpha: Array | float, alignment: Alignment, *, out: Proximity | None = None
     ) -> Proximity:
         """Return the blend of this blend with a past."""
-        return self.formed().blend(past, alpha, alignment, overwrite=overwrite)
+        return self.formed().blend(past, alpha, alignment, out=out)
