@@ -89,3 +89,27 @@ def move_probability(q, pi=PI):
     stay, move = (1 - pi) * same, pi * (1 - same) / (q.k - 1)
     known = q.has & (R.sum(1) > 0) & (P.sum(1) > 0)
     return np.where(known, move / np.maximum(stay + move, 1e-300), 0.0)
+
+
+def run(steps, cluster, n_iter=3):
+    """Return labels, a and p of each step (ids, W): the whole method, objects without a past being new."""
+    out, psi, before = [], None, ()
+    for ids, w in steps:
+        source = np.array([before.index(x) if x in before else -1 for x in ids])
+        known = source >= 0
+        M = known[:, None] & known & ~np.eye(len(ids), dtype=bool)
+        a, p, new = 0.0, None, w
+        z = cluster(w)
+        if M.any():
+            past = psi[np.ix_(source, source)]
+            for i in range(n_iter):
+                q = Sums(w, past, M, np.where(known, z, -1), int(z.max()) + 1)
+                p, a = move_probability(q), margin_weight(q)
+                s = np.where(known, 1 - p, 0.0)
+                new = w + a * np.outer(s, s) * (past - w)
+                z, seen = cluster(new), z
+                if i and np.array_equal(z, seen):
+                    break
+        psi, before = new, list(ids)
+        out.append((z, a, p, new))
+    return out
