@@ -22,7 +22,7 @@ def steps(n_steps=5, *, churn=True, n=24, seed=0):
 
 
 def by_anchors(w):
-    """A clusterer that any implementation repeats: the strongest of three objects, each of its own cluster."""
+    """A clusterer without rounding: the strongest of three objects, each in a cluster of its own."""
     w = np.asarray(w)
     labels = np.argmax(w[:, :3], axis=1)
     labels[:3] = range(3)
