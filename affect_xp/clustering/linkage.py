@@ -27,13 +27,13 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy  # which imports its parts when they are first used
 
-from affect_xp.array.device import on_input_device
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
     from_host,
     is_lazy,
     on_host,
+    on_input_device,
     row_blocks,
     to_host,
     wide_dtype,
