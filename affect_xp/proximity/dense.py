@@ -350,12 +350,13 @@ def assemble(
     w: Array, blocks: Iterable[slice], rows_of: Callable[[slice], Array], out: Array | None = None
 ) -> Array:
     """Fill an array like w (or `out`) block of rows by block of rows; no other n×n array is made."""
+    xp = array_namespace(w)
     if is_lazy(w):
-        return array_namespace(w).concat([rows_of(rows) for rows in blocks])
-    out = array_namespace(w).empty_like(w) if out is None else out
+        return xp.concat([rows_of(rows) for rows in blocks])
+    out = xp.empty_like(w) if out is None else out
 
     def fill(rows: slice) -> None:
-        out[rows, :] = rows_of(rows)
+        out[rows, :] = xp.astype(rows_of(rows), out.dtype, copy=False)
 
     for_each_block(fill, blocks, w)
     return out
