@@ -268,7 +268,7 @@ def test_scales_can_be_chosen(countries, out, capsys):
         expected = "standard" if scale == "auto" else scale
         assert decided["scale"] == expected and decided["scaled_columns"] == (0 if scale == "none" else 4)
         assert (f"scale {expected}: 4 columns" in printed) == (scale != "none")
-        assert ("pass --scale standard to silence this, or --scale none" in printed) == (scale == "auto")
+        assert ("pass --scale standard to confirm, or --scale none" in printed) == (scale == "auto")
 
 
 def test_what_is_cut_and_angles_are_not_standardised(features, out, capsys):
@@ -369,7 +369,7 @@ def test_later_steps_that_do_not_fit_what_was_decided(tmp_path, out, capsys):
     np.save(tmp_path / "w.npy", np.stack(steps))
     assert call(tmp_path / "w.npy", "-k", 2, "--out", out) == 1
     error = capsys.readouterr().err
-    assert "--rescale log1p is for similarities of 0 or more" in error and "use --rescale none" in error
+    assert "--rescale log1p needs nonnegative similarities" in error and "use --rescale none" in error
 
 
 # Stopping and going on

@@ -263,7 +263,7 @@ def test_bad_arguments(eager_xp):
         InputError, match=r"D looks like similarities: D\[1, 1\] = -2.0, .* ax.to_dissimilarity"
     ):
         linkage(eager_xp.array(np.diag([1.0, -2.0])))
-    with pytest.raises(InputError, match=r"D holds -3.0, .* ax.to_dissimilarity"):
+    with pytest.raises(InputError, match=r"D contains -3.0, .* ax.to_dissimilarity"):
         linkage(eager_xp.array([[0.0, -3.0], [-3.0, 0.0]]))
     with pytest.raises(InputError, match="D is not symmetric"):
         linkage(eager_xp.array([[0.0, 1.0], [2.0, 0.0]]))

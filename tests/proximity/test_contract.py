@@ -301,7 +301,7 @@ def test_a_blend_is_the_convex_combination(eager_xp, past_ids, alpha):
             assert_entries(xp, formed, expected)
         assert_entries(xp, w, w_host)
         assert_entries(xp, past, past_host)
-        assert_entries(xp, w.blend(past, alpha, moves, overwrite=True), expected)  # the last use of the past
+        assert_entries(xp, w.blend(past, alpha, moves, out=past), expected)  # the last use of the past
 
 
 @pytest.mark.parametrize("past_ids", [IDS, IDS[::-1]], ids=["same objects", "another order"])
@@ -520,7 +520,7 @@ def test_dense_overwrites_the_past_where_it_may(eager_xp):
     w, past = (Dense(eager_xp.array(symmetric(np.random.default_rng(s)))) for s in (0, 1))
     same = align(range(N), range(N), eager_xp.array([0.0]))
     assert w.blend(past, 0.25, same).array is not past.array
-    assert w.blend(past, 0.25, same, overwrite=True).array is past.array
+    assert w.blend(past, 0.25, same, out=past).array is past.array
 
 
 @pytest.mark.parametrize("maker", MAKERS, ids=lambda maker: maker.__name__)

@@ -19,10 +19,15 @@ import affect_xp as ax
 from affect_xp.alignment import align
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.partition import Partition
-from affect_xp.proximity.checks_sparse import checked_sparse
+from affect_xp.proximity import checks_sparse
 from affect_xp.proximity.sparse import Sparse, is_sparse
 
 N = 23
+
+
+def checked_sparse(matrix, name):
+    """Return the matrix that was checked."""
+    return checks_sparse.checked_sparse(matrix, name)[0]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -357,7 +357,7 @@ def test_skewed_counts_are_transformed_and_told_of_once():
 
 def test_what_is_not_known_to_be_similar_is_only_hinted_at():
     model = ax.Affect(lambda psi: np.arange(psi.n) % 2, random_state=0)
-    with pytest.warns(SkewedWarning, match='try rescale="log1p", or filter') as caught:
+    with pytest.warns(SkewedWarning, match='use rescale="log1p", or filter') as caught:
         model.fit([counts(30), counts(30, 1)])
     assert len(caught) == 1 and model.rescale_ is None
 
