@@ -69,7 +69,7 @@ class Packed(Proximity):
         z = partition.membership  # its rows are zero for objects in no cluster
         total = np.zeros((partition.k, partition.k))
         for block in self.blocks():
-            x = self.rows(block) - means[np.ix_(partition.rows[block], partition.rows)]
+            x = self.rows(block) - means[np.ix_(partition.safe_labels[block], partition.safe_labels)]
             x[np.arange(len(block)), block] = 0  # i ≠ j
             total += z[block].T @ (x * x) @ z
         return total
