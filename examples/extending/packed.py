@@ -78,7 +78,7 @@ class Packed(Proximity):
         """Return the proximities among the objects at `index`."""
         return Packed.of(self.rows(index)[:, index])
 
-    def blend(self, past, alpha, alignment, *, overwrite=False):
+    def blend(self, past, alpha, alignment, *, out=None):
         """Return α·past + (1 − α)·W for pairs with a past, and W for the others."""
         if alignment.unchanged:
             return Packed(alpha * past.entries + (1 - alpha) * self.entries, self.n)
