@@ -205,12 +205,13 @@ def fill_rows(
     like: Array, blocks: Iterable[slice], rows_of: Callable[[slice], Array], out: Array | None = None
 ) -> Array:
     """Return an array like another (or `out`), filled by blocks of rows; threads share them in NumPy."""
+    xp = array_namespace(like)
     if is_lazy(like):
-        return array_namespace(like).concat([rows_of(rows) for rows in blocks])
-    filled = array_namespace(like).empty_like(like) if out is None else out
+        return xp.concat([rows_of(rows) for rows in blocks])
+    filled = xp.empty_like(like) if out is None else out
 
     def fill(rows: slice) -> None:
-        filled[rows, :] = rows_of(rows)
+        filled[rows, :] = xp.astype(rows_of(rows), filled.dtype, copy=False)
 
     for_each_block(fill, blocks, like)
     return filled
