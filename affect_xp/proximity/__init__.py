@@ -22,6 +22,7 @@ from affect_xp.proximity.chunked import Chunked
 from affect_xp.proximity.dense import Dense
 from affect_xp.proximity.factored import Factored
 from affect_xp.proximity.grouped import Grouped, column_sums, membership
+from affect_xp.proximity.object_blend import ObjectBlend
 from affect_xp.proximity.sparse import Sparse, is_sparse
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Factored",
     "Grouped",
     "GroupedPair",
+    "ObjectBlend",
     "Pair",
     "Proximity",
     "Sparse",
