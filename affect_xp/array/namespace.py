@@ -199,10 +199,11 @@ def fill_rows(
     """Return an array like another (or `out`), filled by blocks of rows; threads share them in NumPy."""
     if is_lazy(like):
         return array_namespace(like).concat([rows_of(rows) for rows in blocks])
-    filled = array_namespace(like).empty_like(like) if out is None else out
+    xp = array_namespace(like)
+    filled = xp.empty_like(like) if out is None else out
 
     def fill(rows: slice) -> None:
-        filled[rows, :] = rows_of(rows)
+        filled[rows, :] = xp.astype(rows_of(rows), filled.dtype, copy=False)
 
     for_each_block(fill, blocks, like)
     return filled
