@@ -28,6 +28,7 @@ __all__ = [
     "from_host",
     "gather",
     "is_array",
+    "is_at_hand",
     "is_lazy",
     "one_hot",
     "row_blocks",
@@ -94,6 +95,11 @@ def is_lazy(x: Array) -> bool:
 def on_host(x: Array) -> bool:
     """Tell whether x lives in the memory of the CPU."""
     return isinstance(x, _NUMPY) or str(device_of(x)).lower().startswith("cpu")
+
+
+def is_at_hand(x: Array) -> bool:
+    """Tell whether the values of x can be looked at without waiting for them."""
+    return on_host(x) and not is_lazy(x)
 
 
 def wide_dtype(x: Array) -> object:
