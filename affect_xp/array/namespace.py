@@ -197,9 +197,9 @@ def fill_rows(
     like: Array, blocks: Iterable[slice], rows_of: Callable[[slice], Array], out: Array | None = None
 ) -> Array:
     """Return an array like another (or `out`), filled by blocks of rows; threads share them in NumPy."""
-    if is_lazy(like):
-        return array_namespace(like).concat([rows_of(rows) for rows in blocks])
     xp = array_namespace(like)
+    if is_lazy(like):
+        return xp.concat([rows_of(rows) for rows in blocks])
     filled = xp.empty_like(like) if out is None else out
 
     def fill(rows: slice) -> None:
@@ -272,14 +272,6 @@ def not_zero(count: Array) -> Array:
     """Return what to divide by: counts or sizes, with 1 in place of 0."""
     xp = array_namespace(count)
     return xp.where(count > 0, count, xp.ones_like(count))
-
-
-def places_of(mask: Array, count: int) -> Array:
-    """Return the places at which a mask is true, in order; the host knows how many they are."""
-    if isinstance(mask, np.ndarray):
-        return np.flatnonzero(mask)
-    xp = array_namespace(mask)
-    return xp.argsort(xp.astype(mask, xp.int8), descending=True, stable=True)[:count]
 
 
 def rows_at(x: Array, which: slice | Array) -> Array:
