@@ -14,6 +14,7 @@ import numpy as np
 from affect_xp.affect.forgetting import Alpha, alpha_at, in_range, noise_and_drift, share_of_noise
 from affect_xp.affect.initial_labels import better_labels, judge
 from affect_xp.affect.moments import mean_variances, moments_of
+from affect_xp.affect.sensitivity import alpha_is_insensitive
 from affect_xp.affect.state import Past, State, Step
 from affect_xp.alignment import Ids
 from affect_xp.array.namespace import array_namespace, is_array, is_lazy, on_host, to_host
@@ -37,6 +38,7 @@ class Options:
     n_iter: int = 3
     init: str = "auto"
     correction: str | None = None
+    alpha_tol: float = 0.0
     events: EventRules = DEFAULT_RULES
     seed: int = 0
 
@@ -127,25 +129,46 @@ def _in_turn(pair: Pair, past: Past, clusterer: Clusterer, options: Options, mea
     assert past.start is not None
     start = pair.group(past.start, past=past.groups)
     call = _call(past, options, start)
-    seen, n_runs = _first_labels(start, clusterer, call, options, measured)
+    once = not options.by_labels or _labels_hardly_matter(measured, clusterer, past.start.k, options)
+    first = dataclasses.replace(options, init="previous") if once else options
+    seen, n_runs = _first_labels(start, clusterer, call, first, measured)
     alphas: list[Array | float] = []
     totals: list[Array] = []
-    rounds = options.n_iter if options.by_labels else 1
-    for i in range(rounds):
-        alpha, total = _alpha_of(options, seen, past.t)
+    alpha, total = _alpha_of(options, seen, past.t)
+    for i in range(1 if once else options.n_iter):
         alphas.append(alpha)
         totals += [] if total is None else [total]
-        blend, last = pair.blend(alpha), i + 1 == rounds
+        blend, last = pair.blend(alpha), once or i + 1 == options.n_iter
         found = clusterer.cluster(blend, dataclasses.replace(call, rough=not last))
         n_runs += found.n_iter
-        if not last and _same_labels(found, seen, start, i):  # the next α would be the same
-            if found.rough:
-                found = clusterer.cluster(blend, call.from_found(found))
-                n_runs += found.n_iter
+        if last:
             break
-        if not last:
+        if not _same_labels(found, seen, start, i, options):
             seen, call = _seen(pair, found, measured), call.after(found)
+            alpha, total = _alpha_of(options, seen, past.t)
+            if not _same_alpha(alpha, alphas[-1], options.alpha_tol):
+                continue
+        if found.rough:  # labels that are kept are not rough ones
+            found = clusterer.cluster(blend, call.from_found(found))
+            n_runs += found.n_iter
+        break
     return Iterations(n_runs, alphas, totals, blend, found)
+
+
+def _labels_hardly_matter(pair: Pair, clusterer: Clusterer, k: int, options: Options) -> bool:
+    """Tell whether α by labels of as many clusters as before is known to be the same up to alpha_tol."""
+    asked = getattr(clusterer, "n_clusters", None)
+    if not isinstance(options.alpha, str) or options.correction is not None or not isinstance(asked, int):
+        return False
+    return alpha_is_insensitive(pair, max(k, asked), options.alpha_tol)
+
+
+def _same_alpha(alpha: Array | float, before: Array | float, tol: float) -> bool:
+    """Tell whether α is the same as before up to a tolerance; with 0 it is not even looked at."""
+    if tol == 0:
+        return False
+    change = abs(alpha - before)
+    return bool(to_host(change, reason="has α changed?")[0] <= tol) if is_array(change) else change <= tol
 
 
 def _call(past: Past, options: Options, groups: GroupedPair | None = None) -> Call:
@@ -215,11 +238,14 @@ def _alpha_of(options: Options, seen: _Seen, t: int) -> tuple[Array | float, Arr
     return check_fraction("the forgetting factor returned by alpha", given), None
 
 
-def _same_labels(found: Clustering, seen: _Seen, start: GroupedPair, iteration: int) -> bool:
+def _same_labels(
+    found: Clustering, seen: _Seen, start: GroupedPair, iteration: int, options: Options
+) -> bool:
     """Tell whether the clusters are those α was estimated with: another iteration would change nothing."""
     before = seen.groups.partition
-    if iteration == 0:
-        # Known without waiting if both are the start; too unlikely otherwise to wait for an answer.
+    if iteration == 0 or options.alpha_tol > 0:
+        # Known without waiting if both are the start. Otherwise it is too unlikely to wait for an answer, or
+        # α gives it.
         return before is start.partition and found.moved is False
     same = array_namespace(before.labels).all(found.partition.labels == before.labels)
     return found.partition.k == before.k and bool(to_host(same, reason="have labels changed?")[0])

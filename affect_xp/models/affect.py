@@ -11,7 +11,7 @@ from affect_xp.affect.step import INITS, Options, static_step, step
 from affect_xp.alignment import Ids
 from affect_xp.array.namespace import array_namespace, from_host, to_host
 from affect_xp.array.typing import Array
-from affect_xp.checks import check_choice, check_int, warn_caller
+from affect_xp.checks import check_choice, check_fraction, check_int, warn_caller
 from affect_xp.clustering.base import Clusterer
 from affect_xp.exceptions import InputTypeError, SkewedWarning
 from affect_xp.models.base import Evolving, IdsOrNone
@@ -73,7 +73,7 @@ class Affect(Evolving):
         With absent="keep", the number of consecutive steps after which an absent object is forgotten.
     n_iter : int
         The maximum number of iterations between α and clusters in a step. A step stops earlier if the labels
-        do not change.
+        do not change, or if α changes by at most `alpha_tol`.
     alpha : "estimate", float, sequence of floats, or function
         The forgetting factor: estimated; fixed; one value per step (the first is not used); or the result of
         `alpha(W, past, labels, t)`, which is called with the objects that were present before.
@@ -88,6 +88,11 @@ class Affect(Evolving):
     correction : None or "objects"
         Whether to correct α for entries that share an object. The corrected α is closer to the optimum if the
         clusters are correct, and reacts more slowly if they are not; see `forgetting_factor`.
+    alpha_tol : float
+        The change of an estimated α, or of one given by a function, that ends the iterations of a step. A
+        step of sparse similarities whose α is known not to depend on labels by more than this uses the
+        previous labels and one iteration, whatever `init` is. With 0 the number of iterations is that of
+        the paper.
     events : EventRules
         The thresholds of events, and how long a missing cluster is remembered.
     random_state : None, int, or numpy.random.Generator
@@ -145,6 +150,7 @@ class Affect(Evolving):
         alpha: Alpha = "estimate",
         init: str = "auto",
         correction: str | None = None,
+        alpha_tol: float = 0.01,
         events: EventRules = DEFAULT_RULES,
         random_state: Any = None,
     ) -> None:
@@ -159,6 +165,7 @@ class Affect(Evolving):
         self.alpha = alpha
         self.init = init
         self.correction = correction
+        self.alpha_tol = alpha_tol
         self.events = events
         self.random_state = random_state
 
@@ -170,6 +177,7 @@ class Affect(Evolving):
         check_alpha(self.alpha)
         check_choice("init", self.init, INITS)
         check_correction(self.correction)
+        check_fraction("alpha_tol", self.alpha_tol)
 
     def _transformed(self, W: Proximity) -> Proximity:
         return transform(W, self._rescale)
@@ -196,7 +204,9 @@ class Affect(Evolving):
         return _judged(W, kind, skew=may_skew, drown=may_drown) if may_skew or may_drown else None
 
     def _step(self, W: Proximity, ids: Ids, clusterer: Clusterer, seed: int) -> Step:
-        options = Options(self.alpha, self.n_iter, self.init, self.correction, self.events, seed)
+        options = Options(
+            self.alpha, self.n_iter, self.init, self.correction, self.alpha_tol, self.events, seed
+        )
         return step(self._state, W, ids, clusterer, options)
 
     def _smoothed(self, found: Step, *, overwrite: bool) -> Proximity | None:
