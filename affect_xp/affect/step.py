@@ -287,7 +287,7 @@ def _alpha_of(options: Options, seen: _Seen, t: int) -> tuple[Array | float, Seq
 
 
 def _same_labels(
-    found: Clustering, seen: _Seen, start: GroupedPair, options: Options, iteration: int
+    found: Clustering, seen: _Seen, start: GroupedPair, options: Options, n_alphas: int
 ) -> bool:
     """Tell whether the clusters are those α was estimated with: another iteration would change nothing."""
     before = seen.groups.partition
