@@ -69,7 +69,7 @@ METHODS: dict[str, Maker] = {
     RG3: lambda **options: rg(paper_kmeans(CLUSTERS), order=3, **options),
     RG10: lambda **options: rg(paper_kmeans(CLUSTERS), order=10, **options),
     COLD: functools.partial(_static, warm_start=False),
-    DEFAULTS: functools.partial(Affect, KMeans(CLUSTERS)),
+    DEFAULTS: functools.partial(Affect, KMeans(CLUSTERS), alpha_tol=0.0),
 }
 TIMED = (STATIC, ONE_PREVIOUS, THREE_PREVIOUS)
 WITHOUT_CONSTANT = {f"{method}, without constant prices": method for method in (STATIC, THREE_PREVIOUS)}

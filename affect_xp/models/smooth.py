@@ -85,8 +85,8 @@ def smooth(
         Whether to return Ψ̂ of all steps.
     **options
         Parameters of `Affect` for both passes: `proximity`, `scale`, `gamma`, `rescale`,
-        `absent`, `max_absence`, `n_iter`, `init`, `correction`, `events`, `random_state`. Both passes also
-        share the decisions of the first step. `alpha` is always estimated.
+        `absent`, `max_absence`, `n_iter`, `init`, `correction`, `alpha_tol`, `events`, `random_state`. Both
+        passes also share the decisions of the first step. `alpha` is always estimated.
 
     Examples
     --------
