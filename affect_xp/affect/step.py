@@ -189,7 +189,7 @@ def _labels_hardly_matter(pair: Pair, clusterer: Clusterer, k: int, options: Opt
     """Tell whether α by labels of as many clusters as before is known to be the same up to alpha_tol."""
     asked = getattr(clusterer, "n_clusters", None)
     is_estimated = isinstance(options.alpha, str) and options.correction is None
-    if options.by_object or not is_estimated or not isinstance(asked, int):
+    if options.least_change == 0 or not is_estimated or not isinstance(asked, int):
         return False
     return alpha_is_insensitive(pair, max(k, asked), options.alpha_tol)
 
