@@ -33,6 +33,7 @@ from affect_xp.array.namespace import (
     from_host,
     is_lazy,
     on_host,
+    on_input_device,
     row_blocks,
     to_host,
     wide_dtype,
@@ -117,6 +118,7 @@ def check_distance_threshold(value: object) -> float:
     return threshold
 
 
+@on_input_device
 def linkage(D: Array | Proximity, method: str = "average") -> Dendrogram:
     """Merge the two closest clusters again and again, and return the tree of merges.
 

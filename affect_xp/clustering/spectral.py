@@ -26,6 +26,7 @@ from affect_xp.array.namespace import (
     from_host,
     gather,
     is_lazy,
+    on_input_device,
     one_hot,
     to_host,
     wide_dtype,
@@ -51,6 +52,7 @@ from affect_xp.exceptions import ConvergenceWarning, InputError
 from affect_xp.parameters import Parameters
 from affect_xp.partition import Partition
 from affect_xp.proximity import Blend, Proximity, as_proximity
+from affect_xp.proximity.object_blend import ObjectBlend
 from affect_xp.proximity.sparse import Sparse
 
 CUTS = ("normalized_cut", "ratio_cut")
@@ -92,6 +94,7 @@ class SpectralResult:
     n_components: int | None
 
 
+@on_input_device
 def spectral(
     W: Array | Proximity,
     n_clusters: int,
@@ -243,7 +246,8 @@ class _Graph:
     def of(W: Proximity, settings: "Spectral", call: Call) -> "_Graph":
         """Return the graph of a proximity; a sparse blend is formed, which a step does in any case."""
         blended, components = isinstance(W, Blend) and not W.without_past, None
-        formed = W.formed() if isinstance(W, Blend) and isinstance(W.pair.current, Sparse) else W
+        is_sparse = isinstance(W, Blend | ObjectBlend) and isinstance(W.pair.current, Sparse)
+        formed = W.formed() if is_sparse else W
         if settings.components == "separate" or settings.objective in CUTS:
             components = _known_components(W, settings, call) or _components(W, formed)
         like, multiply = host_product(formed)
@@ -529,6 +533,7 @@ class Spectral(Parameters):
 
     wants: ClassVar[str] = "similarity"
     unit_free: ClassVar[bool] = True
+    is_for_graphs: ClassVar[bool] = True  # similarities are not negative
     rules: ClassVar[tuple[str, ...]] = RULES["Spectral"]
 
     n_clusters: NClusters

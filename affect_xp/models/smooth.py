@@ -12,15 +12,14 @@ from affect_xp.affect.hindsight import Found, View, two_sided
 from affect_xp.affect.state import Past, State, Step
 from affect_xp.affect.step import Iterations, conclude
 from affect_xp.alignment import Ids, as_ids
+from affect_xp.array.namespace import current_device_of
 from affect_xp.array.random import draw_seed
 from affect_xp.array.typing import Array
-from affect_xp.clustering.base import Call, Clusterer, Clustering
-from affect_xp.clustering.external import as_clusterer
+from affect_xp.clustering.base import Call, Clusterer, Clustering, as_clusterer
 from affect_xp.exceptions import InputError
 from affect_xp.models.affect import Affect
-from affect_xp.models.base import Given, IdsOrNone
+from affect_xp.models.base import Given, IdsOrNone, rng_restored_on_error
 from affect_xp.models.inputs import check_alike, columns_of, zip_steps
-from affect_xp.models.locking import rng_restored_on_error
 from affect_xp.proximity import Proximity
 from affect_xp.tracking.history import History, Record
 
@@ -115,7 +114,7 @@ def smooth(
     if not steps:
         raise InputError("sequence is empty; pass at least one step")
     history, weights, kept = History(), [], []
-    with rng_restored_on_error(forward.random_state):
+    with current_device_of(steps[0][0]), rng_restored_on_error(forward.random_state):
         forward._seed = draw_seed(forward.random_state)
         for found, record in _records(forward, steps):
             history.append(record)
@@ -146,10 +145,9 @@ def _records(forward: Affect, steps: Sequence[GivenStep]) -> Iterator[tuple[Foun
         found = two_sided(
             W, ids, t, views, clusterer, n_iter=forward.n_iter, correction=forward.correction, seed=seed
         )
-        alphas, start = [a + b for a, b in found.weights], Past.of(named, ids, W).start
-        clustering = found.clustering
+        alphas, clustering = [a + b for a, b in found.weights], found.clustering
         result = Iterations(clustering.n_iter, alphas)
-        step = conclude(named, clustering, start, ids, result, W, forward.events)
+        step = conclude(Past.of(named, ids, W), clustering, result, forward.events)
         named = step.state
         yield found, _record(views[0].record, step)
 

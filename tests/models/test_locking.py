@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import affect_xp as ax
-from affect_xp.models import locking
+from affect_xp.models import base as locking
 
 N, N_STEPS = 30, 12
 PATIENCE = 60  # seconds after which a thread that waits has been forgotten
