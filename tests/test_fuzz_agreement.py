@@ -181,6 +181,7 @@ def cases(draw):
         "n_iter": draw(st.integers(1, 4)),
         "init": draw(st.sampled_from(["auto", "previous", "static"])),
         "correction": draw(st.sampled_from([None, "objects"])),
+        "forgetting": draw(st.sampled_from(["global", "global", "objects"])),
         "alpha": draw(st.sampled_from(alphas)),
     }
     if representation == "features":
