@@ -20,8 +20,9 @@ from affect_xp.clustering.linkage import Dendrogram, Linkage, linkage
 from affect_xp.clustering.metrics import adjusted_rand_index, rand_index, tracking_error
 from affect_xp.clustering.n_clusters import calinski_harabasz, modularity, silhouette
 from affect_xp.clustering.spectral import Spectral, SpectralResult, spectral
-from affect_xp.models.affect import Affect, Static
+from affect_xp.models.affect import Affect
 from affect_xp.models.over_steps import OverSteps
+from affect_xp.models.static import Static
 from affect_xp.proximity import Chunked, Dense, Factored, Proximity, Sparse, as_proximity
 from affect_xp.proximity.dissimilarity import to_dissimilarity, to_similarity
 from affect_xp.tracking.change_points import change_points

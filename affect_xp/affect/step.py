@@ -23,7 +23,7 @@ from affect_xp.checks import check_fraction
 from affect_xp.clustering.base import Call, Clusterer, Clustering
 from affect_xp.partition import Partition, relabel
 from affect_xp.proximity import Blend, GroupedPair, ObjectBlend, Pair, Proximity
-from affect_xp.proximity.blend import BlendGroups, unit_of
+from affect_xp.proximity.blend import unit_of
 from affect_xp.tracking.events import DEFAULT_RULES, Clusters, EventRules, follow, members_of
 
 INITS = ("auto", "previous", "static")
@@ -113,7 +113,8 @@ def step(
         found = clusterer.cluster(blend, call.from_found(found))
         n_runs += found.n_iter
     moved = _moved(clusterer, seen) if weights.moved is None else weights.moved
-    result = Iterations(n_runs, alphas, blend, weights.squares, pair.unit, moved)
+    unit = pair.unit if weights.squares else 1.0
+    result = Iterations(n_runs, alphas, blend, weights.squares, unit, moved)
     return conclude(past, found, result, options.events)
 
 
@@ -205,9 +206,9 @@ def _better(previous: GroupedPair, static: GroupedPair) -> _Seen:
 
 def _seen(pair: Pair, found: Clustering) -> _Seen:
     """Return the present and the past by the labels that were found."""
-    if not isinstance(found.groups, BlendGroups):
+    parts = None if found.groups is None else found.groups.parts
+    if parts is None:
         return _Seen(pair.group(found.partition))
-    parts = found.groups.parts
     return _Seen(parts if parts.given is not None else dataclasses.replace(parts, given=found.partition))
 
 

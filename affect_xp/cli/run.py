@@ -26,6 +26,7 @@ from affect_xp.cli.libraries import BACKENDS, Backend, open_backend
 from affect_xp.cli.results import FORMATS, SUMMARY, check_parquet
 from affect_xp.cli.summary import summary_of, tell, write_all
 from affect_xp.cli.terminal import StepProgress, StopBetweenSteps, plain_warnings
+from affect_xp.clustering.linkage import METHODS as LINKAGES
 from affect_xp.exceptions import AffectError, InputError
 from affect_xp.io import Snapshot, Steps, read_steps
 from affect_xp.models.affect import Affect
@@ -166,7 +167,7 @@ def _add_clustering(group: Any) -> None:
         "--max-absence", type=int, default=10, metavar="STEPS", help="that --absent keep allows (default: 10)"
     )
     group.add_argument("--objective", help="of spectral: normalized_cut, ratio_cut or average_association")
-    group.add_argument("--linkage", help="single, complete or average")
+    group.add_argument("--linkage", help=", ".join(LINKAGES))
     group.add_argument("--n-init", type=int, help="starts of kmeans and spectral at each step")
     group.add_argument(
         "--alpha", type=_alpha, default="estimate", help="estimate (the default), or fixed, 0 to 1"

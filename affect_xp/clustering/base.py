@@ -5,16 +5,13 @@ A clusterer has a method `cluster(proximity, call)` that returns a `Clustering`.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Protocol
-
-import numpy as np
+from typing import Any, Protocol
 
 from affect_xp.array.typing import Array, Seed
 from affect_xp.checks import check_choice, check_int, check_n_clusters
 from affect_xp.exceptions import InputError
 from affect_xp.partition import Partition, fewer_clusters
 from affect_xp.proximity import Blend, Grouped, GroupedPair, Proximity
-from affect_xp.proximity.blend import BlendGroups
 
 # The rules by which each clusterer can choose the number of clusters.
 RULES = {
@@ -87,7 +84,7 @@ class Call:
 
     def from_found(self, found: Clustering) -> "Call":
         """Return the last call of the step, which starts from what was found roughly."""
-        groups = found.groups.parts if isinstance(found.groups, BlendGroups) else None
+        groups = None if found.groups is None else found.groups.parts
         return dataclasses.replace(
             self, start=found.partition, memory=found.memory, groups=groups, rough=False
         )
@@ -113,14 +110,28 @@ class Clusterer(Protocol):
         """Cluster the objects of a step."""
 
 
+def as_clusterer(clusterer: Any) -> Clusterer:
+    """Return what was given to `Affect` as a clusterer: one of ours, an estimator, or a function."""
+    if not isinstance(clusterer, type) and hasattr(clusterer, "cluster") and not is_estimator(clusterer):
+        return clusterer
+    from affect_xp.clustering.external import wrapped  # which builds on this module
+
+    return wrapped(clusterer)
+
+
+def is_estimator(clusterer: object) -> bool:
+    """Tell whether a clusterer works as those of scikit-learn do."""
+    return hasattr(clusterer, "get_params") and hasattr(clusterer, "fit_predict")
+
+
 NClusters = int | Sequence[int] | str
 
 
-def clusters_at(n_clusters: NClusters, t: int, n: int) -> int | None:
+def clusters_at(n_clusters: Any, t: int, n: int) -> int | None:
     """Return the number of clusters asked for at step t, for n objects; None if a rule is to choose it."""
     if isinstance(n_clusters, str):
         return None
-    if isinstance(n_clusters, Sequence | np.ndarray):
+    if hasattr(n_clusters, "__len__"):
         if t >= len(n_clusters):
             raise InputError(
                 f"n_clusters has {len(n_clusters)} entries, but this is step {t}; give one for each step"
@@ -129,13 +140,13 @@ def clusters_at(n_clusters: NClusters, t: int, n: int) -> int | None:
     return check_n_clusters(n_clusters, n)
 
 
-def check_clusters(n_clusters: object, max_clusters: int, rules: Sequence[str]) -> None:
+def check_clusters(n_clusters: Any, max_clusters: int, rules: Sequence[str]) -> None:
     """Raise unless `n_clusters` is a positive integer, a sequence of such, or a rule."""
     if isinstance(n_clusters, str):
         if n_clusters not in rules:
             _check_rule_of_another(n_clusters, rules)
         check_choice("n_clusters, where it is not a number,", n_clusters, rules)
-    elif isinstance(n_clusters, Sequence | np.ndarray):
+    elif hasattr(n_clusters, "__len__"):
         if len(n_clusters) == 0:
             raise InputError("n_clusters is an empty sequence; give one for each step")
         for value in n_clusters:

@@ -19,13 +19,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from affect_xp.array.device import on_input_device
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
     from_host,
     gather,
     is_lazy,
+    on_input_device,
     one_hot,
     to_host,
     wide_dtype,

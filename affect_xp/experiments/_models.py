@@ -3,8 +3,9 @@
 import functools
 
 from affect_xp.clustering.kmeans import KMeans
-from affect_xp.models.affect import Affect, Static
+from affect_xp.models.affect import Affect
 from affect_xp.models.rg import RG
+from affect_xp.models.static import Static
 
 # Features and similarities without preparation.
 affect = functools.partial(Affect, scale="none", rescale=None)

@@ -20,7 +20,9 @@ from affect_xp.experiments._models import affect, paper_kmeans, rg, static
 from affect_xp.experiments._progress import progress
 from affect_xp.experiments._report import Claim, Entry, Figure, Measured, Options, Report, Table
 from affect_xp.experiments._runs import over_runs
-from affect_xp.models.affect import Affect, Evolving, Static
+from affect_xp.models.affect import Affect
+from affect_xp.models.base import Evolving
+from affect_xp.models.static import Static
 from affect_xp.plots import plot_scores
 from affect_xp.proximity import Dense
 

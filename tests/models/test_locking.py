@@ -11,7 +11,7 @@ import threadpoolctl
 
 import affect_xp as ax
 from affect_xp.array import threads as array_threads
-from affect_xp.models import locking
+from affect_xp.models import base as locking
 
 N, N_STEPS = 30, 12
 PATIENCE = 60  # seconds after which a thread that waits has been forgotten
