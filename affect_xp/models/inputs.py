@@ -4,7 +4,7 @@ import itertools
 import math
 import numbers
 import os
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sized
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,9 @@ from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.io import Snapshot
 from affect_xp.io.columns import IDS, TIMES
 from affect_xp.io.matrices import graph_adjacency, is_graph
+from affect_xp.progress import Progress
 from affect_xp.proximity import Proximity, is_sparse
+from affect_xp.tracking.history import Record
 
 # Columns with these names contain times even if there is no column of ids.
 CLEAR_TIMES = ("time", "date", "datetime", "timestamp")
@@ -53,6 +55,26 @@ def steps_of(sequence: Any, *, of_features: bool) -> Iterator[Any]:
         return iter(sequence)
     except TypeError as error:
         raise InputTypeError(f"sequence must be a list of matrices, got {type(sequence).__name__}") from error
+
+
+def n_steps_of(sequence: Any) -> int | None:
+    """Return the number of steps of a sequence, or None if it is not known before they are read."""
+    if _is_matrix(sequence):
+        return 1
+    if isinstance(sequence, Sized):
+        return len(sequence)
+    return getattr(sequence, "n_steps", None)  # of `read_steps`
+
+
+def reporting(shown: Progress, callback: Callable[[Record], object] | None) -> Callable[[Record], None]:
+    """Return a function of a record that reports a step, after the function of the caller."""
+
+    def report(record: Record) -> None:
+        if callback is not None:
+            callback(record)
+        shown.advance(str(record))
+
+    return report
 
 
 def _check_is_no_table(sequence: Any) -> None:

@@ -61,6 +61,12 @@ class Record:
     drift: float | None = None
     noise_of_means: float | None = None
 
+    def __str__(self) -> str:
+        """Return one line: the time, the number of objects and clusters, and α."""
+        time = display.time_format([self.time])(self.time)
+        objects, clusters = display.counted(self.n, "object"), display.counted(self.k, "cluster")
+        return f"{time}: {objects}, {clusters}, α = {self.alpha:.3f}"
+
 
 class History:
     """The steps of a run, in order; `history_[t]` is a `Record`."""
@@ -170,5 +176,5 @@ def _pandas() -> Any:
     try:
         import pandas
     except ImportError as error:
-        raise ImportError("tables need pandas: pip install 'affect_xp[pandas]'") from error
+        raise ImportError("tables need pandas: pip install pandas") from error
     return pandas
