@@ -46,6 +46,18 @@ def tests(session: nox.Session) -> None:
         session.run("python", "-m", "pytest", *DOCTESTS)
 
 
+@nox.session(venv_backend="none", default=False)
+def tests_cupy(session: nox.Session) -> None:
+    """Run the suite on the real CuPy code executed on a CPU; the first time builds it, about five minutes."""
+    rig, env = Path("tools/cupy_cpu").resolve(), {"OMP_NUM_THREADS": "1", "AFFECT_XP_BACKENDS": "cupy"}
+    session.run(str(rig / "build"), external=True)
+    python = (str(rig / "run"), "python", "-m")
+    session.run(*python, "pip", "install", "--quiet", *group("test-cupy"), external=True)
+    session.run(*python, "pip", "install", "--quiet", "--no-deps", "-e", ".", external=True)
+    options = session.posargs or ("-n", "2", "-k", "cupy")
+    session.run(*python, "pytest", *options, env=env, external=True)
+
+
 @nox.session(default=False)
 def coverage(session: nox.Session) -> None:
     """Tell which lines and branches the suite reaches on NumPy; fails below the floor in pyproject.toml."""

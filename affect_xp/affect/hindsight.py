@@ -36,11 +36,12 @@ as it is observed.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from affect_xp.affect.forgetting import drift_from, in_range, share_of_noise
+from affect_xp.affect.forgetting import drift_from, share_of_noise
 from affect_xp.affect.moments import mean_variances, moments_of
 from affect_xp.affect.state import Past, State
 from affect_xp.alignment import Alignment, Ids
@@ -49,6 +50,7 @@ from affect_xp.array.typing import Array
 from affect_xp.clustering.base import Call, Clusterer, Clustering
 from affect_xp.partition import Partition
 from affect_xp.proximity import Pair, Proximity
+from affect_xp.proximity.blend import unit_of
 from affect_xp.tracking.history import Record
 
 
@@ -114,13 +116,14 @@ def _in_turn(sources: "_Sources", calls: Sequence[Call], clusterer: Clusterer, n
     """Go from clusters to weights to clusters a few times.
 
     The first weights are by the clusters of both passes. The clusterer starts from those of the pass whose
-    neighbour weighs more. None where there is neither noise nor drift, or their squares are out of range.
+    neighbour weighs more. None where there is neither noise nor drift.
     """
     both = [call.start for call in calls if call.start is not None]
-    G = sources.difference(both[0])
-    alpha, r, total = sources.weights(both, G)
+    measured = sources.in_units
+    G = measured.difference(both[0])
+    alpha, r, total = measured.weights(both, G)
     share, size = to_host(r, total, reason="does the future weigh more than the past?")
-    if not in_range(float(size)):
+    if size == 0:
         return None
     on_device, call, before, n_runs = [(alpha, r)], calls[int(share > 0.5)], None, 0
     for i in range(n_iter):
@@ -130,7 +133,7 @@ def _in_turn(sources: "_Sources", calls: Sequence[Call], clusterer: Clusterer, n
         if i + 1 == n_iter or (before is not None and _same(found.partition, before)):
             break  # the next weights would be the same
         call, before = dataclasses.replace(call, memory=found.memory), found.partition
-        on_device.append(sources.weights([before], G)[:2])
+        on_device.append(measured.weights([before], G)[:2])
     read = to_host(*(x for pair in on_device for x in pair), reason="weights of past and future")
     pairs = zip(map(float, read[::2]), map(float, read[1::2]), strict=True)
     weights = [((1 - r) * alpha, r * alpha) for alpha, r in pairs]
@@ -178,7 +181,14 @@ class _Sources:
         sources = (W.take(index), past.smoothed.take(index_before), future.smoothed.take(index_after))
         return _Sources(*sources, correction, places, rest)
 
-    @np.errstate(over="ignore", invalid="ignore")
+    @functools.cached_property
+    def in_units(self) -> "_Sources":
+        """The same in units in which squares of entries are numbers."""
+        parts = self.W, self.past, self.future
+        unit = unit_of(*parts)
+        scaled = parts if unit == 1 else [part.in_units_of(unit) for part in parts]
+        return dataclasses.replace(self, W=scaled[0], past=scaled[1], future=scaled[2])
+
     def difference(self, partition: Partition) -> Array:
         """Return G = Σ(f − b)² = 2 Σ(f − μ)² + 2 Σ(b − μ)² − 4 Σ(h − μ)², with H = ½F + ½B."""
         own = self._own(partition)
@@ -187,7 +197,6 @@ class _Sources:
         f, b, h = (drift_from(part.group(own), moments) for part in (self.past, self.future, half))
         return 2 * (f + b) - 4 * h
 
-    @np.errstate(over="ignore", invalid="ignore")  # the sum tells
     def weights(self, partitions: Sequence[Partition], G: Array) -> tuple[Array, Array, Array]:
         """Return α and r by the clusters of some partitions, whose sums are averaged, and V + D."""
         sums = [self._sums(self._own(partition)) for partition in partitions]

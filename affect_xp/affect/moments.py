@@ -29,6 +29,7 @@ T/N + var μ̂. For independent entries this is the T/(N − 1) known as the sam
 
 import dataclasses
 
+from affect_xp.array.device import on_input_device
 from affect_xp.array.namespace import array_namespace, device_of
 from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array
@@ -78,6 +79,7 @@ class BlockMoments:
         return xp.sum(self.squares()) + xp.sum((self.sizes - 1) * self.diagonal_variances)
 
 
+@on_input_device
 @own_threads()
 def block_moments(
     W: Array | Proximity, labels: Array | Partition, n_clusters: int | None = None

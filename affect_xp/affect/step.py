@@ -11,19 +11,18 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from affect_xp.affect.forgetting import Alpha, alpha_at, in_range, noise_and_drift, share_of_noise
+from affect_xp.affect.forgetting import Alpha, alpha_at, noise_and_drift, share_of_noise
 from affect_xp.affect.initial_labels import better_labels, judge
 from affect_xp.affect.moments import mean_variances, moments_of
 from affect_xp.affect.state import Past, State, Step
 from affect_xp.alignment import Ids
-from affect_xp.array.namespace import array_namespace, is_array, is_lazy, on_host, to_host
+from affect_xp.array.namespace import array_namespace, is_array, is_at_hand, to_host
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
 from affect_xp.clustering.base import Call, Clusterer, Clustering
 from affect_xp.partition import Partition, relabel
 from affect_xp.proximity import Blend, GroupedPair, Pair, Proximity
-from affect_xp.proximity._scale import in_units_of_their_own
-from affect_xp.proximity.blend import BlendGroups
+from affect_xp.proximity.blend import BlendGroups, unit_of
 from affect_xp.tracking.events import DEFAULT_RULES, Clusters, EventRules, follow, members_of
 
 INITS = ("auto", "previous", "static")
@@ -57,22 +56,6 @@ class _Seen:
     sums: tuple[Array, Array] | None = None
 
 
-def static_step(
-    state: State | None,
-    W: Proximity,
-    ids: Ids,
-    clusterer: Clusterer,
-    options: Options = DEFAULTS,
-    *,
-    warm_start: bool = True,
-) -> Step:
-    """Cluster what is observed; the past serves to start from and to name the clusters."""
-    past = Past.of(state, ids, W)
-    call = _call(past, options) if warm_start else Call(past.t, rng=[options.seed, past.t])
-    found = clusterer.cluster(W, call)
-    return conclude(state, found, past.start, ids, Iterations(found.n_iter), W, options.events)
-
-
 def step(
     state: State | None,
     W: Proximity,
@@ -88,64 +71,80 @@ def step(
     """
     past = Past.of(state, ids, W)
     if past.start is None or past.smoothed is None:
-        return _first_step(state, W, ids, clusterer, options)
+        return _first_step(past, clusterer, options)
     pair = Pair(W, past.smoothed, past.alignment)
-    result = _in_turn(pair, past, clusterer, options, pair)
-    found = conclude(state, result.found, past.start, ids, result, W, options.events)
-    if not all(in_range(total) for total in found.totals):
-        # Squares were lost, or there is neither noise nor drift: the size of the entries tells which.
-        scaled = in_units_of_their_own(W, past.smoothed)
-        if scaled[0] is not W:
-            result = _in_turn(pair, past, clusterer, options, Pair(*scaled[:2], past.alignment))
-            found = conclude(state, result.found, past.start, ids, result, W, options.events)
-            return _with_noise_and_drift(found, past.alignment.n_common, scaled[2])
-    return _with_noise_and_drift(found, past.alignment.n_common, 1.0)
+    start = pair.group(past.start, past=past.groups)
+    call = _call(past, options, start)
+    seen, n_runs = _first_labels(start, clusterer, call, options)
+    alphas: list[Array | float] = []
+    rounds = options.n_iter if options.by_labels else 1
+    for i in range(rounds):
+        alpha, squares = _alpha_of(options, seen, past.t)
+        alphas.append(alpha)
+        blend = pair.blend(alpha)
+        found = clusterer.cluster(blend, dataclasses.replace(call, rough=i + 1 < rounds))
+        n_runs += found.n_iter
+        if i + 1 == rounds or _same_labels(found, seen, start, i):  # the next α would be the same
+            break
+        seen, call = _seen(pair, found), call.after(found)
+    if found.rough:
+        found = clusterer.cluster(blend, call.from_found(found))
+        n_runs += found.n_iter
+    return conclude(past, found, Iterations(n_runs, alphas, blend, squares, pair.unit), options.events)
+
+
+def static_step(
+    state: State | None,
+    W: Proximity,
+    ids: Ids,
+    clusterer: Clusterer,
+    options: Options = DEFAULTS,
+    *,
+    warm_start: bool = True,
+) -> Step:
+    """Cluster what is observed; the past serves to start from and to name the clusters."""
+    past = Past.of(state, ids, W)
+    call = _call(past, options) if warm_start else Call(past.t, rng=[options.seed, past.t])
+    found = clusterer.cluster(W, call)
+    return conclude(past, found, Iterations(found.n_iter), options.events)
+
+
+def _first_step(past: Past, clusterer: Clusterer, options: Options) -> Step:
+    """Return a step of objects without a past; where α is estimated, its noise is read with the rest."""
+    found = clusterer.cluster(past.W, _call(past, options))
+    if not isinstance(options.alpha, str):
+        return conclude(past, found, Iterations(found.n_iter), options.events)
+    unit = unit_of(past.W)
+    W = past.W if unit == 1 else past.W.in_units_of(unit)
+    groups = W.group(found.partition) if found.groups is None or unit != 1 else found.groups
+    moments = moments_of(groups)
+    squares = moments.total_variance(), moments.total(*mean_variances(groups, moments))
+    return conclude(past, found, Iterations(found.n_iter, squares=squares, unit=unit), options.events)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Iterations:
-    """What the iterations of a step have found; α and its sums may still be on the device."""
+    """What the iterations of a step have found; α and sums of squares may still be on the device."""
 
     n_iter: int
     alphas: Sequence[Array | float] = (0.0,)
-    totals: Sequence[Array] = ()
     blend: Blend | None = None
-    clustering: Clustering | None = None
+    # Sums over all entries of objects in clusters, in squares of `unit`: noise and drift of which the last α
+    # is a share; or, without a past, noise and the noise of the means of blocks.
+    squares: Sequence[Array] = ()
+    unit: float = 1.0
 
-    @property
-    def found(self) -> Clustering:
-        """The clusters."""
-        assert self.clustering is not None
-        return self.clustering
+    def levels(self, alpha: float, squares: Sequence[float], m: float) -> dict[str, float]:
+        """Return noise and drift as root mean squares over the m² entries of common objects.
 
-
-def _in_turn(pair: Pair, past: Past, clusterer: Clusterer, options: Options, measured: Pair) -> Iterations:
-    """Go from clusters to α to clusters a few times.
-
-    α is estimated from `measured`: the pair, or the same in units in which squares are numbers.
-    """
-    assert past.start is not None
-    start = pair.group(past.start, past=past.groups)
-    call = _call(past, options, start)
-    seen, n_runs = _first_labels(start, clusterer, call, options, measured)
-    alphas: list[Array | float] = []
-    totals: list[Array] = []
-    rounds = options.n_iter if options.by_labels else 1
-    for i in range(rounds):
-        alpha, total = _alpha_of(options, seen, past.t)
-        alphas.append(alpha)
-        totals += [] if total is None else [total]
-        blend, last = pair.blend(alpha), i + 1 == rounds
-        found = clusterer.cluster(blend, dataclasses.replace(call, rough=not last))
-        n_runs += found.n_iter
-        if not last and _same_labels(found, seen, start, i):  # the next α would be the same
-            if found.rough:
-                found = clusterer.cluster(blend, call.from_found(found))
-                n_runs += found.n_iter
-            break
-        if not last:
-            seen, call = _seen(pair, found, measured), call.after(found)
-    return Iterations(n_runs, alphas, totals, blend, found)
+        √(Σ var(nᵢⱼ)) / m,   √(Σ(ψᵢⱼ − E wᵢⱼ)²) / m
+        """
+        if m == 0 or not squares or not math.isfinite(squares[0]):
+            return {}
+        size, *more = (self.unit * (math.sqrt(max(total, 0.0)) / m) for total in squares)
+        if self.blend is not None:
+            return {"noise": math.sqrt(alpha) * size, "drift": math.sqrt(1 - alpha) * size}
+        return {"noise": size, "noise_of_means": more[0]} if size > 0 else {}
 
 
 def _call(past: Past, options: Options, groups: GroupedPair | None = None) -> Call:
@@ -154,27 +153,23 @@ def _call(past: Past, options: Options, groups: GroupedPair | None = None) -> Ca
 
 
 def _first_labels(
-    start: GroupedPair, clusterer: Clusterer, call: Call, options: Options, measured: Pair
+    start: GroupedPair, clusterer: Clusterer, call: Call, options: Options
 ) -> tuple[_Seen, int]:
     """Return the labels of the first α, and the iterations it took to find them."""
-    same = measured is start.pair
-    previous = start if same else measured.group(start.partition)
     if options.init == "previous" or not options.by_labels:
-        return _Seen(previous), 0
+        return _Seen(start), 0
     found = clusterer.cluster(start.pair.blend(0.0), dataclasses.replace(call, rough=True))
     if found.moved is False:  # both labels are the same
-        return _Seen(previous), found.n_iter
-    static = measured.group(found.partition, current=found.groups if same else None)
-    if options.init == "static":
-        return _Seen(static), found.n_iter
-    return _better(previous, static), found.n_iter
+        return _Seen(start), found.n_iter
+    static = start.pair.group(found.partition, current=found.groups)
+    seen = _Seen(static) if options.init == "static" else _better(start, static)
+    return seen, found.n_iter
 
 
 def _better(previous: GroupedPair, static: GroupedPair) -> _Seen:
     """Return the labels whose α is the better one, and noise and drift by them."""
-    with np.errstate(over="ignore", invalid="ignore"):  # the sum of which α is a share will tell
-        judgement = judge(previous, static)
-    if on_host(static.labels) and not is_lazy(previous.pair.current.like):
+    judgement = judge(previous.in_units, static.in_units)
+    if is_at_hand(static.labels):
         if judgement.stays():
             return _Seen(previous, judgement.previous)
         return _Seen(static, judgement.static)
@@ -182,15 +177,15 @@ def _better(previous: GroupedPair, static: GroupedPair) -> _Seen:
     return _Seen(previous.pair.group(labels), sums)
 
 
-def _seen(pair: Pair, found: Clustering, measured: Pair) -> _Seen:
+def _seen(pair: Pair, found: Clustering) -> _Seen:
     """Return the present and the past by the labels that were found."""
-    if measured is not pair or not isinstance(found.groups, BlendGroups):
-        return _Seen(measured.group(found.partition))
+    if not isinstance(found.groups, BlendGroups):
+        return _Seen(pair.group(found.partition))
     parts = found.groups.parts
     return _Seen(parts if parts.given is not None else dataclasses.replace(parts, given=found.partition))
 
 
-def _alpha_of(options: Options, seen: _Seen, t: int) -> tuple[Array | float, Array | None]:
+def _alpha_of(options: Options, seen: _Seen, t: int) -> tuple[Array | float, Sequence[Array]]:
     """Return the forgetting factor of a step, from the objects present now and before.
 
     An α that is estimated comes with the sum of which it is a share.
@@ -199,11 +194,10 @@ def _alpha_of(options: Options, seen: _Seen, t: int) -> tuple[Array | float, Arr
     if isinstance(alpha, str):
         sums = seen.sums if options.correction is None else None
         if sums is None:
-            with np.errstate(over="ignore", invalid="ignore"):  # the sum tells
-                sums = noise_and_drift(groups.common, groups.past, options.correction)
-        return share_of_noise(*sums), sums[0] + sums[1]
+            sums = noise_and_drift(groups.in_units.common, groups.in_units.past, options.correction)
+        return share_of_noise(*sums), (sums[0] + sums[1],)
     if not callable(alpha):
-        return alpha_at(alpha, t), None
+        return alpha_at(alpha, t), ()
     W, past, alignment = groups.pair.current, groups.pair.past, groups.pair.alignment
     labels = groups.partition.labels
     if not alignment.unchanged:
@@ -212,7 +206,7 @@ def _alpha_of(options: Options, seen: _Seen, t: int) -> tuple[Array | float, Arr
     given = alpha(W, past, labels, t)
     if is_array(given):
         given = to_host(given, reason="α of a function")[0].item()
-    return check_fraction("the forgetting factor returned by alpha", given), None
+    return check_fraction("the forgetting factor returned by alpha", given), ()
 
 
 def _same_labels(found: Clustering, seen: _Seen, start: GroupedPair, iteration: int) -> bool:
@@ -225,79 +219,33 @@ def _same_labels(found: Clustering, seen: _Seen, start: GroupedPair, iteration: 
     return found.partition.k == before.k and bool(to_host(same, reason="have labels changed?")[0])
 
 
-def _first_step(state: State | None, W: Proximity, ids: Ids, clusterer: Clusterer, options: Options) -> Step:
-    """Return a step of objects without a past; where α is estimated, its noise is read with the rest."""
-    past = Past.of(state, ids, W)
-    found = clusterer.cluster(W, _call(past, options))
-    sums = _noise(found, W) if isinstance(options.alpha, str) else ()
-    result = Iterations(found.n_iter, totals=sums)
-    step = conclude(state, found, past.start, ids, result, W, options.events)
-    if not sums or not in_range(step.totals[0]):
-        return dataclasses.replace(step, totals=())
-    m = _n_members(step, W.n)
-    noise, of_means = (math.sqrt(max(total, 0.0)) / m for total in step.totals)
-    return dataclasses.replace(step, totals=(), noise=noise, noise_of_means=of_means)
-
-
-def _noise(found: Clustering, W: Proximity) -> tuple[Array, Array]:
-    """Return Σ var(nᵢⱼ), and Σ var μ̂ of the means of blocks over the same entries."""
-    groups = W.group(found.partition) if found.groups is None else found.groups
-    with np.errstate(over="ignore", invalid="ignore"):  # the first tells, if it is not in range
-        moments = moments_of(groups)
-        return moments.total_variance(), moments.total(*mean_variances(groups, moments))
-
-
-def _with_noise_and_drift(found: Step, n_common: int, unit: float) -> Step:
-    """Return a step that knows noise and drift as root mean squares over the m² entries of common objects.
-
-        √(Σ var(nᵢⱼ)) / m,   √(Σ(ψᵢⱼ − E wᵢⱼ)²) / m
-
-    α was estimated in units of `unit`.
-    """
-    m = _n_members(found, n_common)
-    if not found.totals or m == 0 or not math.isfinite(found.totals[-1]):
-        return found
-    alpha, size = found.alphas[-1], unit * (math.sqrt(found.totals[-1]) / m)
-    return dataclasses.replace(found, noise=math.sqrt(alpha) * size, drift=math.sqrt(1 - alpha) * size)
-
-
-def _n_members(found: Step, n: int) -> float:
-    """Return how many of n objects are in clusters, if the share is that of all objects of the step."""
-    return n * float(found.state.clusters.sizes.sum()) / found.labels.shape[0]
-
-
-def conclude(
-    state: State | None,
-    found: Clustering,
-    start: Partition | None,
-    ids: Ids,
-    result: Iterations,
-    W: Proximity,
-    rules: EventRules,
-) -> Step:
+def conclude(past: Past, found: Clustering, result: Iterations, rules: EventRules) -> Step:
     """Give clusters the names of those before them, tell what happened, read α, and return the step."""
+    state, partition, n = past.before, found.partition, past.W.n
     before = Clusters.none() if state is None else state.clusters
-    table, sizes, alphas, totals = _read(start, found.partition, len(before.names), result)
+    table, sizes, alphas, squares = _read(past.start, partition, len(before.names), result)
     clusters, events = follow(
         before,
         table,
         sizes,
         members_before=lambda: [] if state is None else _members(state.partition, state.ids),
-        members=lambda: _members(found.partition, ids),
+        members=lambda: _members(partition, past.ids),
         rules=rules,
     )
+    # The share of objects in clusters is taken to be the same for those that were there before.
+    n_members = (n if result.blend is None else past.alignment.n_common) * float(sizes.sum()) / n
     return Step(
         # The membership is let go: it would be the largest array of a sparse state.
-        state=State(None, dataclasses.replace(found.partition), clusters, ids, found.memory),
-        labels=relabel(found.partition, clusters.names),
+        state=State(None, dataclasses.replace(partition), clusters, past.ids, found.memory),
+        labels=relabel(partition, clusters.names),
         alphas=tuple(alphas),
         events=events,
         n_iter=result.n_iter,
         scores=found.scores,
-        observed=W,
+        observed=past.W,
         blend=result.blend,
-        groups=found.groups if W.carries_products else None,
-        totals=tuple(totals),
+        groups=found.groups if past.W.carries_products else None,
+        **result.levels(alphas[-1], squares, n_members),
     )
 
 
@@ -310,10 +258,10 @@ def _members(partition: Partition, ids: Ids) -> list[frozenset[Hashable]]:
 def _read(
     start: Partition | None, partition: Partition, k_before: int, result: Iterations
 ) -> tuple[np.ndarray, np.ndarray, list[float], list[float]]:
-    """Read in one go the overlap of clusters before and now, (k_before, k), the sizes, and all α and sums."""
+    """Read in one go the overlap of clusters before and now, (k_before, k), sizes, all α, and the squares."""
     reason = "matching clusters, and α"
     on_device = [a for a in result.alphas if is_array(a)]  # all of them, or none
-    arrays = [partition.sizes, *on_device, *result.totals]
+    arrays = [partition.sizes, *on_device, *result.squares]
     if start is None:
         sizes, *read = to_host(*arrays, reason=reason)
         table = np.zeros((k_before, partition.k))

@@ -8,6 +8,7 @@ how a result is brought to NumPy. Nothing crosses to the host except through `to
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 import array_api_compat
 import array_api_compat.numpy
@@ -27,6 +28,7 @@ __all__ = [
     "from_host",
     "gather",
     "is_array",
+    "is_at_hand",
     "is_lazy",
     "one_hot",
     "row_blocks",
@@ -35,6 +37,8 @@ __all__ = [
     "to_host",
     "wide_dtype",
 ]
+
+T = TypeVar("T")
 
 log = logging.getLogger("affect_xp")
 
@@ -93,6 +97,11 @@ def on_host(x: Array) -> bool:
     return isinstance(x, _NUMPY) or str(device_of(x)).lower().startswith("cpu")
 
 
+def is_at_hand(x: Array) -> bool:
+    """Tell whether the values of x can be looked at without waiting for them."""
+    return on_host(x) and not is_lazy(x)
+
+
 def wide_dtype(x: Array) -> object:
     """Return the dtype in which sums over x are accumulated: float64 wherever the device has it."""
     if isinstance(x, _NUMPY):
@@ -138,7 +147,7 @@ def row_blocks(x: Array, n_rows: int | None = None, *, n_columns: int | None = N
         yield slice(start, min(start + width, n_rows))
 
 
-def for_each_block(work: Callable[[slice], object], blocks: Iterable[slice], like: Array) -> None:
+def for_each_block(work: Callable[[T], object], blocks: Iterable[T], like: Array) -> None:
     """Do the work on each block of rows: threads share it if it is NumPy's (a device has threads enough)."""
     if isinstance(like, _NUMPY):
         run_blocks(work, blocks)

@@ -19,6 +19,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from affect_xp.array.device import on_input_device
 from affect_xp.array.namespace import array_namespace, from_host, row_blocks, to_host
 from affect_xp.array.random import as_generator
 from affect_xp.array.threads import own_threads
@@ -87,6 +88,7 @@ class KMeansResult:
     groups: Grouped = dataclasses.field(repr=False)
 
 
+@on_input_device
 def kmeans(
     W: Array | Proximity,
     n_clusters: int,

@@ -27,6 +27,7 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy  # which imports its parts when they are first used
 
+from affect_xp.array.device import on_input_device
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
@@ -117,6 +118,7 @@ def check_distance_threshold(value: object) -> float:
     return threshold
 
 
+@on_input_device
 def linkage(D: Array | Proximity, method: str = "average") -> Dendrogram:
     """Merge the two closest clusters again and again, and return the tree of merges.
 

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from affect_xp.array.device import on_input_device
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
@@ -88,6 +89,7 @@ class SpectralResult:
     n_components: int | None
 
 
+@on_input_device
 def spectral(
     W: Array | Proximity,
     n_clusters: int,

@@ -199,13 +199,10 @@ class Affect(Evolving):
         options = Options(self.alpha, self.n_iter, self.init, self.correction, self.events, seed)
         return step(self._state, W, ids, clusterer, options)
 
-    def _smoothed(self, found: Step, *, overwrite: bool) -> Proximity | None:
-        return found.smoothed(overwrite=overwrite)
-
-    def _settled(self, found: Step, *, overwrite: bool) -> State:
+    def _next_state(self, found: Step, out: Proximity | None) -> State:
         if self.absent == "forget":
-            return super()._settled(found, overwrite=overwrite)
-        return keep_absent(self._state, found, self.max_absence, overwrite=overwrite)
+            return found.commit(out=out)
+        return keep_absent(self._state, found, self.max_absence, out=out)
 
     @property
     def alpha_(self) -> float:
@@ -323,5 +320,5 @@ class Static(Evolving):
         options = Options(events=self.events, seed=seed)
         return static_step(self._state, W, ids, clusterer, options, warm_start=self.warm_start)
 
-    def _smoothed(self, found: Step, *, overwrite: bool) -> Proximity | None:
-        return None
+    def _next_state(self, found: Step, out: Proximity | None) -> State:
+        return found.state

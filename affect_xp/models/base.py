@@ -12,6 +12,7 @@ import numpy as np
 from affect_xp import display
 from affect_xp.affect.state import State, Step
 from affect_xp.alignment import Ids, as_ids
+from affect_xp.array.device import current_device_of
 from affect_xp.array.namespace import to_host
 from affect_xp.array.random import draw_seed
 from affect_xp.array.threads import own_threads
@@ -84,8 +85,8 @@ class Evolving(Observing, SklearnEstimator):
         """Return the result of a step without changing the model."""
 
     @abc.abstractmethod
-    def _smoothed(self, found: Step, *, overwrite: bool) -> Proximity | None:
-        """Return the smoothed proximities to keep."""
+    def _next_state(self, found: Step, out: Proximity | None) -> State:
+        """Return the state after a step; the smoothed proximities may take the storage of `out`."""
 
     def partial_fit(self, W: Array | Proximity, ids: IdsOrNone = None, *, time: Hashable = None) -> Self:
         """Take one more step.
@@ -102,7 +103,7 @@ class Evolving(Observing, SklearnEstimator):
         time : hashable, optional
             The name of the step in `history_`; by default its number.
         """
-        with exclusive(self), decisions_restored_on_error(self):
+        with exclusive(self, W), decisions_restored_on_error(self):
             self._take(W, ids, time)
         return self
 
@@ -265,10 +266,12 @@ class Evolving(Observing, SklearnEstimator):
         for given, names, time in steps:
             state = self._fitted()
             values, known = self._read(given, names)
-            W = self._proximities(values)
+            with current_device_of(values, self._like):
+                W = self._proximities(values)
             ids = as_ids(known, W.n, state.present)
             check_alike(W, state.smoothed, state.partition.labels)
-            score = silhouette_ahead(state.partition, state.ids, W, ids, kind=kind)
+            with current_device_of(W):
+                score = silhouette_ahead(state.partition, state.ids, W, ids, kind=kind)
             scores += [] if score is None else [score]
             self.partial_fit(values, known, time=time)
         return [float(score) for score in to_host(*scores, reason="scores")] if scores else []
@@ -309,9 +312,9 @@ class Evolving(Observing, SklearnEstimator):
         return values if trusted else as_features(values), names
 
     def _commit(self, found: Step, time: Hashable, seed: int) -> None:
-        overwrite = self._owns_smoothed
-        self._interrupted = overwrite  # if the blend is interrupted, the past is lost
-        self._state = self._settled(found, overwrite=overwrite)
+        out = self._fitted().smoothed if self._owns_smoothed else None
+        self._interrupted = out is not None  # if the blend is interrupted, the past is lost
+        self._state = self._next_state(found, out)
         self._seed, self._owns_smoothed, self._interrupted = seed, True, False
         if "history_" not in self.__dict__:
             self.history_ = History()
@@ -333,10 +336,6 @@ class Evolving(Observing, SklearnEstimator):
             )
         )
 
-    def _settled(self, found: Step, *, overwrite: bool) -> State:
-        """Return the state after a step."""
-        return found.with_smoothed(self._smoothed(found, overwrite=overwrite))
-
     def _fitted(self) -> State:
         if self._state is None:
             raise NotFittedError(
@@ -349,6 +348,11 @@ class Evolving(Observing, SklearnEstimator):
         """The cluster of each object at the last step; ids are consistent over time."""
         self._fitted()
         return self.history_[-1].labels
+
+    @property
+    def _like(self) -> Array | None:
+        """An array of the library and on the device of the model; None before the first step."""
+        return None if self._state is None else self._state.partition.labels
 
     @property
     def ids_(self) -> Ids:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from affect_xp.array.device import current_device_of
 from affect_xp.exceptions import AffectError
 
 # The thread that is using a model, by the id of the model. It is not an attribute of the model, because it
@@ -15,8 +16,11 @@ OWNERS: dict[int, tuple[int, object]] = {}
 
 
 @contextlib.contextmanager
-def exclusive(model: object) -> Iterator[None]:
-    """Raise if another thread is using the model, and lock it otherwise. One thread may nest calls."""
+def exclusive(model: Any, *given: object) -> Iterator[None]:
+    """Raise if another thread is using the model, and lock it otherwise. One thread may nest calls.
+
+    The device of what is given, or else of the model, is current in the block.
+    """
     mine = threading.get_ident(), object()
     first = OWNERS.setdefault(id(model), mine)
     if first[0] != mine[0]:
@@ -25,7 +29,8 @@ def exclusive(model: object) -> Iterator[None]:
             "wait for it, or use a separate model in each thread"
         )
     try:
-        yield
+        with current_device_of(*given, getattr(model, "_like", None)):
+            yield
     finally:
         if first is mine:
             del OWNERS[id(model)]

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any, final
 
 from affect_xp.affect.forgetting import alpha_at
-from affect_xp.affect.state import Step
+from affect_xp.affect.state import State, Step
 from affect_xp.affect.step import Options, static_step
 from affect_xp.alignment import Ids, align
 from affect_xp.array.namespace import array_namespace
@@ -120,8 +120,8 @@ class PCM(Evolving):
         z = discrete_solution(found.observed, found.state.partition, self.clusterer.objective)
         return dataclasses.replace(found, state=dataclasses.replace(found.state, memory=z))
 
-    def _smoothed(self, found: Step, *, overwrite: bool) -> Proximity | None:
-        return None
+    def _next_state(self, found: Step, out: Proximity | None) -> State:
+        return found.state
 
 
 def discrete_solution(W: Proximity, partition: Partition, objective: str) -> Array:

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any, final
 
 from affect_xp.affect.forgetting import alpha_at
-from affect_xp.affect.state import Step
+from affect_xp.affect.state import State, Step
 from affect_xp.affect.step import Options, static_step
 from affect_xp.alignment import Ids, align
 from affect_xp.clustering.base import Clusterer
@@ -93,6 +93,5 @@ class PCQ(Evolving):
         found = static_step(state, combined, ids, relaxed, Options(events=self.events, seed=seed))
         return dataclasses.replace(found, observed=W, alphas=(alpha,))
 
-    def _smoothed(self, found: Step, *, overwrite: bool) -> Proximity | None:
-        # Keep Wᵗ itself: the next step combines it with its own.
-        return found.smoothed()
+    def _next_state(self, found: Step, out: Proximity | None) -> State:
+        return found.commit()  # Wᵗ itself: the next step combines it with its own

@@ -220,10 +220,10 @@ class Combined(Proximity):
         return self.formed().copy()
 
     def blend(  # type: ignore[override]
-        self, past: Dense, alpha: Array | float, alignment: Alignment, *, overwrite: bool = False
+        self, past: Dense, alpha: Array | float, alignment: Alignment, *, out: Dense | None = None
     ) -> Proximity:
         """Return the blend of this sum with a past."""
-        return self.formed().blend(past, alpha, alignment, overwrite=overwrite)
+        return self.formed().blend(past, alpha, alignment, out=out)
 
 
 @final

@@ -121,8 +121,8 @@ class RG(Evolving):
         kept = (Frame(x, found.state.partition.labels), *past)[: self.order]
         return dataclasses.replace(found, state=dataclasses.replace(found.state, memory=_packed(kept)))
 
-    def _smoothed(self, found: Step, *, overwrite: bool) -> Proximity | None:
-        return None
+    def _next_state(self, found: Step, out: Proximity | None) -> State:
+        return found.state
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

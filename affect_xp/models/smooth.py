@@ -12,6 +12,7 @@ from affect_xp.affect.hindsight import Found, View, two_sided
 from affect_xp.affect.state import Past, State, Step
 from affect_xp.affect.step import Iterations, conclude
 from affect_xp.alignment import Ids, as_ids
+from affect_xp.array.device import current_device_of
 from affect_xp.array.random import draw_seed
 from affect_xp.array.typing import Array
 from affect_xp.clustering.base import Call, Clusterer, Clustering
@@ -120,7 +121,11 @@ def smooth(
         raise InputError("sequence is empty; pass at least one step")
     history, weights, kept = History(), [], []
     total = len(steps) + max(0, len(steps) - _segment(len(steps)))  # forward and backward
-    with rng_restored_on_error(forward.random_state), Progress(total, show=verbose) as shown:
+    with (
+        current_device_of(steps[0][0]),
+        rng_restored_on_error(forward.random_state),
+        Progress(total, show=verbose) as shown,
+    ):
         forward._seed = draw_seed(forward.random_state)
         report = reporting(shown, callback)
         for found, record in _records(forward, steps, shown):
@@ -151,10 +156,9 @@ def _records(forward: Affect, steps: Sequence[GivenStep], shown: Progress) -> It
         found = two_sided(
             W, ids, t, views, clusterer, n_iter=forward.n_iter, correction=forward.correction, seed=seed
         )
-        alphas, start = [a + b for a, b in found.weights], Past.of(named, ids, W).start
-        clustering = found.clustering
+        alphas, clustering = [a + b for a, b in found.weights], found.clustering
         result = Iterations(clustering.n_iter, alphas)
-        step = conclude(named, clustering, start, ids, result, W, forward.events)
+        step = conclude(Past.of(named, ids, W), clustering, result, forward.events)
         named = step.state
         yield found, _record(views[0].record, step)
 

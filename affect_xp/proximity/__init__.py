@@ -15,10 +15,11 @@ N       number of pairs in a block, (k, k)
 ======  ==========================================================================
 """
 
+from affect_xp.array.device import on_input_device
 from affect_xp.array.namespace import as_array, is_array
 from affect_xp.array.typing import Array
 from affect_xp.exceptions import InputTypeError
-from affect_xp.proximity._base import Proximity
+from affect_xp.proximity._base import Proximity, log2
 from affect_xp.proximity.blend import Blend, GroupedPair, Pair
 from affect_xp.proximity.checks import checked_array
 from affect_xp.proximity.checks_sparse import checked_sparse
@@ -45,6 +46,7 @@ __all__ = [
 ]
 
 
+@on_input_device
 def as_proximity(w: Array | Proximity, name: str = "W") -> Proximity:
     """Return `w` as a proximity, after checking that it is square, symmetric, real and finite.
 
@@ -73,7 +75,8 @@ def as_proximity(w: Array | Proximity, name: str = "W") -> Proximity:
     if isinstance(w, Proximity):
         return w
     if is_sparse(w):
-        return Sparse(checked_sparse(w, name))
+        matrix, size = checked_sparse(w, name)
+        return Sparse(matrix, known_magnitude=log2(size))
     if isinstance(w, list | tuple):
         w = as_array(w)
     if not is_array(w):
@@ -82,4 +85,5 @@ def as_proximity(w: Array | Proximity, name: str = "W") -> Proximity:
             f"{type(w).__name__}; "
             "convert it with the asarray of NumPy, CuPy or another array library"
         )
-    return (Chunked if is_dask_array(w) else Dense)(checked_array(w, name))
+    w, size = checked_array(w, name)
+    return (Chunked if is_dask_array(w) else Dense)(w, known_magnitude=log2(size))

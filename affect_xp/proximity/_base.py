@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -53,6 +53,18 @@ class Proximity(abc.ABC):
     def thin_dtype(self) -> object:
         """The dtype of thin matrices with which products are fastest, where half the digits will do."""
         return wide_dtype(self.like)
+
+    @property
+    def magnitude(self) -> float:
+        """log₂ of the largest |wᵢⱼ|, about; −∞ if all are 0. By default W is trusted to be of usual size.
+
+        It is known of matrices that were checked and of their blends; otherwise the host waits for it once.
+        """
+        return 0.0
+
+    def in_units_of(self, unit: float) -> "Proximity":
+        """Return W / unit, where the unit is an even power of two."""
+        return self.scaled(0 * self.diagonal() + unit**-0.5)
 
     @abc.abstractmethod
     def diagonal(self) -> Array:
@@ -105,12 +117,12 @@ class Proximity(abc.ABC):
 
     @abc.abstractmethod
     def blend(
-        self, past: Self, alpha: Array | float, alignment: Alignment, *, overwrite: bool = False
+        self, past: Self, alpha: Array | float, alignment: Alignment, *, out: Self | None = None
     ) -> Self:
         """Return Ψ̂: α·past + (1 − α)·W where both objects were there before, and W elsewhere.
 
-        With `overwrite` the storage of `past` may be used for the result: the caller vows that nobody
-        else looks at it.
+        The storage of `out`, which may be the past, is used for the result where it fits; it is not to be
+        read afterwards.
         """
 
     @abc.abstractmethod
@@ -211,6 +223,28 @@ class Proximity(abc.ABC):
         about = f"proximities of {display.counted(self.n, 'object')}"
         rows = [display.row(name, value) for name, value in facts.items()]
         return display.box(type(self).__name__, about, display.table(rows))
+
+
+def log2(largest: float) -> float:
+    """Return log₂ of a size, −∞ for 0."""
+    return math.log2(largest) if largest > 0 else -math.inf
+
+
+def measured_magnitude(parts: Iterable[Array]) -> float:
+    """Return log₂ of the largest |x| of some arrays; the host waits once."""
+    sizes = [array_namespace(x).max(array_namespace(x).abs(x)) for x in parts if 0 not in x.shape]
+    if not sizes:
+        return -math.inf
+    xp = array_namespace(sizes[0])
+    return log2(float(to_host(xp.max(xp.stack(sizes)), reason="how large are proximities?")[0]))
+
+
+def joint_magnitude(W: Any, past: Any, alpha: Array | float = 1.0) -> float | None:
+    """Return the magnitude of W and of α·past together, where both are known."""
+    w, psi = (vars(part).get("magnitude", part.known_magnitude) for part in (W, past))
+    if w is None or psi is None:
+        return None
+    return max(w, psi + log2(alpha) if isinstance(alpha, float) else psi)
 
 
 def _check_at_hand(proximity: Proximity, array: Array) -> None:

@@ -9,6 +9,7 @@ which is the convex combination α Ψ + (1 − α) W where both objects were the
 
 import dataclasses
 import functools
+import math
 from typing import Any, final
 
 from affect_xp.alignment import Alignment
@@ -17,6 +18,19 @@ from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
 from affect_xp.proximity._base import Proximity
 from affect_xp.proximity.grouped import Grouped
+
+# Entries between 2⁻²⁰⁰ and 2²⁰⁰ have squares whose sums, and the squares of these, are numbers.
+USUAL_EXPONENT = 200
+# 2¹⁰⁰⁰ is a number, its inverse too.
+MAX_EXPONENT = 1000
+
+
+def unit_of(*parts: Proximity) -> float:
+    """Return 1, or where squares leave the range an even power of two, about the largest entry."""
+    magnitude = max(part.magnitude for part in parts)
+    if abs(magnitude) <= USUAL_EXPONENT or magnitude == -math.inf:
+        return 1.0
+    return 4.0 ** round(max(-MAX_EXPONENT, min(MAX_EXPONENT, magnitude)) / 2)
 
 
 @final
@@ -42,6 +56,16 @@ class Pair:
     def blend(self, alpha: Array | float) -> "Blend":
         """Return Ψ̂, the blend with weight α of the past."""
         return Blend(self, alpha)
+
+    @functools.cached_property
+    def unit(self) -> float:
+        """The unit in which squares of entries are numbers; mostly 1."""
+        return unit_of(self.current, self.past)
+
+    @functools.cached_property
+    def in_units(self) -> "Pair":
+        """The same in units of `unit`."""
+        return Pair(self.current.in_units_of(self.unit), self.past.in_units_of(self.unit), self.alignment)
 
     def group(self, partition: Partition, **known: Grouped | None) -> "GroupedPair":
         """Return both with the labels of the objects of now; `current` and `past` may be known."""
@@ -116,6 +140,15 @@ class GroupedPair:
             return _named(self.known["past"], given)
         labels = self.labels if alignment.target is None else gather(self.labels, alignment.target, -1)
         return self.pair.past.grouped(labels, self.k, given)
+
+    @property
+    def in_units(self) -> "GroupedPair":
+        """The same in units in which squares of entries are numbers."""
+        return self if self.pair.unit == 1 else self._rescaled
+
+    @functools.cached_property
+    def _rescaled(self) -> "GroupedPair":
+        return self.pair.in_units.group(self.partition)
 
     def at(self, blend: "Blend") -> Grouped:
         """Return a blend of the pair by these labels; where it does not look at the past, W."""
@@ -283,7 +316,10 @@ class Blend(Proximity):
         w_v = pair.current.matmul(v, rows)
         if self.without_past:
             return w_v
-        product = self.alpha * (pair.change(v, w_v) if rows is None else pair.rows_change(v, rows, w_v))
+        product = pair.change(v, w_v) if rows is None else pair.rows_change(v, rows, w_v)
+        product *= (
+            self.alpha if isinstance(self.alpha, float) else array_namespace(v).astype(self.alpha, v.dtype)
+        )
         product += w_v
         return product
 
@@ -301,17 +337,16 @@ class Blend(Proximity):
         """Where the objects of W stand in Ψ."""
         return self.pair.alignment
 
-    def formed(self, *, overwrite: bool = False) -> Proximity:
-        """Return the blend as a stored proximity, formed once.
+    def formed(self, *, out: Proximity | None = None) -> Proximity:
+        """Return the blend as a stored proximity, formed once; it may take the storage of `out`.
 
-        With `overwrite` it may take the storage of the past. A blend without a past is W itself, not a
-        copy, unless it overwrites.
+        A blend without a past is W itself, not a copy, unless it is to be put there.
         """
         pair = self.pair
-        if self.without_past and not overwrite:
+        if self.without_past and out is None:
             return pair.current
         if self._formed is None:
-            self._formed = pair.current.blend(pair.past, self.alpha, pair.alignment, overwrite=overwrite)
+            self._formed = pair.current.blend(pair.past, self.alpha, pair.alignment, out=out)
         return self._formed
 
     def block_moments(self, partition: Partition) -> tuple[Array, Array]:
@@ -345,10 +380,10 @@ class Blend(Proximity):
         return self.formed().copy()
 
     def blend(  # type: ignore[override]
-        self, past: Proximity, alpha: Array | float, alignment: Alignment, *, overwrite: bool = False
+        self, past: Proximity, alpha: Array | float, alignment: Alignment, *, out: Proximity | None = None
     ) -> Proximity:
         """Return the blend of this blend with a past."""
-        return self.formed().blend(past, alpha, alignment, overwrite=overwrite)
+        return self.formed().blend(past, alpha, alignment, out=out)
 
 
 def _project(v: Array, source: Array) -> Array:

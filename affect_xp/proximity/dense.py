@@ -1,6 +1,7 @@
 """Proximities held in a two-dimensional array of any library."""
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import final
@@ -21,6 +22,7 @@ from affect_xp.array.namespace import (
 )
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
+from affect_xp.proximity._base import joint_magnitude, measured_magnitude
 from affect_xp.proximity.chunked._chunk import chunk_add_between_groups, chunk_scaled
 from affect_xp.proximity.summed import Summable, identity
 
@@ -48,6 +50,14 @@ class Dense(Summable):
 
     array: Array
     square_sum: float | None = dataclasses.field(default=None, kw_only=True)  # Σ wᵢⱼ², where it is known
+    known_magnitude: float | None = dataclasses.field(default=None, kw_only=True)
+
+    @functools.cached_property
+    def magnitude(self) -> float:
+        """log₂ of the largest |wᵢⱼ|."""
+        if self.known_magnitude is not None:
+            return self.known_magnitude
+        return measured_magnitude(self.array[rows, :] for rows in row_blocks(self.array))
 
     @property
     def n(self) -> int:
@@ -226,7 +236,8 @@ class Dense(Summable):
         w = self.array
         xp = array_namespace(w)
         blocks = row_blocks(w, index.shape[0])
-        return Dense(xp.concat([xp.take(xp.take(w, index[b], axis=0), index, axis=1) for b in blocks]))
+        taken = xp.concat([xp.take(xp.take(w, index[b], axis=0), index, axis=1) for b in blocks])
+        return Dense(taken, known_magnitude=self.known_magnitude)
 
     def submatrix(self, index: Array | None = None) -> Array:
         """Return wᵢⱼ among the objects at `index`, by default all, in wide floats."""
@@ -235,30 +246,31 @@ class Dense(Summable):
 
     def copy(self) -> "Dense":
         """Return the same proximities in an array of their own."""
-        return Dense(assemble(self.array, row_blocks(self.array), lambda rows: self.array[rows, :]))
+        copied = assemble(self.array, row_blocks(self.array), lambda rows: self.array[rows, :])
+        return Dense(copied, known_magnitude=joint_magnitude(self, self))
 
     def blend(
-        self, past: "Dense", alpha: Array | float, alignment: Alignment, *, overwrite: bool = False
+        self, past: "Dense", alpha: Array | float, alignment: Alignment, *, out: "Dense | None" = None
     ) -> "Dense":
         """Return α·past + (1 − α)·W where both objects were there before, and W elsewhere."""
         w = self.array
         xp = array_namespace(w, past.array)
         # In the storage's own precision, so that nothing is widened.
         a = xp.astype(alpha, w.dtype) if is_array(alpha) else alpha
+        magnitude = joint_magnitude(self, past, alpha)
         if not alignment.unchanged:
-            return Dense(
-                assemble(w, row_blocks(w), lambda rows: self._blend_changed(past, a, alignment, rows))
-            )
-        out = past.array if overwrite and past.array.dtype == w.dtype else None
-        in_place = isinstance(out, np.ndarray)  # whose slices are views
+            blended_rows = functools.partial(self._blend_changed, past, a, alignment)
+            return Dense(assemble(w, row_blocks(w), blended_rows), known_magnitude=magnitude)
+        fits = out is not None and (out.array.dtype, out.n) == (w.dtype, self.n)
+        target: Array = out.array if fits else None  # type: ignore[union-attr]
+        in_place = isinstance(w, np.ndarray)  # whose slices are views
+        if in_place and target is None:
+            target = np.empty_like(w)
         squares: dict[int, float] = {}
 
         def blended(rows: slice) -> Array:
-            block = past.array[rows, :]
-            if in_place:
-                block *= a
-            else:
-                block = a * block
+            before = past.array[rows, :]
+            block = np.multiply(before, a, out=target[rows, :]) if in_place else a * before
             block += (1 - a) * w[rows, :]
             if self.is_at_hand:  # and the block is in cache
                 squares[rows.start] = _sum_of_squares(block)
@@ -268,9 +280,9 @@ class Dense(Summable):
         if in_place:
             for_each_block(blended, blocks, w)
         else:
-            out = assemble(w, blocks, blended, out)
+            target = assemble(w, blocks, blended, target)
         square_sum = sum(squares[rows.start] for rows in blocks) if self.is_at_hand else None
-        return Dense(out, square_sum=square_sum)
+        return Dense(target, square_sum=square_sum, known_magnitude=magnitude)
 
     def _blend_changed(self, past: "Dense", a: Array | float, alignment: Alignment, rows: slice) -> Array:
         """Return some rows of the blend when objects have come, gone or changed places."""
@@ -309,7 +321,8 @@ class Dense(Summable):
         upper = row_blocks(w, self.n, n_columns=size)
         lower = (slice(self.n + b.start, self.n + b.stop) for b in row_blocks(w, m, n_columns=size))
         out = xp.empty((size, size), dtype=w.dtype, device=device_of(w))
-        return Dense(assemble(w, itertools.chain(upper, lower), rows_of, out))
+        out = assemble(w, itertools.chain(upper, lower), rows_of, out)
+        return Dense(out, known_magnitude=joint_magnitude(self, past))
 
     def add_between_groups(self, other: "Dense", groups: Array, table: np.ndarray) -> "Dense":
         """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ in an array of its own."""
@@ -318,7 +331,7 @@ class Dense(Summable):
         def rows_of(rows: slice) -> Array:
             return chunk_add_between_groups(w[rows, :], more[rows, :], groups[rows], groups, table)
 
-        return Dense(assemble(w, row_blocks(w), rows_of))
+        return Dense(assemble(w, row_blocks(w), rows_of), known_magnitude=joint_magnitude(self, other))
 
 
 def _both_halves(x: Array, z: Array, z_rows: Array, rows: slice) -> Array:

@@ -1,5 +1,6 @@
 """Convert similarities to dissimilarities and back, and check for dissimilarities."""
 
+from affect_xp.array.device import on_input_device
 from affect_xp.array.namespace import array_namespace, device_of, is_lazy, row_blocks, to_host, wide_dtype
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_choice
@@ -10,6 +11,7 @@ from affect_xp.proximity.dense import assemble
 KINDS = ("distance", "squared_distance", "complement")
 
 
+@on_input_device
 def to_dissimilarity(W: Array | Proximity, kind: str = "distance") -> Array | Proximity:
     """Convert similarities to dissimilarities, in the dtype of W.
 
@@ -50,6 +52,7 @@ def to_dissimilarity(W: Array | Proximity, kind: str = "distance") -> Array | Pr
     return _as_given(W, assemble(w, row_blocks(w), rows_of))
 
 
+@on_input_device
 def to_similarity(D: Array | Proximity, kind: str = "distance") -> Array | Proximity:
     """Convert dissimilarities to similarities, in the dtype of D; the inverse of `to_dissimilarity`.
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from affect_xp.alignment import Alignment
 from affect_xp.array import namespace
+from affect_xp.array.device import on_input_device
 from affect_xp.array.namespace import (
     array_namespace,
     as_array,
@@ -28,7 +29,7 @@ from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction, check_int
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.partition import Partition
-from affect_xp.proximity._base import Proximity
+from affect_xp.proximity._base import Proximity, joint_magnitude, log2, measured_magnitude
 from affect_xp.proximity._columns import (
     Factor,
     Factors,
@@ -58,6 +59,9 @@ TOLERANCE = 1e-17
 ROUNDING = 1e-12
 # Up to this size the columns of all steps are copied side by side: they stay in a large cache.
 HOST_JOINED_BYTES = 8 * 2**20
+
+# What is not known of other columns.
+UNKNOWN: dict[str, Any] = {"leading": None, "known_diagonal": None, "known_magnitude": None}
 
 
 @final
@@ -101,8 +105,28 @@ class Factored(Proximity):
     error: Array | float = 0.0
     leading: Scatter | None = None  # of the first columns, where it is known
     known_diagonal: Array | None = None  # where it follows from what is known of a blend's parts
+    known_magnitude: float | None = None
+
+    @functools.cached_property
+    def magnitude(self) -> float:
+        """log₂ of the largest s·x², about."""
+        if self.known_magnitude is not None:
+            return self.known_magnitude
+        return 2 * self._log2_features() + measured_magnitude([self.weights])
+
+    def _log2_features(self) -> float:
+        return measured_magnitude(factor.x for factor in self.factors)
+
+    def in_units_of(self, unit: float) -> "Factored":
+        """Return W / unit with features of about 1, of which fourth powers are summed."""
+        size = self._log2_features()
+        x_unit = 2.0 ** round(size) if math.isfinite(size) else 1.0
+        factors = tuple(dataclasses.replace(factor, x=factor.x / x_unit) for factor in self.factors)
+        weights = self.weights * (x_unit / unit) * x_unit
+        return dataclasses.replace(self, factors=factors, weights=weights, **UNKNOWN)
 
     @staticmethod
+    @on_input_device
     def from_features(
         X: Array, weights: Array | None = None, *, max_rank: int | None = None, tolerance: float = TOLERANCE
     ) -> "Factored":
@@ -121,7 +145,8 @@ class Factored(Proximity):
             The columns of a step are dropped when the forgetting factors since then, those known as
             Python floats, multiply to less.
         """
-        X = _checked_features(as_array(X))
+        X, size = _checked_features(as_array(X))
+        magnitude = size if weights is None else None
         p, xp, wide = X.shape[1], array_namespace(X), wide_dtype(X)
         if max_rank is not None and check_int("max_rank", max_rank, 1) < p:
             raise InputError(
@@ -133,7 +158,8 @@ class Factored(Proximity):
             shape = tuple(weights.shape)
             raise InputError(f"weights must be of shape ({p},), one for each column of X, got {shape}")
         tolerance = check_fraction("tolerance", tolerance)
-        return Factored((Factor(X),), xp.astype(weights, wide), max_rank, tolerance)
+        factors, weights = (Factor(X),), xp.astype(weights, wide)
+        return Factored(factors, weights, max_rank, tolerance, known_magnitude=magnitude)
 
     @property
     def n(self) -> int:
@@ -310,7 +336,7 @@ class Factored(Proximity):
         return Dense(filled(self.factors, self.n, dtype, rows_of_w))
 
     def blend(
-        self, past: "Factored", alpha: Array | float, alignment: Alignment, *, overwrite: bool = False
+        self, past: "Factored", alpha: Array | float, alignment: Alignment, *, out: "Factored | None" = None
     ) -> "Factored":
         """Return α·past + (1 − α)·W where both objects were there before, and W elsewhere.
 
@@ -334,7 +360,9 @@ class Factored(Proximity):
         error = a * past.error + self.error
         blended = Factored(before + now, weights, self.max_rank, self.tolerance, error, leading)
         blended = dataclasses.replace(
-            blended, known_diagonal=self._blended_diagonal(past, a, alignment)
+            blended,
+            known_diagonal=self._blended_diagonal(past, a, alignment),
+            known_magnitude=joint_magnitude(self, past, alpha),
         )._drop_decayed()
         vars(blended)["_past_error"] = a * past.error
         return blended
@@ -440,7 +468,7 @@ class Factored(Proximity):
         xp = array_namespace(s)
         factors = with_features(self.factors, lambda x: xp.astype(x * s[:, None], x.dtype, copy=False))
         error = self.error * xp.max(s * s)
-        return dataclasses.replace(self, factors=factors, error=error, leading=None, known_diagonal=None)
+        return dataclasses.replace(self, factors=factors, error=error, **UNKNOWN)
 
     def with_absent(self, past: "Factored", source: Array, away: Array) -> "Factored":
         """Return these proximities and, behind them, those of objects of the past that are away.
@@ -474,6 +502,7 @@ class Factored(Proximity):
             error=self.error - self._past_error + past.error,
             leading=None,
             known_diagonal=None,
+            known_magnitude=joint_magnitude(self, past),
         )._compress(self.max_rank)
 
     def add_between_groups(self, other: "Factored", groups: Array, table: np.ndarray) -> "Factored":
@@ -500,11 +529,14 @@ class Factored(Proximity):
             error=self.error + other.error,
             leading=None,
             known_diagonal=None,
+            known_magnitude=joint_magnitude(self, other),
         )._compress()
 
 
-def _checked_features(X: Array) -> Array:
-    """Return features as a real, finite array with a row for each object, or say what is wrong where."""
+def _checked_features(X: Array) -> tuple[Array, float]:
+    """Return features as a real, finite array with a row for each object, and the magnitude of their dot
+    products; or say what is wrong where.
+    """
     if X.ndim != 2 or X.shape[0] == 0:
         raise InputError(
             f"X must have a row for each object and a column for each feature, got shape {tuple(X.shape)}"
@@ -512,7 +544,7 @@ def _checked_features(X: Array) -> Array:
     X = checked_dtype(X, "X")
     xp = array_namespace(X)
     if X.shape[1] == 0:
-        return X
+        return X, -math.inf
     with np.errstate(invalid="ignore"):
         largest = float(to_host(xp.max(xp.abs(X)), reason="are the features finite?")[0])
     if not math.isfinite(largest):
@@ -525,7 +557,7 @@ def _checked_features(X: Array) -> Array:
         raise InputError(
             f"X holds numbers up to {largest:.3g}, whose dot products are too large; divide X by a constant"
         )
-    return X
+    return X, 2 * log2(largest)
 
 
 def _centroids(partition: Partition, t: Array) -> Array:

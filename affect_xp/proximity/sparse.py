@@ -28,6 +28,7 @@ from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
 from affect_xp.exceptions import InputTypeError
 from affect_xp.partition import Partition
+from affect_xp.proximity._base import joint_magnitude, measured_magnitude
 from affect_xp.proximity.dense import Dense
 from affect_xp.proximity.summed import Summable, Summed, identity
 
@@ -90,6 +91,13 @@ class Sparse(Summable):
 
     matrix: Matrix
     prune: float = 1e-10
+    known_magnitude: float | None = dataclasses.field(default=None, kw_only=True)
+
+    @functools.cached_property
+    def magnitude(self) -> float:
+        """log₂ of the largest |wᵢⱼ|."""
+        known = self.known_magnitude
+        return measured_magnitude([self.matrix.data]) if known is None else known
 
     def __post_init__(self) -> None:
         check_fraction("prune", self.prune)
@@ -280,23 +288,23 @@ class Sparse(Summable):
         """Return the proximities among the objects at `index`."""
         taken = self.matrix[index, :][:, index]
         taken.sort_indices()
-        return Sparse(taken, self.prune)
+        return Sparse(taken, self.prune, known_magnitude=self.known_magnitude)
 
     def copy(self) -> "Sparse":
         """Return the same proximities in storage of their own."""
-        return Sparse(self.matrix.copy(), self.prune)
+        return Sparse(self.matrix.copy(), self.prune, known_magnitude=joint_magnitude(self, self))
 
     def to_dense(self) -> Dense:
         """Return the same proximities as an n×n array."""
         return Dense(self.matrix.toarray())
 
     def blend(
-        self, past: "Sparse", alpha: Array | float, alignment: Alignment, *, overwrite: bool = False
+        self, past: "Sparse", alpha: Array | float, alignment: Alignment, *, out: "Sparse | None" = None
     ) -> "Sparse":
         """Return α·past + (1 − α)·W where both objects were there before, and W elsewhere.
 
         Stored are the pairs stored in either, but for those too small to matter (see `prune`). The
-        result takes storage of its own, whatever `overwrite` says: it seldom has room in that of the past.
+        result takes storage of its own: it seldom has room in `out`.
         On a device the host waits for the number of entries, as CuPy does whenever it changes.
         """
         if not isinstance(past, Sparse):
@@ -312,7 +320,8 @@ class Sparse(Summable):
         smallest = self.prune * (a * past._weight() + (1 - a) * self._weight()) / max(1, n_both)
         parts = _Aligned.of(w, psi, alignment)
         made = _made(lambda rows: _pruned(parts.blend(rows, a), smallest), _row_blocks(parts.row_counts()), w)
-        return Sparse(_stacked(made, w, n_both), self.prune)
+        blended = _stacked(made, w, n_both)
+        return Sparse(blended, self.prune, known_magnitude=joint_magnitude(self, past, alpha))
 
     def _weight(self) -> Array | float:
         """Return Σ|wᵢⱼ|."""
@@ -348,7 +357,8 @@ class Sparse(Summable):
         moves = Alignment(everywhere, _targets(everywhere, past.n), n_common=0, n_new=0)
         parts = _Aligned.of(w, past.matrix, moves)
         blocks = (_pruned(parts.with_absent(rows, self.n), 0.0) for rows in _row_blocks(parts.row_counts()))
-        return Sparse(_stacked(blocks, w, w.nnz + past.matrix.nnz), self.prune)
+        made = _stacked(blocks, w, w.nnz + past.matrix.nnz)
+        return Sparse(made, self.prune, known_magnitude=joint_magnitude(self, past))
 
     def add_between_groups(self, other: "Sparse", groups: Array, table: np.ndarray) -> "Sparse":
         """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ; stored are the pairs that are not zero.
@@ -367,7 +377,8 @@ class Sparse(Summable):
             return _pruned(now + with_values(others, values), 0.0)
 
         blocks = (summed(rows) for rows in _row_blocks(_row_counts(w) + _row_counts(more)))
-        return Sparse(_stacked(blocks, w, w.nnz + more.nnz), self.prune)
+        made = _stacked(blocks, w, w.nnz + more.nnz)
+        return Sparse(made, self.prune, known_magnitude=joint_magnitude(self, other))
 
     def _with_entries(self, values_of: Callable[[slice], Array]) -> "Sparse":
         """Return other values in the same places, in an array of their own, filled some entries at a time."""

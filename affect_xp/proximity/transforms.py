@@ -193,7 +193,7 @@ def _applied(function: Callable[[Array], Array], x: Array) -> Array:
 def _checked_dense(w: Array) -> Array:
     """Return an array that a function has filled; raise unless it is finite and symmetric."""
     try:
-        return checked_array(w, "transform(W)")
+        return checked_array(w, "transform(W)")[0]
     except InputError as error:
         raise InputError(
             "the function passed as rescale must return finite numbers and treat each entry independently "

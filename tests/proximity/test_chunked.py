@@ -1,4 +1,4 @@
-"""Proximities in dask arrays: the answers of the matrix, one compute a question, on a real cluster too."""
+"""Proximities in dask arrays: one compute for each question, each chunk once, on a real cluster too."""
 
 import os
 import signal
@@ -12,14 +12,13 @@ from chunked_cases import (
     LABELS,
     N,
     close,
-    distance_twin,
     lazy_products,
-    moments_twin,
     run,
     same_answer,
     steps,
     symmetric,
 )
+from representations import distance_twin, moments_twin
 
 import affect_xp as ax
 from affect_xp.alignment import align
@@ -39,60 +38,48 @@ def w(request, da, library):
     return Chunked(da.from_array(library.array(symmetric()), chunks=request.param, asarray=False))
 
 
-# The contract, question by question, each with one compute
+# Computes
 
 
-def test_products_and_diagonal(library, w, computes):
-    v = np.random.default_rng(1).normal(size=(N, 3))
-    assert w.n == N and computes == []
-    product = w.matmul(library.array(v))
-    assert library.owns(product) and len(computes) == 1
-    close(library.numpy(product), symmetric() @ v)
-    diagonal = w.diagonal()
-    assert library.owns(diagonal) and len(computes) == 2
-    close(library.numpy(diagonal), np.diag(symmetric()))
-    w.diagonal()
-    assert len(computes) == 2  # remembered
-
-
-@pytest.mark.parametrize("rows", [[2, 9, 5], [0], [10, 10, 0], list(range(N)), []], ids=str)
-def test_product_with_a_few_rows(library, w, computes, rows):
-    v = np.random.default_rng(1).normal(size=(len(rows), 3))
-    product = w.matmul(library.array(v), library.array(np.array(rows, dtype=np.int64)))
-    close(library.numpy(product), symmetric()[:, rows] @ v)
-    assert len(computes) == (1 if rows else 0)
-
-
-def test_moments_and_square_distance(library, w, computes, small_blocks):
-    means, squares = w.block_moments(Partition(library.array(LABELS), 4))
-    assert library.owns(means) and len(computes) == 1
-    expected_means, expected_squares = moments_twin(symmetric(), LABELS, 4)
-    close(library.numpy(means), expected_means)
-    close(library.numpy(squares), expected_squares)
-    guess = symmetric(4, seed=2)
-    found = w.square_distance(Partition(library.array(LABELS), 4), library.array(guess))
-    assert found.shape == () and len(computes) == 2
-    close(library.numpy(found), distance_twin(symmetric(), LABELS, guess))
-
-
-def test_take_is_lazy(library, w, computes):
-    index = np.array([3, 0, 7, 8])
-    taken = w.take(library.array(index))
-    assert taken.n == 4 and computes == []
-    close(library.numpy(taken.matmul(library.array(np.eye(4)))), symmetric()[np.ix_(index, index)])
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.25, 1.0])
-def test_blend_with_objects_that_come_and_go(da, library, w, computes, alpha):
+def test_each_question_is_one_compute(da, library, w, computes):
+    """The answers are those of the matrix, however it is cut."""
+    v, guess = np.random.default_rng(1).normal(size=(N, 3)), symmetric(4, seed=2)
+    partition, rows = Partition(library.array(LABELS), 4), np.array([2, 9, 5])
     past, ids, past_ids = symmetric(9, seed=3), tuple("abcdefghijk"), tuple("kxbadycif")
     before = Chunked(da.from_array(library.array(past), chunks=4, asarray=False))
     moves = align(ids, past_ids, library.array([0.0]))
-    blended = w.blend(before, library.array(alpha), moves)
-    assert len(computes) == 1
-    close(library.numpy(blended.array.compute()), reference.blend(symmetric(), past, alpha, ids, past_ids))
+    means, squares = moments_twin(symmetric(), LABELS, 4)
+    answers = {
+        "product": (lambda: w.matmul(library.array(v)), symmetric() @ v),
+        "rows": (
+            lambda: w.matmul(library.array(v[rows]), library.array(rows)),
+            symmetric()[:, rows] @ v[rows],
+        ),
+        "diagonal": (w.diagonal, np.diag(symmetric())),
+        "means": (lambda: w.group(partition).moments()[0], means),
+        "squares": (lambda: w.group(partition).moments()[1], squares),
+        "distance": (
+            lambda: w.group(partition).distance_to(library.array(guess)),
+            distance_twin(symmetric(), LABELS, guess),
+        ),
+        "blend": (
+            lambda: w.blend(before, library.array(0.25), moves),
+            reference.blend(symmetric(), past, 0.25, ids, past_ids),
+        ),
+    }
+    assert computes == []
+    for name, (ask, expected) in answers.items():
+        found = ask()
+        assert len(computes) == 1, name
+        close(library.numpy(found.array.compute() if isinstance(found, Chunked) else found), expected)
+        computes.clear()
+    w.diagonal()  # remembered
+    w.take(library.array(rows))  # lazy
+    w.matmul(library.array(v[:0]), library.array(rows[:0]))
+    assert computes == []
 
 
-def test_blend_of_the_same_objects_keeps_the_dtype(da, library, computes):
+def test_blend_of_the_same_objects_that_are_cut_otherwise_keeps_the_dtype(da, library, computes):
     now, past = (symmetric(seed=s).astype(np.float32) for s in (0, 1))
     w, before = (
         Chunked(da.from_array(library.array(x), chunks=c, asarray=False)) for x, c in ((now, 4), (past, 3))
