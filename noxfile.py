@@ -152,9 +152,9 @@ def lowest(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
-@nox.parametrize("extra", EXTRAS)
+@nox.parametrize("extra", list(EXTRAS), ids=[extra or "none" for extra in EXTRAS])
 def extras(session: nox.Session, extra: str) -> None:
-    """Install the package with one extra alone and use it; `-k "not torch and not cuda"` leaves some out."""
+    """Install the package with each extra alone and use it; `nox -s "extras(cli)"` tries one of them."""
     session.install(f".[{extra}]" if extra else ".")
     with session.chdir(session.create_tmp()):
         Path("x.csv").write_text(TABLE, encoding="utf-8")
