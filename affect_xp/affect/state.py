@@ -8,7 +8,7 @@ from affect_xp.alignment import UNCHANGED, Alignment, Ids, align, positions
 from affect_xp.array.namespace import array_namespace, gather
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
-from affect_xp.proximity import Blend, Grouped, Proximity
+from affect_xp.proximity import Blend, Grouped, ObjectBlend, Proximity
 from affect_xp.tracking.events import Clusters, Event
 
 
@@ -74,7 +74,7 @@ class Step:
         The score of each number of clusters that was tried, where it was chosen.
     observed : Proximity
         Wᵗ.
-    blend : Blend or None
+    blend : Blend, ObjectBlend or None
         Ψ̂ᵗ as a blend of Wᵗ and Ψ̂ᵗ⁻¹; None where there is no past.
     groups : Grouped or None
         Ψ̂ᵗ with the labels of the partition, where their product is known.
@@ -83,6 +83,8 @@ class Step:
         estimated. Without a past there is noise alone.
     noise_of_means : float or None
         The noise that is left in the means of blocks, alike; known at steps without a past.
+    moved : (n,) array or None
+        The probability that each object has changed its cluster since the step before, where it is known.
     """
 
     state: State
@@ -92,11 +94,12 @@ class Step:
     n_iter: int
     scores: dict[int, float] | None
     observed: Proximity
-    blend: Blend | None = None
+    blend: Blend | ObjectBlend | None = None
     groups: Grouped | None = None
     noise: float | None = None
     drift: float | None = None
     noise_of_means: float | None = None
+    moved: Array | None = None
 
     def commit(self, *, out: Proximity | None = None) -> State:
         """Return the state after the step, with Ψ̂ᵗ; see `smoothed`."""

@@ -14,6 +14,7 @@ import numpy as np
 from affect_xp.affect.forgetting import Alpha, alpha_at, noise_and_drift, share_of_noise
 from affect_xp.affect.initial_labels import better_labels, judge
 from affect_xp.affect.moments import mean_variances, moments_of
+from affect_xp.affect.movers import margin_weight, move_probability, pair_moments
 from affect_xp.affect.state import Past, State, Step
 from affect_xp.alignment import Ids
 from affect_xp.array.namespace import array_namespace, is_array, is_at_hand, to_host
@@ -21,11 +22,12 @@ from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
 from affect_xp.clustering.base import Call, Clusterer, Clustering
 from affect_xp.partition import Partition, relabel
-from affect_xp.proximity import Blend, GroupedPair, Pair, Proximity
+from affect_xp.proximity import Blend, GroupedPair, ObjectBlend, Pair, Proximity
 from affect_xp.proximity.blend import BlendGroups, unit_of
 from affect_xp.tracking.events import DEFAULT_RULES, Clusters, EventRules, follow, members_of
 
 INITS = ("auto", "previous", "static")
+FORGETTING = ("global", "objects")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -37,12 +39,18 @@ class Options:
     init: str = "auto"
     correction: str | None = None
     events: EventRules = DEFAULT_RULES
+    forgetting: str = "global"
     seed: int = 0
 
     @property
     def by_labels(self) -> bool:
-        """Whether α depends on labels, so that clusters and α are found in turn."""
-        return callable(self.alpha) or isinstance(self.alpha, str)
+        """Whether weights depend on labels, so that clusters and weights are found in turn."""
+        return self.by_object or callable(self.alpha) or isinstance(self.alpha, str)
+
+    @property
+    def by_object(self) -> bool:
+        """Whether objects that have moved forget their past."""
+        return self.forgetting == "objects"
 
 
 DEFAULTS = Options()
@@ -54,6 +62,20 @@ class _Seen:
 
     groups: GroupedPair
     sums: tuple[Array, Array] | None = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Weights:
+    """The weight α of the past, noise and drift, and the probability that objects have moved."""
+
+    alpha: Array | float
+    squares: Sequence[Array] = ()
+    moved: Array | None = None
+    trust: Array | None = None  # of the past of each object; None where it is the same for all
+
+    def blend(self, pair: Pair) -> Blend | ObjectBlend:
+        """Return Ψ̂."""
+        return pair.blend(self.alpha) if self.trust is None else ObjectBlend(pair, self.alpha, self.trust)
 
 
 def step(
@@ -79,9 +101,9 @@ def step(
     alphas: list[Array | float] = []
     rounds = options.n_iter if options.by_labels else 1
     for i in range(rounds):
-        alpha, squares = _alpha_of(options, seen, past.t)
-        alphas.append(alpha)
-        blend = pair.blend(alpha)
+        weights = _weights_of(options, seen, past.t)
+        alphas.append(weights.alpha)
+        blend = weights.blend(pair)
         found = clusterer.cluster(blend, dataclasses.replace(call, rough=i + 1 < rounds))
         n_runs += found.n_iter
         if i + 1 == rounds or _same_labels(found, seen, start, i):  # the next α would be the same
@@ -90,7 +112,9 @@ def step(
     if found.rough:
         found = clusterer.cluster(blend, call.from_found(found))
         n_runs += found.n_iter
-    return conclude(past, found, Iterations(n_runs, alphas, blend, squares, pair.unit), options.events)
+    moved = _moved(clusterer, seen) if weights.moved is None else weights.moved
+    result = Iterations(n_runs, alphas, blend, weights.squares, pair.unit, moved)
+    return conclude(past, found, result, options.events)
 
 
 def static_step(
@@ -128,23 +152,24 @@ class Iterations:
 
     n_iter: int
     alphas: Sequence[Array | float] = (0.0,)
-    blend: Blend | None = None
+    blend: Blend | ObjectBlend | None = None
     # Sums over all entries of objects in clusters, in squares of `unit`: noise and drift of which the last α
     # is a share; or, without a past, noise and the noise of the means of blocks.
     squares: Sequence[Array] = ()
     unit: float = 1.0
+    moved: Array | None = None  # the probability that each object has changed its cluster
 
-    def levels(self, alpha: float, squares: Sequence[float], m: float) -> dict[str, float]:
+    def levels(self, squares: Sequence[float], m: float) -> dict[str, float]:
         """Return noise and drift as root mean squares over the m² entries of common objects.
 
         √(Σ var(nᵢⱼ)) / m,   √(Σ(ψᵢⱼ − E wᵢⱼ)²) / m
         """
-        if m == 0 or not squares or not math.isfinite(squares[0]):
+        if m == 0 or not squares or not math.isfinite(sum(squares)):
             return {}
-        size, *more = (self.unit * (math.sqrt(max(total, 0.0)) / m) for total in squares)
+        noise, other = (self.unit * (math.sqrt(max(total, 0.0)) / m) for total in squares)
         if self.blend is not None:
-            return {"noise": math.sqrt(alpha) * size, "drift": math.sqrt(1 - alpha) * size}
-        return {"noise": size, "noise_of_means": more[0]} if size > 0 else {}
+            return {"noise": noise, "drift": other}
+        return {"noise": noise, "noise_of_means": other} if noise > 0 else {}
 
 
 def _call(past: Past, options: Options, groups: GroupedPair | None = None) -> Call:
@@ -162,7 +187,8 @@ def _first_labels(
     if found.moved is False:  # both labels are the same
         return _Seen(start), found.n_iter
     static = start.pair.group(found.partition, current=found.groups)
-    seen = _Seen(static) if options.init == "static" else _better(start, static)
+    by_static = options.init == "static" or options.by_object
+    seen = _Seen(static) if by_static else _better(start, static)
     return seen, found.n_iter
 
 
@@ -185,6 +211,27 @@ def _seen(pair: Pair, found: Clustering) -> _Seen:
     return _Seen(parts if parts.given is not None else dataclasses.replace(parts, given=found.partition))
 
 
+def _weights_of(options: Options, seen: _Seen, t: int) -> _Weights:
+    """Return the weights of a step, from the objects present now and before."""
+    if not options.by_object:
+        return _Weights(*_alpha_of(options, seen, t))
+    moments = pair_moments(seen.groups.in_units)
+    estimated = isinstance(options.alpha, str)
+    alpha = margin_weight(moments) if estimated else _alpha_of(options, seen, t)[0]
+    moved, source = move_probability(moments), seen.groups.pair.alignment.source
+    trust = 1 - moved
+    if source is not None:
+        trust = array_namespace(trust).where(source >= 0, trust, 0 * trust)
+    return _Weights(alpha, moments.noise_and_drift() if estimated else (), moved, trust)
+
+
+def _moved(clusterer: Clusterer, seen: _Seen) -> Array | None:
+    """Return the probability that each object has moved, where similarities are those of a graph."""
+    if not getattr(clusterer, "is_for_graphs", False):
+        return None
+    return move_probability(pair_moments(seen.groups.in_units, products=False))
+
+
 def _alpha_of(options: Options, seen: _Seen, t: int) -> tuple[Array | float, Sequence[Array]]:
     """Return the forgetting factor of a step, from the objects present now and before.
 
@@ -195,7 +242,7 @@ def _alpha_of(options: Options, seen: _Seen, t: int) -> tuple[Array | float, Seq
         sums = seen.sums if options.correction is None else None
         if sums is None:
             sums = noise_and_drift(groups.in_units.common, groups.in_units.past, options.correction)
-        return share_of_noise(*sums), (sums[0] + sums[1],)
+        return share_of_noise(*sums), sums
     if not callable(alpha):
         return alpha_at(alpha, t), ()
     W, past, alignment = groups.pair.current, groups.pair.past, groups.pair.alignment
@@ -221,7 +268,7 @@ def _same_labels(found: Clustering, seen: _Seen, start: GroupedPair, iteration: 
 
 def conclude(past: Past, found: Clustering, result: Iterations, rules: EventRules) -> Step:
     """Give clusters the names of those before them, tell what happened, read α, and return the step."""
-    state, partition, n = past.before, found.partition, past.W.n
+    state, partition, n, blend = past.before, found.partition, past.W.n, result.blend
     before = Clusters.none() if state is None else state.clusters
     table, sizes, alphas, squares = _read(past.start, partition, len(before.names), result)
     clusters, events = follow(
@@ -233,7 +280,7 @@ def conclude(past: Past, found: Clustering, result: Iterations, rules: EventRule
         rules=rules,
     )
     # The share of objects in clusters is taken to be the same for those that were there before.
-    n_members = (n if result.blend is None else past.alignment.n_common) * float(sizes.sum()) / n
+    n_members = (n if blend is None else past.alignment.n_common) * float(sizes.sum()) / n
     return Step(
         # The membership is let go: it would be the largest array of a sparse state.
         state=State(None, dataclasses.replace(partition), clusters, past.ids, found.memory),
@@ -243,9 +290,10 @@ def conclude(past: Past, found: Clustering, result: Iterations, rules: EventRule
         n_iter=result.n_iter,
         scores=found.scores,
         observed=past.W,
-        blend=result.blend,
-        groups=found.groups if past.W.carries_products else None,
-        **result.levels(alphas[-1], squares, n_members),
+        blend=blend,
+        groups=found.groups if past.W.carries_products and not isinstance(blend, ObjectBlend) else None,
+        moved=result.moved,
+        **result.levels(squares, n_members),
     )
 
 

@@ -105,6 +105,14 @@ def _graphs(steps: Steps) -> list[Any]:
     return graphs
 
 
+def leiden_per_step(steps: Steps, seed: int) -> Labels:
+    """Return the Leiden partition of each step alone, with resolution 1."""
+    leidenalg = importlib.import_module("leidenalg")
+    kind = leidenalg.RBConfigurationVertexPartition
+    found = [leidenalg.find_partition(g, kind, weights="weight", seed=seed % 2**31) for g in _graphs(steps)]
+    return [np.array(partition.membership) for partition in found]
+
+
 def _temporal_partition(graphs: Sequence[Any], coupling: float, seed: int, resolution: float) -> Labels:
     leidenalg = importlib.import_module("leidenalg")
     memberships, _ = leidenalg.find_partition_temporal(

@@ -7,13 +7,13 @@ import numpy as np
 from affect_xp.affect.absence import ABSENT, keep_absent
 from affect_xp.affect.forgetting import Alpha, check_alpha, check_correction
 from affect_xp.affect.state import State, Step
-from affect_xp.affect.step import INITS, Options, static_step, step
+from affect_xp.affect.step import FORGETTING, INITS, Options, static_step, step
 from affect_xp.alignment import Ids
 from affect_xp.array.namespace import array_namespace, from_host, to_host
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_choice, check_int, warn_caller
 from affect_xp.clustering.base import Clusterer
-from affect_xp.exceptions import InputTypeError, SkewedWarning
+from affect_xp.exceptions import InputError, InputTypeError, SkewedWarning
 from affect_xp.models.base import Evolving, IdsOrNone
 from affect_xp.proximity import Dense, Factored, Proximity, Sparse
 from affect_xp.proximity.constancy import constant_facts, warn_of_constant
@@ -55,9 +55,9 @@ class Affect(Evolving):
         The scaling of features. "center" subtracts the means of the columns, "standard" also divides by
         their standard deviations, and "robust" uses medians and interquartile ranges / 1.349. "auto"
         subtracts large means for "dot" with `KMeans`, and divides by standard deviations that differ by a
-        factor of 10, with a `ScaleWarning`; if this would change the meaning of the similarities, it only
-        warns. An object such as scikit-learn's StandardScaler is copied and fitted; it takes NumPy arrays,
-        and is not saved. The scaling is decided at the first step and kept; see
+        factor of 10, with a `ScaleWarning`; from a factor of 5, or if this would change the meaning of the
+        similarities, it only warns. An object such as scikit-learn's StandardScaler is copied and fitted; it
+        takes NumPy arrays, and is not saved. The scaling is decided at the first step and kept; see
         `affect_xp.proximity.preparation`.
     gamma : "first", "each" or float
         γ of proximity="rbf": 1 / (p · var X) of the first step, or of each step, or a number.
@@ -88,6 +88,11 @@ class Affect(Evolving):
     correction : None or "objects"
         Whether to correct α for entries that share an object. The corrected α is closer to the optimum if the
         clusters are correct, and reacts more slowly if they are not; see `forgetting_factor`.
+    forgetting : "global" or "objects"
+        The weight of the past: α for all pairs, as in the paper; or a·sᵢsⱼ, where 1 − sᵢ is the probability
+        that object i has changed its cluster, and a is chosen for the labels. "objects" is for graphs whose
+        members change clusters one by one, after a transform of heavy tails; for dot products "global" is
+        better. See `affect_xp.affect.movers`.
     events : EventRules
         The thresholds of events, and how long a missing cluster is remembered.
     random_state : None, int, or numpy.random.Generator
@@ -145,6 +150,7 @@ class Affect(Evolving):
         alpha: Alpha = "estimate",
         init: str = "auto",
         correction: str | None = None,
+        forgetting: str = "global",
         events: EventRules = DEFAULT_RULES,
         random_state: Any = None,
     ) -> None:
@@ -159,6 +165,7 @@ class Affect(Evolving):
         self.alpha = alpha
         self.init = init
         self.correction = correction
+        self.forgetting = forgetting
         self.events = events
         self.random_state = random_state
 
@@ -170,6 +177,17 @@ class Affect(Evolving):
         check_alpha(self.alpha)
         check_choice("init", self.init, INITS)
         check_correction(self.correction)
+        check_choice("forgetting", self.forgetting, FORGETTING)
+        if self.forgetting == "objects" and self.correction is not None:
+            raise InputError(
+                f"correction={self.correction!r} corrects the forgetting factor of the paper; use "
+                "forgetting='global' with it"
+            )
+        if self.forgetting == "objects" and self._kind() == "dissimilarity":
+            raise InputError(
+                "forgetting='objects' needs similarities, but the clusterer takes dissimilarities; use "
+                "forgetting='global'"
+            )
 
     def _transformed(self, W: Proximity) -> Proximity:
         return transform(W, self._rescale)
@@ -196,7 +214,9 @@ class Affect(Evolving):
         return _judged(W, kind, skew=may_skew, drown=may_drown) if may_skew or may_drown else None
 
     def _step(self, W: Proximity, ids: Ids, clusterer: Clusterer, seed: int) -> Step:
-        options = Options(self.alpha, self.n_iter, self.init, self.correction, self.events, seed)
+        options = Options(
+            self.alpha, self.n_iter, self.init, self.correction, self.events, self.forgetting, seed
+        )
         return step(self._state, W, ids, clusterer, options)
 
     def _next_state(self, found: Step, out: Proximity | None) -> State:

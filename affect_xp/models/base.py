@@ -333,6 +333,7 @@ class Evolving(Observing, SklearnEstimator):
                 noise=found.noise,
                 drift=found.drift,
                 noise_of_means=found.noise_of_means,
+                moved=found.moved,
             )
         )
 

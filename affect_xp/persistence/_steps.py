@@ -127,7 +127,10 @@ def unpack_clusters(stored: Json, names: KnownNames) -> Clusters:
 
 
 def pack_history(history: History, names: Names, arrays: Arrays) -> Json:
-    """Return all steps; their labels go to one array."""
+    """Return all steps; their labels go to one array, and so do probabilities of moves."""
+    if moved := [record.moved for record in history if record.moved is not None]:
+        joined = array_namespace(*moved).concat(moved)
+        arrays.put("moved", to_host(joined, reason="saving probabilities of moves")[0])
     if labels := history.labels:
         joined = array_namespace(*labels).concat(labels)  # a single transfer
         arrays.put("labels", _narrow(to_host(joined, reason="saving labels")[0]))
@@ -149,6 +152,7 @@ def _pack_record(record: Record, names: Names) -> Json:
         "noise": encode(record.noise, "noise"),
         "drift": encode(record.drift, "drift"),
         "noise_of_means": encode(record.noise_of_means, "noise_of_means"),
+        "moved": record.moved is not None,
     }
 
 
@@ -159,11 +163,24 @@ def unpack_history(stored: Json, names: KnownNames, file: Reader) -> History:
     if len(labels) != ends[-1] or np.any(np.diff(ends) < 1):
         raise ValueError("the numbers of labels and of objects differ")
     parts = [labels[start:stop] for start, stop in itertools.pairwise(ends)]
-    records = (_unpack_record(r, c, names, file) for r, c in zip(stored, parts, strict=True))
-    return History(tuple(records))
+    moved = _unpack_moved(stored, file)
+    rows = zip(stored, parts, moved, strict=True)
+    return History(tuple(_unpack_record(r, c, p, names, file) for r, c, p in rows))
 
 
-def _unpack_record(stored: Json, labels: np.ndarray, names: KnownNames, file: Reader) -> Record:
+def _unpack_moved(stored: Json, file: Reader) -> list[np.ndarray | None]:
+    """Return the probabilities of moves of each step; None where they were not known."""
+    sizes = [record["n"] if record.get("moved") else 0 for record in stored]  # missing in earlier versions
+    moved = file.fresh_array("moved", np.empty(0)) if any(sizes) else np.empty(0)
+    ends = np.cumsum([0, *sizes])
+    if len(moved) != ends[-1] or not np.all((moved >= 0) & (moved <= 1)):
+        raise ValueError("probabilities of moves do not fit the objects")
+    return [moved[i:j] if j > i else None for i, j in itertools.pairwise(ends)]
+
+
+def _unpack_record(
+    stored: Json, labels: np.ndarray, moved: np.ndarray | None, names: KnownNames, file: Reader
+) -> Record:
     ids = names.ids(stored["ids"])
     if len(ids) != stored["n"]:
         raise ValueError(f"{len(ids)} ids for {stored['n']} objects")
@@ -182,6 +199,7 @@ def _unpack_record(stored: Json, labels: np.ndarray, names: KnownNames, file: Re
         noise=decode(stored.get("noise")),  # missing in files of earlier versions
         drift=decode(stored.get("drift")),
         noise_of_means=decode(stored.get("noise_of_means")),
+        moved=None if moved is None else from_host(moved, file.like),
     )
 
 

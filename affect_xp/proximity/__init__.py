@@ -27,6 +27,7 @@ from affect_xp.proximity.chunked import Chunked, is_dask_array
 from affect_xp.proximity.dense import Dense
 from affect_xp.proximity.factored import Factored
 from affect_xp.proximity.grouped import Grouped, column_sums, membership
+from affect_xp.proximity.object_blend import ObjectBlend
 from affect_xp.proximity.sparse import Sparse, is_sparse
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "Factored",
     "Grouped",
     "GroupedPair",
+    "ObjectBlend",
     "Pair",
     "Proximity",
     "Sparse",

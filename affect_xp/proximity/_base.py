@@ -125,6 +125,22 @@ class Proximity(abc.ABC):
         read afterwards.
         """
 
+    def blend_by_object(
+        self, past: Self, alpha: Array | float, trust: Array, alignment: Alignment, *, out: Self | None = None
+    ) -> Self:
+        """Return wᵢⱼ + α sᵢsⱼ (ψᵢⱼ − wᵢⱼ) with s = `trust`, (n,), which is 0 for objects without a past.
+
+        The storage of `out` may be used for the result; it may be `past`.
+        """
+        raise InputError(f"{type(self).__name__} does not hold its entries; call its formed() first")
+
+    def block_products(self, past: Self, alignment: Alignment, partition: Partition) -> Array:
+        """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block, (k, k).
+
+        Objects that are not in the past have no label in `partition`.
+        """
+        raise InputError(f"{type(self).__name__} does not hold its entries; call its formed() first")
+
     @abc.abstractmethod
     def copy(self) -> Self:
         """Return the same proximities in storage of their own."""

@@ -141,6 +141,11 @@ class GroupedPair:
         labels = self.labels if alignment.target is None else gather(self.labels, alignment.target, -1)
         return self.pair.past.grouped(labels, self.k, given)
 
+    def products(self) -> Array:
+        """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block of objects that were there before, (k, k)."""
+        pair = self.pair
+        return pair.current.block_products(pair.past, pair.alignment, self.common.partition)
+
     @property
     def in_units(self) -> "GroupedPair":
         """The same in units in which squares of entries are numbers."""

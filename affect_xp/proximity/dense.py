@@ -284,12 +284,55 @@ class Dense(Summable):
         square_sum = sum(squares[rows.start] for rows in blocks) if self.is_at_hand else None
         return Dense(target, square_sum=square_sum, known_magnitude=magnitude)
 
+    def blend_by_object(
+        self,
+        past: "Dense",
+        alpha: Array | float,
+        trust: Array,
+        alignment: Alignment,
+        *,
+        out: "Dense | None" = None,
+    ) -> "Dense":
+        """Return wᵢⱼ + α sᵢsⱼ (ψᵢⱼ − wᵢⱼ), in one pass."""
+        w, psi, source = self.array, past.array, alignment.source
+        xp = array_namespace(w, psi)
+        a = xp.astype(alpha, w.dtype) if is_array(alpha) else alpha
+        s = xp.astype(trust, w.dtype)
+
+        def rows_of(rows: slice) -> Array:
+            block = (psi[rows, :] if source is None else _aligned_rows(psi, source, rows)) - w[rows, :]
+            block *= s[rows, None] * s[None, :]  # the mirror image is the same to the last bit
+            block *= a
+            block += w[rows, :]
+            return xp.astype(block, w.dtype, copy=False)
+
+        fits = out is not None and source is None and (out.array.dtype, out.n) == (w.dtype, self.n)
+        target = out.array if fits else None  # type: ignore[union-attr]
+        magnitude = joint_magnitude(self, past)
+        return Dense(assemble(w, row_blocks(w), rows_of, target), known_magnitude=magnitude)
+
+    def block_products(self, past: "Dense", alignment: Alignment, partition: Partition) -> Array:
+        """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block, (k, k), in one pass."""
+        w, psi, z, source = self.array, past.array, partition.membership, alignment.source
+        xp = array_namespace(w, psi)
+        parts: dict[int, Array] = {}
+
+        def add(rows: slice) -> None:
+            x = xp.astype(w[rows, :], z.dtype)
+            x *= psi[rows, :] if source is None else _aligned_rows(psi, source, rows)
+            parts[rows.start] = z[rows, :].T @ thin_product(x, z)
+
+        for_each_block(add, row_blocks(w), w)
+        psi_ii = past.diagonal() if source is None else gather(past.diagonal(), source, 0)
+        total = sum(parts[start] for start in sorted(parts))
+        return total - identity(total) * ((self.diagonal() * psi_ii) @ z)
+
     def _blend_changed(self, past: "Dense", a: Array | float, alignment: Alignment, rows: slice) -> Array:
         """Return some rows of the blend when objects have come, gone or changed places."""
         xp = array_namespace(self.array)
         source, w = alignment.source, self.array[rows, :]
         assert source is not None
-        before = gather(gather(past.array, source[rows], 0).T, source, 0).T
+        before = _aligned_rows(past.array, source, rows)
         common = (source[rows] >= 0)[:, None] & (source >= 0)[None, :]
         return xp.where(common, a * before + (1 - a) * w, w)
 
@@ -332,6 +375,11 @@ class Dense(Summable):
             return chunk_add_between_groups(w[rows, :], more[rows, :], groups[rows], groups, table)
 
         return Dense(assemble(w, row_blocks(w), rows_of), known_magnitude=joint_magnitude(self, other))
+
+
+def _aligned_rows(psi: Array, source: Array, rows: slice) -> Array:
+    """Return some rows of the past in the order of the objects of now; zeros for new objects."""
+    return gather(gather(psi, source[rows], 0).T, source, 0).T
 
 
 def _both_halves(x: Array, z: Array, z_rows: Array, rows: slice) -> Array:

@@ -367,6 +367,50 @@ class Factored(Proximity):
         vars(blended)["_past_error"] = a * past.error
         return blended
 
+    def blend_by_object(
+        self,
+        past: "Factored",
+        alpha: Array | float,
+        trust: Array,
+        alignment: Alignment,
+        *,
+        out: "Factored | None" = None,
+    ) -> "Factored":
+        """Return W + α S(EΨEᵀ − W)S: the columns of SY, of X and of SX with the weights α s_Y, s and −α s."""
+        xp, s = array_namespace(self.weights, past.weights), self.weights
+        a = float(alpha) if not is_array(alpha) else xp.astype(alpha, s.dtype)
+        before, _ = past._embedded(alignment)
+
+        def trusted(x: Array) -> Array:
+            return xp.astype(x * trust[:, None], x.dtype, copy=False)
+
+        decayed = tuple(f.decayed(a if isinstance(a, float) else 1.0) for f in with_features(before, trusted))
+        now = copied(self.factors)
+        return Factored(
+            decayed + now + with_features(now, trusted),
+            xp.concat([a * past.weights, s, -a * s]),
+            self.max_rank,
+            self.tolerance,
+            a * past.error + self.error,
+        )._drop_decayed()
+
+    def block_products(self, past: "Factored", alignment: Alignment, partition: Partition) -> Array:
+        """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block, (k, k).
+
+        With G_c = Σ_{i∈c} uᵢyᵢᵀ it is Σ_ab s_a t_b (G_c)_ab (G_d)_ab over all i and j.
+        """
+        xp, z, (before, _) = array_namespace(self.weights), partition.membership, past._embedded(alignment)
+        total: Array = 0
+        for factor, columns in numbered(self.factors):
+            for a in range(columns.stop - columns.start):
+                u = factor.rows(slice(0, self.n))[:, a]
+                g = project(before, z * u[:, None])  # (q, k), G_c of one column
+                total = total + self.weights[columns.start + a] * (g.T @ (past.weights[:, None] * g))
+        psi_ii = past.diagonal()
+        psi_ii = psi_ii if alignment.source is None else gather(psi_ii, alignment.source, 0)
+        own = (self.diagonal() * psi_ii) @ z
+        return total - xp.eye(partition.k, dtype=own.dtype, device=device_of(own)) * own
+
     @functools.cached_property
     def _past_error(self) -> Array | float:
         """How much of `error` is that of the past, if this is a blend."""

@@ -44,8 +44,12 @@ GAMMAS = ("first", "each")
 OFFSET = 0.5
 # If the mean must not be subtracted, warn if its square is this many times the variance: cosines exceed 0.9.
 DOMINANT = 10.0
-# Columns are standardised if their standard deviations differ by this factor or more.
+# Columns are standardised if their standard deviations differ by this factor or more: their units differ.
 SPREAD = 10.0
+# From this factor on, warn: if the widest column has no clusters, it hides those of the others (ARI 0 instead
+# of 0.6 to 1 by simulation). X is not scaled, because a column is also wide if it holds the clusters, such as
+# two that are 10 standard deviations apart; columns of noise would then hide them (ARI 0.4 instead of 1).
+WIDE = 5.0
 # The interquartile range of a normal distribution, in standard deviations.
 NORMAL_IQR = 1.349
 # A column is constant if its spread is below this many rounding errors of its largest value.
@@ -306,9 +310,10 @@ def _automatic(columns: _Columns, request: Request, names: Sequence[str]) -> Pre
         return Preparation()  # the effect on the function is unknown
     if not may_center and request.proximity in ("dot", "cosine") and offset >= DOMINANT:
         _warn_of_offset(offset, request)
-    if request.proximity in LENGTHS and columns.spread >= SPREAD:
-        _warn_of_spread(columns, request, names)
-        if not request.has_units:
+    if request.proximity in LENGTHS and columns.spread >= WIDE:
+        divide = columns.spread >= SPREAD and not request.has_units
+        _warn_of_spread(columns, request, names, divide=divide)
+        if divide:
             return _standard(columns, center=may_center or not is_dot, divide=True)
     center = may_center and offset >= OFFSET
     return _in_range(columns, _standard(columns, center=center, divide=False), request)
@@ -415,16 +420,19 @@ def _warn_of_offset(offset: float, request: Request) -> None:
     )
 
 
-def _warn_of_spread(columns: _Columns, request: Request, names: Sequence[str]) -> None:
+def _warn_of_spread(columns: _Columns, request: Request, names: Sequence[str], *, divide: bool) -> None:
     places = [int(j) for j in np.argsort(-columns.std, kind="stable") if columns.std[j] > 0]
     shown = places if len(places) <= 6 else [*places[:3], None, *places[-3:]]
     spreads = ", ".join("..." if j is None else f"{names[j]} {columns.std[j]:.3g}" for j in shown)
-    done = (
-        "X is not scaled, because a parameter is in its units: use scale='standard' with a parameter in "
-        "standard deviations"
-        if request.has_units
-        else "Dividing by the standard deviations of the first step; pass scale='standard' to confirm"
-    )
+    if divide:
+        done = "Dividing by the standard deviations of the first step; pass scale='standard' to confirm"
+    elif request.has_units:
+        done = (
+            "X is not scaled, because a parameter is in its units: use scale='standard' with a parameter in "
+            "standard deviations"
+        )
+    else:
+        done = "X is not scaled, because the columns may have the same unit: use scale='standard' if not"
     warn_caller(
         f"the columns of X differ in spread by a factor of {columns.spread:.3g} ({spreads}): unscaled, "
         f"the widest dominate. {done}, or scale='none' to use X unchanged; both silence this warning",

@@ -323,6 +323,41 @@ class Sparse(Summable):
         blended = _stacked(made, w, n_both)
         return Sparse(blended, self.prune, known_magnitude=joint_magnitude(self, past, alpha))
 
+    def blend_by_object(
+        self,
+        past: "Sparse",
+        alpha: Array | float,
+        trust: Array,
+        alignment: Alignment,
+        *,
+        out: "Sparse | None" = None,
+    ) -> "Sparse":
+        """Return wᵢⱼ + α sᵢsⱼ (ψᵢⱼ − wᵢⱼ); stored are the pairs stored in either, unless too small."""
+        w, psi = self.matrix, past.matrix
+        xp = array_namespace(w.data, psi.data)
+        a, s = xp.astype(xp.asarray(alpha), w.data.dtype), xp.astype(trust, w.data.dtype)
+        n_both = w.nnz + psi.nnz
+        smallest = self.prune * (a * past._weight() + (1 - a) * self._weight()) / max(1, n_both)
+        parts = _Aligned.of(w, psi, alignment)
+        blocks = _row_blocks(parts.row_counts())
+        made = _made(lambda rows: _pruned(parts.blend_by_object(rows, a, s), smallest), blocks, w)
+        return Sparse(_stacked(made, w, n_both), self.prune)
+
+    def block_products(self, past: "Sparse", alignment: Alignment, partition: Partition) -> Array:
+        """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block, (k, k): pairs stored in both."""
+        k, parts = partition.k, _Aligned.of(self.matrix, past.matrix, alignment)
+        xp = array_namespace(self.like, past.like)
+        labels = xp.where(partition.labels >= 0, partition.labels, xp.full_like(partition.labels, k))
+        total: Array = 0
+        for rows in _row_blocks(parts.row_counts()):
+            both = parts.products(rows)
+            i, j = rows.start + row_numbers(both.indptr, slice(0, both.nnz)), both.indices
+            values = xp.astype(both.data, wide_dtype(both.data), copy=False)
+            values = xp.where(i == j, xp.zeros_like(values), values)
+            block = xp.take(labels, i) * (k + 1) + xp.take(labels, j)
+            total = total + _sums_by_number(block, values, (k + 1) ** 2)
+        return xp.reshape(total, (k + 1, k + 1))[:k, :k]
+
     def _weight(self) -> Array | float:
         """Return Σ|wᵢⱼ|."""
         data = self.matrix.data
@@ -526,6 +561,29 @@ class _Aligned:
             present = xp.where(common, present, now.data)
         past = xp.astype(a * before.data, now.data.dtype, copy=False)
         return with_values(now, present) + with_values(before, past)
+
+    def blend_by_object(self, rows: slice, a: Array, s: Array) -> Matrix:
+        """Return some rows of wᵢⱼ + a sᵢsⱼ (ψᵢⱼ − wᵢⱼ)."""
+        now, before = self._both(rows)
+        xp = array_namespace(now.data)
+
+        def weights(part: Matrix) -> Array:
+            i = rows.start + row_numbers(part.indptr, slice(0, part.nnz))
+            return a * (xp.take(s, i) * xp.take(s, part.indices))
+
+        past = xp.astype(weights(before) * before.data, now.data.dtype, copy=False)
+        return with_values(now, (1 - weights(now)) * now.data) + with_values(before, past)
+
+    def _both(self, rows: slice) -> tuple[Matrix, Matrix]:
+        """Return some rows of W, and of the past in the order of the objects of W."""
+        source = self.alignment.source
+        before = _rows(self.psi, rows) if source is None else self._past_rows(source[rows])
+        return _rows(self.w, rows), before
+
+    def products(self, rows: slice) -> Matrix:
+        """Return some rows of wᵢⱼψᵢⱼ, in wide floats."""
+        now, before = self._both(rows)
+        return _with_dtype(now, wide_dtype(now.data)).multiply(before).tocsr()
 
     def with_absent(self, rows: slice, n: int) -> Matrix:
         """Return some rows of W, padded, plus E Ψ Eᵀ without the proximities among the first n objects."""

@@ -183,6 +183,36 @@ def chunk_blend(
     return xp.where(known_rows[:, None] & known_columns[None, :], blended, w)
 
 
+def chunk_blend_by_object(
+    w: Array, past: Array, alpha: Array | float, s_rows: Array, s_columns: Array
+) -> Array:
+    """Return wᵢⱼ + α sᵢsⱼ (ψᵢⱼ − wᵢⱼ) in the precision of W; the mirror image is the same to the last bit."""
+    xp = array_namespace(w, past)
+    a = xp.astype(alpha, w.dtype) if is_array(alpha) else alpha
+    s_rows, s_columns = (xp.astype(s, w.dtype, copy=False) for s in (s_rows, s_columns))
+    parts = []
+    for rows in row_blocks(w):
+        block = xp.astype(past[rows, :], w.dtype) - w[rows, :]
+        block *= s_rows[rows, None] * s_columns[None, :]
+        block *= a
+        block += w[rows, :]
+        parts.append(block)
+    return xp.concat(parts)
+
+
+def chunk_block_products(
+    w: Array, past: Array, c_rows: Array, c_columns: Array, k: int, on_diagonal: bool
+) -> Array:
+    """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block over the entries of a chunk and its mirror image, (k, k)."""
+    xp = array_namespace(w, past)
+    z_columns, total = one_hot(c_columns, k, wide_dtype(w)), 0
+    for rows in row_blocks(w):
+        x = xp.astype(w[rows, :], z_columns.dtype) * past[rows, :]
+        x = _without_diagonal(x, rows) if on_diagonal else x
+        total = total + one_hot(c_rows[rows], k, z_columns.dtype).T @ (x @ z_columns)
+    return total if on_diagonal else total + total.T  # type: ignore[attr-defined]
+
+
 def chunk_scaled(w: Array, s_rows: Array, s_columns: Array) -> Array:
     """Return sᵢ wᵢⱼ sⱼ in the precision of W; the mirror image gives the same to the last bit."""
     xp = array_namespace(w, s_rows)

@@ -26,6 +26,8 @@ from affect_xp.proximity._base import Proximity, joint_magnitude, measured_magni
 from affect_xp.proximity.chunked._chunk import (
     chunk_add_between_groups,
     chunk_blend,
+    chunk_blend_by_object,
+    chunk_block_products,
     chunk_copy,
     chunk_diagonal,
     chunk_moments,
@@ -327,6 +329,42 @@ class Chunked(Proximity):
         if out is not None and out._spill is not None:
             out._spill.delete()
         return blended
+
+    def blend_by_object(
+        self,
+        past: "Chunked",
+        alpha: Array | float,
+        trust: Array,
+        alignment: Alignment,
+        *,
+        out: "Chunked | None" = None,
+    ) -> "Chunked":
+        """Return wᵢⱼ + α sᵢsⱼ (ψᵢⱼ − wᵢⱼ); it is kept."""
+        before, _ = self._aligned(past, alignment)
+        a, s = constant(alpha), self._split(trust)
+        calls = {
+            (i, j): (chunk_blend_by_object, chunk, before[i, j], a, s[i], s[j])
+            for (i, j), chunk in self._known.chunks.items()
+        }
+        store = past.store if self.store is None else self.store
+        blended = self._kept(calls, store, joint_magnitude(self, past))
+        if out is not None and out._spill is not None:
+            out._spill.delete()
+        return blended
+
+    def block_products(self, past: "Chunked", alignment: Alignment, partition: Partition) -> Array:
+        """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block, (k, k), in one pass."""
+        before, _ = self._aligned(past, alignment)
+        labels, k = self._split(partition.labels), partition.k
+
+        def plan(chunks: Nodes) -> list[Node]:
+            parts = [
+                task(chunk_block_products, w, before[i, j], labels[i], labels[j], k, i == j)
+                for (i, j), w in chunks.items()
+            ]
+            return [tree(parts, summed)]
+
+        return self._ask("products with the past", plan)[0]
 
     def _aligned(self, past: "Chunked", alignment: Alignment) -> tuple[Nodes, Sequence[Node | None]]:
         """Return the chunks of the past in the places of W's, and who was there before (None: all)."""
