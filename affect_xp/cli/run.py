@@ -8,6 +8,7 @@ import re
 import shlex
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from affect_xp.cli.libraries import BACKENDS, Backend, open_backend
 from affect_xp.cli.results import FORMATS, SUMMARY, check_parquet
 from affect_xp.cli.summary import summary_of, tell, write_all
 from affect_xp.cli.terminal import StepProgress, StopBetweenSteps, plain_warnings
-from affect_xp.exceptions import AffectError, InputError
+from affect_xp.exceptions import AffectError, InputError, InputWarning
 from affect_xp.io import Snapshot, Steps, read_steps
 from affect_xp.models.affect import Affect
 from affect_xp.models.smooth import smooth
@@ -40,8 +41,9 @@ USUAL_PROXIMITY = {"kmeans": "dot", "spectral": "rbf", "linkage": "euclidean"}
 
 # The arguments of `read_steps` that are options here, with the same names.
 ARGUMENTS = (
-    *("kind", "freq", "time", "id", "source", "target", "weight", "features", "names", "time_format"),
-    *("origin", "missing", "aggregate", "changes", "standardize", "sort", "dtype"),
+    *("kind", "freq", "time", "id", "source", "target", "weight", "value", "features", "names"),
+    *("time_format", "origin", "encoding", "decimal", "missing", "aggregate", "directed", "changes"),
+    *("standardize", "dtype", "memory_limit"),
 )
 
 # Arguments of `Affect` that are options here, with the same names.
@@ -61,7 +63,8 @@ INPUT is a file that holds one of
   features   time, id, and a column for each feature
   edges      time, source, target, and perhaps a weight
   series     time, and a column for each object, such as prices
-as .csv, .tsv, .txt (also .gz) or .parquet; or matrices over time as .npy, .npz or .mat.
+as .csv, .tsv, .txt, .jsonl (also .gz, .zst) or .parquet, or a quoted pattern such as '2024-*.csv'; or
+matrices over time as .npy, .npz or .mat.
 The names of the columns tell which it is, or --kind does.
 
 DIR gets labels.csv (time, id, cluster), alpha.csv (how far each step trusts the past), events.csv
@@ -107,12 +110,19 @@ def _add_reading(group: Any) -> None:
     )
     for name in ("time", "id", "source", "target", "weight"):
         group.add_argument(f"--{name}", metavar="COLUMN", help=f"the column of {name}s")
+    group.add_argument("--value", metavar="COLUMN", help="of a tidy table of series: time, id, value")
     group.add_argument("--features", type=_listed, metavar="COLUMN,...", help="the columns of features")
     group.add_argument(
         "--names", type=_listed, metavar="NAME,...", help="of the columns, if the file has none"
     )
     group.add_argument("--time-format", metavar="FORMAT", help="of dates, such as %%d/%%m/%%Y")
     group.add_argument("--origin", help="where windows start")
+    group.add_argument("--encoding", help="of a text file (default: utf-8)")
+    group.add_argument("--decimal", default=".", choices=[".", ","], help="the decimal point (default: .)")
+    group.add_argument(
+        "--directed", choices=["sum", "mean", "max"], help="what to make of links that lead both ways"
+    )
+    group.add_argument("--memory-limit", help="for reading, such as 2GB (default: 80 %% of the memory)")
     group.add_argument(
         "--missing", default="error", choices=["error", "drop"], help="values that are missing"
     )
@@ -126,7 +136,6 @@ def _add_reading(group: Any) -> None:
         "--changes", choices=["absolute", "relative", "log"], help="of series, from row to row"
     )
     group.add_argument("--standardize", action="store_true", help="series: dot products become correlations")
-    group.add_argument("--sort", action="store_true", help="read all of the file and sort it by time")
     group.add_argument("--dense", action="store_true", help="edges as full matrices, not sparse ones")
     group.add_argument("--dtype", default="float64", choices=["float64", "float32"])
 
@@ -218,7 +227,8 @@ def _run(parsed: argparse.Namespace) -> int:
         check_parquet()
     if parsed.offline:
         _check_offline(parsed)
-    with _options_named():
+    with _options_named(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", InputWarning)  # the notes, which are printed, have it
         steps = _read(parsed)
     model = _model(parsed, steps)
     model.clusterer.check()
@@ -261,7 +271,7 @@ def _run_offline(parsed: argparse.Namespace, steps: Steps, model: Affect, backen
             **model.get_params(deep=False),
         )
     summary = summary_of(parsed, backend, found, finished=True, started=started)
-    _tell_decisions(parsed, found.causal)
+    _tell_decisions(parsed, steps, found.causal)
     summary["mean_weights"] = dict(zip(("past", "future"), found.weights.mean(axis=0).tolist(), strict=True))
     tell(parsed, write_all(parsed, found, summary))
     return 0
@@ -347,8 +357,8 @@ def _note(parsed: argparse.Namespace, text: str) -> None:
         sys.stderr.write(f"affect-xp: {text}\n")
 
 
-def _tell_decisions(parsed: argparse.Namespace, model: Affect) -> None:
-    for text in told(decisions_of(model), model):
+def _tell_decisions(parsed: argparse.Namespace, steps: Steps, model: Affect) -> None:
+    for text in (*map(as_options, steps.notes), *told(decisions_of(model), model)):
         _note(parsed, text)
 
 
@@ -366,8 +376,8 @@ def as_options(message: str) -> str:
 
     Examples
     --------
-    >>> as_options("give missing='drop', sort=True, features=['x', 'y'] or id=")
-    'give --missing drop, --sort, --features x,y or --id'
+    >>> as_options("give missing='drop', standardize=True, features=['x', 'y'] or id=")
+    'give --missing drop, --standardize, --features x,y or --id'
     """
 
     def option(found: re.Match[str]) -> str:
@@ -418,7 +428,7 @@ class _Run:
                     return False
                 self._take(step)
                 if self.model.n_steps_ == 1:
-                    _tell_decisions(self.parsed, self.model)
+                    _tell_decisions(self.parsed, self.steps, self.model)
                 progress.show(self.model.history_[-1], time_format([step.time])(step.time))
                 if time.monotonic() - saved >= self.parsed.save_every:
                     self._save()

@@ -28,6 +28,7 @@ from affect_xp.models.inputs import (
     columns_of,
     of_frame,
     of_graph,
+    read_if_table,
     steps_of,
     zip_steps,
 )
@@ -162,6 +163,7 @@ class Evolving(Observing, SklearnEstimator):
 
     def _steps_of(self, sequence: Any) -> Iterator[Any]:
         """Return the steps of a sequence; raise if they are features and the model takes proximities."""
+        sequence = read_if_table(sequence)
         if getattr(sequence, "kind", None) == "features" and self._takes_proximities:  # of `read_steps`
             raise InputError(
                 f"{sequence!r} are features, but the model takes proximities; set "
