@@ -11,7 +11,7 @@ from cyclopts.types import NonNegativeInt, PositiveInt
 from rich.console import Console
 
 import affect_xp
-from affect_xp.cli.options import ModelOptions, ReadOptions, RunOptions, suggestion
+from affect_xp.cli.options import ModelOptions, RunOptions, TableOptions, suggestion
 from affect_xp.cli.terminal import note, robust_output
 from affect_xp.exceptions import AffectError
 from affect_xp.experiments import EXPERIMENTS, Options
@@ -76,7 +76,7 @@ def demo(*, seed: NonNegativeInt = 0, out: Path = Path("affect-xp-demo.png")) ->
     return show(seed, out)
 
 
-READING, RUNNING = ReadOptions(), RunOptions()
+RUNNING = RunOptions()
 
 
 @app.command
@@ -85,7 +85,7 @@ def run(
     /,
     *,
     model: Annotated[ModelOptions, Parameter(name="*", group="Clustering")],
-    reading: Annotated[ReadOptions, Parameter(name="*", group="Reading")] = READING,
+    reading: Annotated[TableOptions | None, Parameter(name="*", group="Reading")] = None,
     running: Annotated[RunOptions, Parameter(name="*", group="Running")] = RUNNING,
 ) -> int:
     """Cluster a file of features, edges, series or matrices over time.
@@ -96,7 +96,8 @@ def run(
       edges      time, source, target, and optionally a weight
       series     time, and a column for each object, such as prices
 
-    as .csv, .tsv, .txt (also .gz) or .parquet; or it contains matrices over time as .npy, .npz or .mat.
+    as .csv, .tsv, .txt, .jsonl (also .gz, .zst) or .parquet, or a quoted pattern such as '2024-*.csv'; or it
+    contains matrices over time as .npy, .npz or .mat.
     The names of the columns decide which it is, or --kind does.
 
     The results are labels.csv (time, id, cluster), alpha.csv (how much each step trusts the past), events.csv
@@ -110,7 +111,7 @@ def run(
     """
     from affect_xp.cli.run import run_file
 
-    return run_file(input, reading, model, running)
+    return run_file(input, reading or TableOptions(), model, running)
 
 
 app["run"].help_epilogue = """\

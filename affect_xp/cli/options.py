@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter, Token
 from cyclopts.types import NonNegativeFloat, NonNegativeInt, PositiveInt
 
+from affect_xp.io.options import ReadOptions
+
 RULES = {  # for the number of clusters, with the methods that have them
     "silhouette": ("kmeans", "spectral", "linkage"),
     "modularity": ("kmeans", "spectral"),
@@ -58,67 +60,15 @@ Names = Annotated[list[str] | None, Parameter(converter=_listed)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ReadOptions:
-    """How to read the file, as in `affect_xp.io.read_steps`.
+class TableOptions(ReadOptions):
+    """The options of `read_steps`, as words of a command."""
 
-    Parameters
-    ----------
-    kind
-        What a row is.
-    freq
-        The length of a step: 7D, 12h, 1M, '15 rows', or a number. By default each time is a step.
-    time
-        The column of times.
-    id
-        The column of ids.
-    source
-        The column of sources.
-    target
-        The column of targets.
-    weight
-        The column of weights.
-    features
-        The columns of features: x,y,z.
-    names
-        The names of the columns if the file has none: time,id,x,y.
-    time_format
-        The format of dates, such as %d/%m/%Y.
-    origin
-        Where windows start.
-    missing
-        What to do with values that are missing.
-    aggregate
-        What to do with several rows of an object in a step.
-    changes
-        Series: take the changes from row to row.
-    standardize
-        Series: dot products become correlations.
-    sort
-        Read all of the file and sort it by time.
-    sparse
-        Edges as sparse matrices; --dense makes full ones.
-    dtype
-        The type of numbers.
-    """
-
-    kind: Literal["auto", "features", "edges", "series", "proximities"] = "auto"
-    freq: str | None = None
-    time: str | None = None
-    id: str | None = None
-    source: str | None = None
-    target: str | None = None
-    weight: str | None = None
     features: Names = None
+    """Columns of features, or objects of a series: x,y,z; by default all other columns."""
     names: Names = None
-    time_format: str | None = None
-    origin: str | None = None
-    missing: Literal["error", "drop"] = "error"
-    aggregate: Literal["error", "mean", "sum", "last"] = "error"
-    changes: Literal["absolute", "relative", "log"] | None = None
-    standardize: bool = False
-    sort: bool = False
+    """Names of the columns of a text file that does not start with them: time,id,x,y."""
     sparse: Annotated[bool, Parameter(negative="--dense")] = True
-    dtype: Literal["float64", "float32"] = "float64"
+    """Edges as sparse matrices; --dense makes full ones."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -5,22 +5,23 @@ import dataclasses
 import re
 import shlex
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from affect_xp.cli.decisions import absent_of, check_rule, decisions_of, descriptions, scale_of
 from affect_xp.cli.libraries import Backend, open_backend
-from affect_xp.cli.options import ModelOptions, ReadOptions, RunOptions
+from affect_xp.cli.options import ModelOptions, RunOptions
 from affect_xp.cli.results import check_duckdb, check_unused, print_summary, summary_of, write_all
 from affect_xp.cli.rows import Rows
 from affect_xp.cli.terminal import StopBetweenSteps, note, plain_warnings
 from affect_xp.clustering.kmeans import KMeans
 from affect_xp.clustering.linkage import Linkage
 from affect_xp.clustering.spectral import Spectral
-from affect_xp.exceptions import AffectError, InputError
+from affect_xp.exceptions import AffectError, InputError, InputWarning
 from affect_xp.files import exclusive_use
-from affect_xp.io import Snapshot, Steps, read_steps
+from affect_xp.io import ReadOptions, Snapshot, Steps, read_steps
 from affect_xp.models.affect import Affect
 from affect_xp.models.smooth import Smoothed, smooth
 from affect_xp.progress import Progress
@@ -66,7 +67,9 @@ def _check_offline(options: ModelOptions, running: RunOptions) -> None:
 def _read(input: str, reading: ReadOptions, running: RunOptions) -> Steps:
     if running.backend == "torch":  # only SciPy and CuPy have sparse matrices
         reading = dataclasses.replace(reading, sparse=False)
-    return read_steps(input, **dataclasses.asdict(reading))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InputWarning)  # it is also a note, which is printed
+        return read_steps(input, **dataclasses.asdict(reading))
 
 
 def model_of(input: str, steps: Steps, options: ModelOptions) -> Affect:
@@ -125,8 +128,8 @@ def as_options(message: str) -> str:
 
     Examples
     --------
-    >>> as_options("give missing='drop', sort=True, features=['x', 'y'] or id=")
-    'give --missing drop, --sort, --features x,y or --id'
+    >>> as_options("give missing='drop', standardize=True, features=['x', 'y'] or id=")
+    'give --missing drop, --standardize, --features x,y or --id'
     """
 
     def option(found: re.Match[str]) -> str:
@@ -163,6 +166,7 @@ class _Run:
             self._note(f"continuing after {self.model.n_steps_} steps in {self.state}")
         else:
             check_unused(self.options, self.state)
+        self._note(*map(as_options, self.steps.notes))
         try:
             finished = self._take_all()
             self._check_any(self.model.n_steps_)
@@ -229,6 +233,7 @@ class _Run:
     def offline(self) -> int:
         """Smooth all steps, write the results, and return the exit code."""
         check_unused(self.options, self.state)
+        self._note(*map(as_options, self.steps.notes))
         steps = [dataclasses.replace(step, values=self.backend.put(step.values)) for step in self.steps]
         self._check_any(len(steps))
         history, parameters = History(), self.model.get_params(deep=False)

@@ -30,6 +30,7 @@ from affect_xp.models.inputs import (
     n_steps_of,
     of_frame,
     of_graph,
+    read_if_table,
     reporting,
     steps_of,
     zip_steps,
@@ -156,6 +157,7 @@ class Evolving(Observing, SklearnEstimator):
         self._check_parameters()
         if ids is None:
             check_are_labels(y)
+        sequence = read_if_table(sequence)
         steps = self._steps_of(sequence)
         with exclusive(self):
             saved = dict(self.__dict__)
@@ -172,6 +174,7 @@ class Evolving(Observing, SklearnEstimator):
 
     def _steps_of(self, sequence: Any) -> Iterator[Any]:
         """Return the steps of a sequence; raise if they are features and the model takes proximities."""
+        sequence = read_if_table(sequence)
         if getattr(sequence, "kind", None) == "features" and self._takes_proximities:  # of `read_steps`
             raise InputError(
                 f"{sequence!r} are features, but the model takes proximities; set "

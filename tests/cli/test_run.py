@@ -74,7 +74,7 @@ def test_features(features, out, capsys):
     assert call(features, "-k", 2, "--freq", "7D", "--out", out) == 0
     printed = capsys.readouterr()
     assert "5 steps from 2024-01-01 to 2024-01-29, 12 objects, 2 clusters at the end" in printed.out
-    assert "step 3, 2024-01-15: 12 objects, 2 clusters, α = 0." in printed.err
+    assert "step 3 of 5, 2024-01-15: 12 objects, 2 clusters, α = 0." in printed.err
     labels, alpha = table(out / "labels.csv"), table(out / "alpha.csv")
     assert [row["time"] for row in labels[::N]] == [f"2024-01-{d:02d}" for d in (1, 8, 15, 22, 29)]
     clusters = {row["id"]: row["cluster"] for row in labels[:N]}
@@ -169,14 +169,14 @@ def test_parquet_without_duckdb(features, out, monkeypatch, capsys):
             "is for --method kmeans or linkage, not spectral",
         ),
         (["--method", "linkage", "--proximity", "dot", "-k", "2"], "proximity='dot' gives a similarity"),
-        (["--freq", "30D", "-k", "2"], "id 'o0' has 5 rows at time 2024-01-01; give --aggregate mean (or "),
+        (["--freq", "30D", "-k", "2"], "id 'o0' has 5 rows at time 2024-01-01; pass --aggregate mean (or "),
         (["--alpha", "2", "-k", "2"], "alpha must be"),
         (["-k", "99"], "n_clusters=99 exceeds the number of objects, 12"),
     ],
 )
 def test_errors_are_one_line(arguments, told, features, out, capsys):
     rule = [] if "-k" in arguments else ["-k", "modularity"]
-    assert call(features, *rule, *arguments, "--out", out) == 1
+    assert call(features, *rule, *arguments, "--out", out, "--quiet") == 1
     error = capsys.readouterr().err
     assert error.startswith("affect-xp: ") and error.count("\n") == 1
     assert told in error
@@ -210,7 +210,7 @@ def test_memory_that_is_not_enough(features, out, monkeypatch, capsys):
         raise MemoryError("Unable to allocate 8. TiB")
 
     monkeypatch.setattr(ax.Affect, "partial_fit", exhaust)
-    assert call(features, "-k", 2, "--out", out) == 1
+    assert call(features, "-k", 2, "--out", out, "--quiet") == 1
     assert capsys.readouterr().err.startswith("affect-xp: out of memory (Unable to allocate 8. TiB)")
 
 
@@ -291,7 +291,7 @@ def test_what_is_cut_and_angles_are_not_standardised(features, out, capsys):
 
 def test_series_have_no_columns_that_last(tmp_path, out, capsys):
     rng = np.random.default_rng(0)
-    walk = np.cumsum(rng.normal(size=(40, 2)), axis=0)[:, [0, 0, 0, 1, 1, 1]] + 0.1 * rng.normal(size=(40, 6))
+    walk = np.cumsum(rng.normal(size=(41, 2)), axis=0)[:, [0, 0, 0, 1, 1, 1]] + 0.1 * rng.normal(size=(41, 6))
     rows = [[t, *(100 * (i + 1) + w for i, w in enumerate(row))] for t, row in enumerate(walk)]
     path = write_table(tmp_path / "series.csv", ["time", *"abcdef"], rows)
     options = (path, "-k", 2, "--freq", "10 rows", "--changes", "absolute", "--standardize", "--out", out)
@@ -436,21 +436,34 @@ def test_pressed_twice_it_stops_at_once(features, out, monkeypatch, capsys):
     assert len(table(out / "alpha.csv")) == STEPS
 
 
-def test_a_bad_step_leaves_what_is_before_it(features, out, capsys):
-    pytest.importorskip("affect_xp.persistence")
-    good = features.read_text(encoding="utf-8")
-    lines = good.splitlines()
+def test_a_bad_row_is_found_before_the_first_step(features, out, capsys):
+    lines = features.read_text(encoding="utf-8").splitlines()
     lines[-1] = lines[-1].rpartition(",")[0] + ","
     features.write_text("\n".join(lines) + "\n", encoding="utf-8")
     assert call(features, "-k", 2, "--out", out, "--quiet") == 1
     error = capsys.readouterr().err
-    assert (
-        "id 'o11' has no value" in error
-        and "the 4 steps before are kept: correct it and add --resume" in error
-    )
-    features.write_text(good, encoding="utf-8")
-    assert call(features, "-k", 2, "--out", out, "--resume", "--quiet") == 0
+    assert f"line {len(lines)} of {features}" in error and "has no value in column 'y'" in error
+    assert not out.exists()
+
+
+def test_a_bad_step_leaves_what_is_before_it(tmp_path, out, capsys):
+    pytest.importorskip("affect_xp.persistence")
+    X = np.random.default_rng(0).normal(size=(STEPS, N, 2))
+    path = tmp_path / "x.npy"
+    np.save(path, np.where(np.arange(STEPS)[:, None, None] == STEPS - 1, np.nan, X))
+    assert call(path, "-k", 2, "--out", out, "--quiet") == 1
+    assert "the 4 steps before are kept: correct it and add --resume" in capsys.readouterr().err
+    np.save(path, X)
+    assert call(path, "-k", 2, "--out", out, "--resume", "--quiet") == 0
     assert len(table(out / "alpha.csv")) == STEPS
+
+
+def test_what_the_columns_are_is_told(tmp_path, out, capsys):
+    rows = [[i, t, f"o{i}", i % 2 + 0.1 * t, "x"] for t in range(3) for i in range(6)]
+    path = write_table(tmp_path / "f.csv", ["", "day", "name", "height", "note"], rows)
+    assert call(path, "-k", 2, "--features", "height", "--out", out) == 0
+    told = "features: time 'day', id 'name', values 'height'; not used: '', 'note'"
+    assert told in capsys.readouterr().err
 
 
 def test_new_rows_are_taken_when_they_come(features, out, tmp_path):
