@@ -127,7 +127,8 @@ def fuzz(session: nox.Session) -> None:
     """Try 100,000 random sequences of steps and more."""
     session.install("-e", ".", *group("test"))
     env = {"AFFECT_XP_FUZZ": "100000", "OMP_NUM_THREADS": "1"}  # examples, all tests together
-    session.run("python", "-m", "pytest", "tests/test_fuzz.py", "-n", "auto", *session.posargs, env=env)
+    files = ("tests/test_fuzz.py", "tests/test_fuzz_agreement.py")
+    session.run("python", "-m", "pytest", *files, "-n", "auto", *session.posargs, env=env)
 
 
 @nox.session(default=False)

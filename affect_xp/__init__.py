@@ -21,12 +21,13 @@ if typing.TYPE_CHECKING:
     from affect_xp.clustering.metrics import adjusted_rand_index, rand_index, tracking_error
     from affect_xp.clustering.n_clusters import calinski_harabasz, modularity, silhouette
     from affect_xp.clustering.spectral import Spectral, SpectralResult, spectral
-    from affect_xp.models.affect import Affect, Static
+    from affect_xp.models.affect import Affect
     from affect_xp.models.over_steps import OverSteps
     from affect_xp.models.pcm import PCM
     from affect_xp.models.pcq import PCQ
     from affect_xp.models.rg import RG
     from affect_xp.models.smooth import Smoothed, smooth
+    from affect_xp.models.static import Static
     from affect_xp.models.tuning import cross_validate_alpha, tune_alpha
     from affect_xp.persistence import load
     from affect_xp.proximity import Chunked, Dense, Factored, Proximity, Sparse, as_proximity
@@ -48,12 +49,13 @@ _NAMES = {
     "clustering.metrics": ("adjusted_rand_index", "rand_index", "tracking_error"),
     "clustering.n_clusters": ("calinski_harabasz", "modularity", "silhouette"),
     "clustering.spectral": ("Spectral", "SpectralResult", "spectral"),
-    "models.affect": ("Affect", "Static"),
+    "models.affect": ("Affect",),
     "models.over_steps": ("OverSteps",),
     "models.pcm": ("PCM",),
     "models.pcq": ("PCQ",),
     "models.rg": ("RG",),
     "models.smooth": ("Smoothed", "smooth"),
+    "models.static": ("Static",),
     "models.tuning": ("cross_validate_alpha", "tune_alpha"),
     "persistence": ("load",),
     "proximity": ("Chunked", "Dense", "Factored", "Proximity", "Sparse", "as_proximity"),

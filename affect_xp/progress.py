@@ -58,7 +58,7 @@ class Progress:
         try:
             sys.stderr.write(line)
             sys.stderr.flush()
-        except BrokenPipeError:  # nobody reads it: `2>&1 | head`
+        except OSError:  # nobody reads it: `2>&1 | head`
             self._show = False
 
     def __exit__(

@@ -16,7 +16,7 @@ from pathlib import Path
 from affect_xp.exceptions import AffectError
 
 from ._device import DEVICES
-from ._suite import Setting, busy, run
+from ._suite import INTERRUPTED, Setting, busy, run
 from .workloads import WORKLOADS
 
 OUT = Path("affect-xp-bench")
@@ -52,6 +52,11 @@ def measure(size: str, only: Sequence[str] | None, threads: int, device: str, ou
     print(f"\nwritten: {', '.join(map(str, paths))}")
     if not can_draw:
         print("for the pictures: pip install 'affect_xp[plot]'")
+    left = [name for name, why in results.problems.items() if why == INTERRUPTED]
+    if left:
+        options = " ".join(f"--only {name}" for name in left)
+        print(f"interrupted; these options measure the others: {options}", file=sys.stderr)
+        return 130
     return int(any(why.startswith("FAILED") for why in results.problems.values()))
 
 

@@ -6,36 +6,16 @@ parts that can run side by side.
 
 import contextlib
 import dataclasses
-import os
 
 import numpy as np
 import pytest
 import reference
 import scipy.sparse
-from hypothesis import HealthCheck, assume, given, settings
+from fuzzing import fuzz
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import affect_xp as ax
-
-IS_LONG = "AFFECT_XP_FUZZ" in os.environ
-EXAMPLES = int(os.environ.get("AFFECT_XP_FUZZ", "180"))
-PARTS = 4 if IS_LONG else 1
-
-
-def fuzz(share):
-    """Run a test on its share of all examples; short runs try the same ones each time."""
-
-    def decorate(test):
-        settled = settings(
-            max_examples=max(10, int(share * EXAMPLES / PARTS) + 1),
-            deadline=None,
-            derandomize=not IS_LONG,
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-        )(test)
-        return pytest.mark.parametrize("part", range(PARTS))(settled)
-
-    return decorate
-
 
 # Random similarities may well be skewed, or all the same.
 pytestmark = [
@@ -135,7 +115,7 @@ def run(steps, clusterer, put, exponent=None, **parameters):
     return model
 
 
-@fuzz(share=0.33)
+@fuzz(share=0.3)
 @given(sequences(), st.sampled_from(REPRESENTATIONS), st.sampled_from([None, "objects"]))
 def test_kmeans_in_any_units(part, steps, put, correction):
     model = run(steps, ax.KMeans(steps.k), put, correction=correction)
@@ -164,7 +144,7 @@ CLUSTERERS = {
 }
 
 
-@fuzz(share=0.34)
+@fuzz(share=0.3)
 @given(st.data(), sequences(most=12), st.sampled_from(sorted(CLUSTERERS)))
 def test_alpha_against_the_twin(part, data, steps, name):
     """Whatever the clusters are, α is that of the definition, entry by entry."""
@@ -261,7 +241,7 @@ def accidents():
         reference.repair, reference.distances = usual
 
 
-@fuzz(share=0.33)
+@fuzz(share=0.3)
 @given(smooth_sequences(), st.sampled_from(["previous", "static"]), st.sampled_from(["Dense", "Factored"]))
 def test_the_whole_loop_against_the_twin(part, drawn, init, representation):
     steps, k = drawn

@@ -15,6 +15,7 @@ from affect_xp.affect.forgetting import Alpha, alpha_at, noise_and_drift, share_
 from affect_xp.affect.initial_labels import better_labels, judge
 from affect_xp.affect.moments import mean_variances, moments_of
 from affect_xp.affect.movers import margin_weight, move_probability, pair_moments
+from affect_xp.affect.sensitivity import alpha_is_insensitive
 from affect_xp.affect.state import Past, State, Step
 from affect_xp.alignment import Ids
 from affect_xp.array.namespace import array_namespace, is_array, is_at_hand, to_host
@@ -23,7 +24,7 @@ from affect_xp.checks import check_fraction
 from affect_xp.clustering.base import Call, Clusterer, Clustering
 from affect_xp.partition import Partition, relabel
 from affect_xp.proximity import Blend, GroupedPair, ObjectBlend, Pair, Proximity
-from affect_xp.proximity.blend import BlendGroups, unit_of
+from affect_xp.proximity.blend import unit_of
 from affect_xp.tracking.events import DEFAULT_RULES, Clusters, EventRules, follow, members_of
 
 INITS = ("auto", "previous", "static")
@@ -38,6 +39,7 @@ class Options:
     n_iter: int = 3
     init: str = "auto"
     correction: str | None = None
+    alpha_tol: float = 0.0
     events: EventRules = DEFAULT_RULES
     forgetting: str = "global"
     seed: int = 0
@@ -51,6 +53,11 @@ class Options:
     def by_object(self) -> bool:
         """Whether objects that have moved forget their past."""
         return self.forgetting == "objects"
+
+    @property
+    def least_change(self) -> float:
+        """The change of α below which iterations end; by object α alone does not tell."""
+        return 0.0 if self.by_object else self.alpha_tol
 
 
 DEFAULTS = Options()
@@ -97,23 +104,29 @@ def step(
     pair = Pair(W, past.smoothed, past.alignment)
     start = pair.group(past.start, past=past.groups)
     call = _call(past, options, start)
-    seen, n_runs = _first_labels(start, clusterer, call, options)
+    once = not options.by_labels or _labels_hardly_matter(pair, clusterer, start.k, options)
+    first = dataclasses.replace(options, init="previous") if once else options
+    seen, n_runs = _first_labels(start, clusterer, call, first)
     alphas: list[Array | float] = []
-    rounds = options.n_iter if options.by_labels else 1
-    for i in range(rounds):
-        weights = _weights_of(options, seen, past.t)
+    weights = _weights_of(options, seen, past.t)
+    for last in [True] if once else [False] * (options.n_iter - 1) + [True]:
         alphas.append(weights.alpha)
         blend = weights.blend(pair)
-        found = clusterer.cluster(blend, dataclasses.replace(call, rough=i + 1 < rounds))
+        found = clusterer.cluster(blend, dataclasses.replace(call, rough=not last))
         n_runs += found.n_iter
-        if i + 1 == rounds or _same_labels(found, seen, start, i):  # the next α would be the same
-            break
+        if last or _same_labels(found, seen, start, options, len(alphas)):
+            break  # the next weights would be the same
         seen, call = _seen(pair, found), call.after(found)
+        before, weights = weights, _weights_of(options, seen, past.t)
+        if _same_alpha(weights.alpha, before.alpha, options.least_change):
+            weights = before
+            break
     if found.rough:
         found = clusterer.cluster(blend, call.from_found(found))
         n_runs += found.n_iter
     moved = _moved(clusterer, seen) if weights.moved is None else weights.moved
-    result = Iterations(n_runs, alphas, blend, weights.squares, pair.unit, moved)
+    unit = pair.unit if weights.squares else 1.0
+    result = Iterations(n_runs, alphas, blend, weights.squares, unit, moved)
     return conclude(past, found, result, options.events)
 
 
@@ -172,6 +185,23 @@ class Iterations:
         return {"noise": noise, "noise_of_means": other} if noise > 0 else {}
 
 
+def _labels_hardly_matter(pair: Pair, clusterer: Clusterer, k: int, options: Options) -> bool:
+    """Tell whether α by labels of as many clusters as before is known to be the same up to alpha_tol."""
+    asked = getattr(clusterer, "n_clusters", None)
+    is_estimated = isinstance(options.alpha, str) and options.correction is None
+    if options.by_object or not is_estimated or not isinstance(asked, int):
+        return False
+    return alpha_is_insensitive(pair, max(k, asked), options.alpha_tol)
+
+
+def _same_alpha(alpha: Array | float, before: Array | float, tol: float) -> bool:
+    """Tell whether α is the same as before up to a tolerance; with 0 it is not even looked at."""
+    if tol == 0:
+        return False
+    change = abs(alpha - before)
+    return bool(to_host(change, reason="has α changed?")[0] <= tol) if is_array(change) else change <= tol
+
+
 def _call(past: Past, options: Options, groups: GroupedPair | None = None) -> Call:
     """Return the first call of a clusterer at a step; all calls of a step draw the same random numbers."""
     return Call(past.t, past.start, past.memory, rng=[options.seed, past.t], groups=groups)
@@ -205,9 +235,9 @@ def _better(previous: GroupedPair, static: GroupedPair) -> _Seen:
 
 def _seen(pair: Pair, found: Clustering) -> _Seen:
     """Return the present and the past by the labels that were found."""
-    if not isinstance(found.groups, BlendGroups):
+    parts = None if found.groups is None else found.groups.parts
+    if parts is None:
         return _Seen(pair.group(found.partition))
-    parts = found.groups.parts
     return _Seen(parts if parts.given is not None else dataclasses.replace(parts, given=found.partition))
 
 
@@ -256,11 +286,12 @@ def _alpha_of(options: Options, seen: _Seen, t: int) -> tuple[Array | float, Seq
     return check_fraction("the forgetting factor returned by alpha", given), ()
 
 
-def _same_labels(found: Clustering, seen: _Seen, start: GroupedPair, iteration: int) -> bool:
+def _same_labels(found: Clustering, seen: _Seen, start: GroupedPair, options: Options, n_alphas: int) -> bool:
     """Tell whether the clusters are those α was estimated with: another iteration would change nothing."""
     before = seen.groups.partition
-    if iteration == 0:
-        # Known without waiting if both are the start; too unlikely otherwise to wait for an answer.
+    if n_alphas == 1 or options.least_change > 0:
+        # Known without waiting if both are the start. Otherwise it is too unlikely to wait for an answer, or
+        # α gives it.
         return before is start.partition and found.moved is False
     same = array_namespace(before.labels).all(found.partition.labels == before.labels)
     return found.partition.k == before.k and bool(to_host(same, reason="have labels changed?")[0])

@@ -12,7 +12,7 @@ from rich.console import Console
 
 import affect_xp
 from affect_xp.cli.options import ModelOptions, RunOptions, TableOptions, suggestion
-from affect_xp.cli.terminal import note, robust_output
+from affect_xp.cli.terminal import note, output_is_closed, robust_output
 from affect_xp.exceptions import AffectError
 from affect_xp.experiments import EXPERIMENTS, Options
 
@@ -43,11 +43,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt as interrupt:
             note(" ".join(["interrupted", *interrupt.args]))
             code = 130
-        except BrokenPipeError:
-            raise
-        except (AffectError, OSError) as error:
+        except AffectError as error:
             note(str(error))
             code = 1
+        except OSError as error:
+            if not output_is_closed():
+                note(str(error))
+                code = 1
     return code
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from affect_xp.clustering.kmeans import KMeans
 from affect_xp.clustering.metrics import rand_index
 from affect_xp.datasets import GaussianStep, colliding_gaussians
-from affect_xp.models.affect import Affect, Static
+from affect_xp.models.affect import Affect
+from affect_xp.models.static import Static
 from affect_xp.tracking.history import History
 
 

@@ -121,7 +121,7 @@ class ModelOptions:
     absent: Literal["forget", "keep"] | None = None
     max_absence: PositiveInt = 10
     objective: Literal["normalized_cut", "ratio_cut", "average_association"] | None = None
-    linkage: Literal["single", "complete", "average"] | None = None
+    linkage: Literal["single", "complete", "average", "ward"] | None = None
     n_init: PositiveInt | None = None
     alpha: float | Literal["estimate"] = "estimate"
     n_iter: PositiveInt = 3

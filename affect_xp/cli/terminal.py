@@ -13,7 +13,7 @@ from typing import Any, Self, TextIO
 
 def note(text: str) -> None:
     """Write a line to stderr."""
-    with contextlib.suppress(BrokenPipeError):
+    with contextlib.suppress(OSError):  # nobody reads it
         sys.stderr.write(f"affect-xp: {text}\n")
         sys.stderr.flush()
 
@@ -28,8 +28,14 @@ def robust_output() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except OSError:
-        if not (_closed(sys.stdout) or _closed(sys.stderr)):
+        if not output_is_closed():
             raise
+
+
+def output_is_closed() -> bool:
+    """Return whether nobody reads stdout or stderr any more."""
+    closed = [_closed(stream) for stream in (sys.stdout, sys.stderr)]
+    return any(closed)
 
 
 def _closed(stream: TextIO) -> bool:

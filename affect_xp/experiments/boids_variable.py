@@ -38,7 +38,7 @@ from affect_xp.experiments.boids import (
     rand_table,
     sensitivity_table,
 )
-from affect_xp.models.affect import Evolving
+from affect_xp.models.base import Evolving
 from affect_xp.models.pcm import PCM
 from affect_xp.models.pcq import PCQ
 from affect_xp.models.tuning import tune_alpha

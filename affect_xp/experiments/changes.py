@@ -122,7 +122,8 @@ def examined(
     rng = np.random.default_rng(seed)
     truth, observe = _truth(setting.n, length, change, times, rng), setting.prepare(rng)
     k = [len(set(labels.tolist())) for labels in truth] if change == SPLIT else CLUSTERS
-    model = Affect(setting.clusterer(k), proximity=setting.proximity, random_state=int(rng.integers(2**31)))
+    model_seed = int(rng.integers(2**31))
+    model = Affect(setting.clusterer(k), proximity=setting.proximity, alpha_tol=0.0, random_state=model_seed)
     for t, labels in enumerate(truth):
         model.partial_fit(observe(labels, t, rng))
     found = change_points(model)

@@ -172,7 +172,7 @@ def one_run(make: Callable[[int], Steps], seed: int) -> Trial:
 def _score(steps: Steps, rescale: str | None, seed: int) -> tuple[Any, float]:
     """Return the transform in use, and the mean adjusted Rand index."""
     cut = Spectral([min(step.k, len(step.ids)) for step in steps], solver="full")
-    model = Affect(cut, rescale=rescale, random_state=seed)
+    model = Affect(cut, rescale=rescale, alpha_tol=0.0, random_state=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SkewedWarning)
         model.fit([step.W for step in steps], ids=[step.ids for step in steps])

@@ -12,16 +12,14 @@ from affect_xp.affect.hindsight import Found, View, two_sided
 from affect_xp.affect.state import Past, State, Step
 from affect_xp.affect.step import Iterations, conclude
 from affect_xp.alignment import Ids, as_ids
-from affect_xp.array.device import current_device_of
+from affect_xp.array.namespace import current_device_of
 from affect_xp.array.random import draw_seed
 from affect_xp.array.typing import Array
-from affect_xp.clustering.base import Call, Clusterer, Clustering
-from affect_xp.clustering.external import as_clusterer
+from affect_xp.clustering.base import Call, Clusterer, Clustering, as_clusterer
 from affect_xp.exceptions import InputError
 from affect_xp.models.affect import Affect
-from affect_xp.models.base import Given, IdsOrNone
+from affect_xp.models.base import Given, IdsOrNone, rng_restored_on_error
 from affect_xp.models.inputs import check_alike, columns_of, reporting, zip_steps
-from affect_xp.models.locking import rng_restored_on_error
 from affect_xp.progress import Progress
 from affect_xp.proximity import Proximity
 from affect_xp.tracking.history import History, Record
@@ -91,8 +89,8 @@ def smooth(
         Whether to return Ψ̂ of all steps.
     **options
         Parameters of `Affect` for both passes: `proximity`, `scale`, `gamma`, `rescale`,
-        `absent`, `max_absence`, `n_iter`, `init`, `correction`, `events`, `random_state`. Both passes also
-        share the decisions of the first step. `alpha` is always estimated.
+        `absent`, `max_absence`, `n_iter`, `init`, `correction`, `alpha_tol`, `events`, `random_state`. Both
+        passes also share the decisions of the first step. `alpha` is always estimated.
 
     Examples
     --------

@@ -44,14 +44,11 @@ class Pair:
         W and Ψ, of one representation.
     alignment : Alignment
         Where the objects of W stand in Ψ.
-    notes : dict
-        What spectral clustering remembers of blends of this pair.
     """
 
     current: Proximity
     past: Proximity
     alignment: Alignment
-    notes: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def blend(self, alpha: Array | float) -> "Blend":
         """Return Ψ̂, the blend with weight α of the past."""
@@ -159,7 +156,8 @@ class GroupedPair:
         """Return a blend of the pair by these labels; where it does not look at the past, W."""
         if blend.without_past:
             return self.current
-        return BlendGroups(blend, self.labels, self.k, self.given, self)
+        joined = self.current.joined(self.past, blend) if self.pair.alignment.unchanged else None
+        return joined or BlendGroups(blend, self.labels, self.k, self.given, self)
 
     def moved(self, labels: Array, v: Array, rows: Array) -> "GroupedPair":
         """Return the pair by other labels: their membership is Z + V, V being zero but for some rows."""
@@ -209,15 +207,11 @@ class BlendGroups(Grouped):
         change += w
         return change
 
-    def own(self, z: Array | None = None) -> Array:
+    def own(self) -> Array:
         """Return the diagonal of ZᵀΨ̂Z for each partition, (R, k)."""
-        parts, alpha = self.parts, self.proximity.alpha
-        w = base = parts.current.own(z)
-        if parts.pair.alignment.source is None:
-            return w + alpha * (parts.past.own(z) - w)
-        if parts.common is not parts.current:
-            base = parts.common.own()
-        return w + alpha * (parts.past.own() - base)
+        parts, w = self.parts, self.parts.current.own()
+        base = w if parts.common is parts.current else parts.common.own()
+        return w + self.proximity.alpha * (parts.past.own() - base)
 
     def moved(self, labels: Array, v: Array, rows: Array) -> "BlendGroups":
         """Return Ψ̂ grouped by other labels."""
@@ -331,11 +325,6 @@ class Blend(Proximity):
     def grouped(self, labels: Array, k: int, given: Partition | None = None) -> Grouped:
         """Return Ψ̂ with the labels of its objects."""
         return GroupedPair(self.pair, labels, k, given).at(self)
-
-    @property
-    def notes(self) -> dict[str, Any]:
-        """What algorithms remember of the pair, for blends with another α."""
-        return self.pair.notes
 
     @property
     def alignment(self) -> Alignment:

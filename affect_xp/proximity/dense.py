@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import final
 
 import numpy as np
@@ -12,19 +12,23 @@ from affect_xp.alignment import Alignment
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
+    fill_rows,
     for_each_block,
     gather,
     is_array,
     is_lazy,
+    not_zero,
     row_blocks,
+    symmetric_product,
     thin_product,
+    transposed_product,
     wide_dtype,
 )
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
-from affect_xp.proximity._base import joint_magnitude, measured_magnitude
-from affect_xp.proximity.chunked._chunk import chunk_add_between_groups, chunk_scaled
-from affect_xp.proximity.summed import Summable, identity
+from affect_xp.proximity._base import Summable, joint_magnitude, measured_magnitude
+from affect_xp.proximity._entries import add_between_groups, scaled
+from affect_xp.proximity.grouped import identity
 
 
 @final
@@ -84,7 +88,7 @@ class Dense(Summable):
         if rows is not None:
             return self._matmul_rows(v, rows)
         if self.array.dtype == v.dtype or is_lazy(self.array):
-            return _times(self.array, v)
+            return symmetric_product(self.array, v)
         return self._matmul_widened(v)
 
     def _matmul_widened(self, v: Array) -> Array:
@@ -105,7 +109,7 @@ class Dense(Summable):
         xp = array_namespace(w, v)
         product = xp.zeros((self.n, v.shape[1]), dtype=v.dtype, device=device_of(w))
         for block in row_blocks(w, rows.shape[0]):
-            product += _transposed_times(
+            product += transposed_product(
                 xp.astype(xp.take(w, rows[block], axis=0), v.dtype, copy=False), v[block, :]
             )
         return product
@@ -165,7 +169,7 @@ class Dense(Summable):
                 s_block, q_block = s_block + s_block.T, q_block + q_block.T
             s, q = s + s_block, q + q_block
         count = partition.pair_counts
-        shift = s / xp.where(count > 0, count, xp.ones_like(count))
+        shift = s / not_zero(count)
         squares = q - count * shift * shift
         return guess - shift, xp.where(squares > 0, squares, xp.zeros_like(squares))
 
@@ -181,7 +185,7 @@ class Dense(Summable):
         )
         sums = xp.where(own, xp.zeros_like(rows), rows) @ z
         counts = m[None, :] - identity(sums)
-        means = sums / xp.where(counts > 0, counts, xp.ones_like(counts))
+        means = sums / not_zero(counts)
         return (means + means.T) / 2
 
     def off_diagonal_squares(self, partition: Partition) -> Array:
@@ -246,7 +250,7 @@ class Dense(Summable):
 
     def copy(self) -> "Dense":
         """Return the same proximities in an array of their own."""
-        copied = assemble(self.array, row_blocks(self.array), lambda rows: self.array[rows, :])
+        copied = fill_rows(self.array, row_blocks(self.array), lambda rows: self.array[rows, :])
         return Dense(copied, known_magnitude=joint_magnitude(self, self))
 
     def blend(
@@ -260,7 +264,7 @@ class Dense(Summable):
         magnitude = joint_magnitude(self, past, alpha)
         if not alignment.unchanged:
             blended_rows = functools.partial(self._blend_changed, past, a, alignment)
-            return Dense(assemble(w, row_blocks(w), blended_rows), known_magnitude=magnitude)
+            return Dense(fill_rows(w, row_blocks(w), blended_rows), known_magnitude=magnitude)
         fits = out is not None and (out.array.dtype, out.n) == (w.dtype, self.n)
         target: Array = out.array if fits else None  # type: ignore[union-attr]
         in_place = isinstance(w, np.ndarray)  # whose slices are views
@@ -280,7 +284,7 @@ class Dense(Summable):
         if in_place:
             for_each_block(blended, blocks, w)
         else:
-            target = assemble(w, blocks, blended, target)
+            target = fill_rows(w, blocks, blended, target)
         square_sum = sum(squares[rows.start] for rows in blocks) if self.is_at_hand else None
         return Dense(target, square_sum=square_sum, known_magnitude=magnitude)
 
@@ -309,7 +313,7 @@ class Dense(Summable):
         fits = out is not None and source is None and (out.array.dtype, out.n) == (w.dtype, self.n)
         target = out.array if fits else None  # type: ignore[union-attr]
         magnitude = joint_magnitude(self, past)
-        return Dense(assemble(w, row_blocks(w), rows_of, target), known_magnitude=magnitude)
+        return Dense(fill_rows(w, row_blocks(w), rows_of, target), known_magnitude=magnitude)
 
     def block_products(self, past: "Dense", alignment: Alignment, partition: Partition) -> Array:
         """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block, (k, k), in one pass."""
@@ -339,12 +343,12 @@ class Dense(Summable):
     def mapped(self, function: Callable[[Array], Array]) -> "Dense":
         """Return f(wᵢⱼ) in an array of its own; the function gets a block of rows at a time."""
         w = self.array
-        return Dense(assemble(w, row_blocks(w), lambda rows: function(w[rows, :])))
+        return Dense(fill_rows(w, row_blocks(w), lambda rows: function(w[rows, :])))
 
     def scaled(self, s: Array) -> "Dense":
         """Return sᵢ wᵢⱼ sⱼ in an array of its own."""
         w = self.array
-        return Dense(assemble(w, row_blocks(w), lambda rows: chunk_scaled(w[rows, :], s[rows], s)))
+        return Dense(fill_rows(w, row_blocks(w), lambda rows: scaled(w[rows, :], s[rows], s)))
 
     def with_absent(self, past: "Dense", source: Array, away: Array) -> "Dense":
         """Return these proximities and, behind them, those of objects of the past that are away."""
@@ -364,7 +368,7 @@ class Dense(Summable):
         upper = row_blocks(w, self.n, n_columns=size)
         lower = (slice(self.n + b.start, self.n + b.stop) for b in row_blocks(w, m, n_columns=size))
         out = xp.empty((size, size), dtype=w.dtype, device=device_of(w))
-        out = assemble(w, itertools.chain(upper, lower), rows_of, out)
+        out = fill_rows(w, itertools.chain(upper, lower), rows_of, out)
         return Dense(out, known_magnitude=joint_magnitude(self, past))
 
     def add_between_groups(self, other: "Dense", groups: Array, table: np.ndarray) -> "Dense":
@@ -372,9 +376,9 @@ class Dense(Summable):
         w, more = self.array, other.array
 
         def rows_of(rows: slice) -> Array:
-            return chunk_add_between_groups(w[rows, :], more[rows, :], groups[rows], groups, table)
+            return add_between_groups(w[rows, :], more[rows, :], groups[rows], groups, table)
 
-        return Dense(assemble(w, row_blocks(w), rows_of), known_magnitude=joint_magnitude(self, other))
+        return Dense(fill_rows(w, row_blocks(w), rows_of), known_magnitude=joint_magnitude(self, other))
 
 
 def _aligned_rows(psi: Array, source: Array, rows: slice) -> Array:
@@ -389,34 +393,9 @@ def _both_halves(x: Array, z: Array, z_rows: Array, rows: slice) -> Array:
     return part + part.T - on_diagonal
 
 
-def _times(w: Array, v: Array) -> Array:
-    """Return WV for a symmetric W, stored by rows."""
-    return thin_product(w, v) if isinstance(w, np.ndarray) else _transposed_times(w, v)
-
-
-def _transposed_times(w: Array, v: Array) -> Array:
-    """Return Wᵀ·V as (VᵀW)ᵀ, stored by rows: BLAS reads a large W faster from this side."""
-    return array_namespace(w, v).asarray((v.T @ w).T, copy=True)
-
-
 def _sum_of_squares(x: Array) -> float:
     """Return Σx² of a block on the host, in wide floats; infinite where it is no number."""
     xp = array_namespace(x)
     x = xp.reshape(xp.astype(x, wide_dtype(x), copy=False), (-1,))
     with np.errstate(over="ignore"):
         return float(x @ x)
-
-
-def assemble(
-    w: Array, blocks: Iterable[slice], rows_of: Callable[[slice], Array], out: Array | None = None
-) -> Array:
-    """Fill an array like w (or `out`) block of rows by block of rows; no other n×n array is made."""
-    if is_lazy(w):
-        return array_namespace(w).concat([rows_of(rows) for rows in blocks])
-    out = array_namespace(w).empty_like(w) if out is None else out
-
-    def fill(rows: slice) -> None:
-        out[rows, :] = rows_of(rows)
-
-    for_each_block(fill, blocks, w)
-    return out

@@ -25,7 +25,7 @@ from hypothesis import strategies
 import affect_xp as ax
 from affect_xp import files
 from affect_xp.exceptions import AffectError, FileFormatError, InputError, SaveError
-from affect_xp.models.affect import Evolving
+from affect_xp.models.base import Evolving
 from affect_xp.persistence import _archive, load, save
 
 resource = pytest.importorskip("resource")  # not on Windows
