@@ -164,6 +164,8 @@ class SeriesSteps(TableSteps):
     def prepare(self) -> None:
         table, freq, self.tidy = self.table, self.table.freq, bool(self.table.roles.objects)
         assert freq is not None
+        if self.options.missing == "error":
+            table.check_values()
         self.ids = table.number_objects() if self.tidy else self.ids
         times = "p, min(rowid) AS place FROM raw GROUP BY p" if self.tidy else "p, rowid AS place FROM raw"
         ranked = f"SELECT *, row_number() OVER (ORDER BY {table.p}, place) - 1 AS r FROM (SELECT {times})"
@@ -192,8 +194,8 @@ class SeriesSteps(TableSteps):
         first = f"min(q) FILTER (r >= {skip}), count(*) FILTER (r >= {skip})"
         rows = self.run(f"SELECT {first} FROM slots GROUP BY w ORDER BY w")
         if rows and rows[-1][1] < width:
-            what = f"the last {rows.pop()[1]} rows of {self.table.title} do not fill a window of {width} rows"
-            self.table.doubts.append(f"{what} and were left out")
+            what = f"rows at the end of {self.table.title} that do not fill a window of {width} rows"
+            self.table.doubts.append(f"{what} were left out: {rows.pop()[1]}")
         self.times, self.counts = [plain(q) for q, _ in rows], [n + skip for _, n in rows]
 
     def snapshot(self, time: Hashable, cells: Cells) -> Snapshot | None:

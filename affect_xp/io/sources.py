@@ -206,6 +206,7 @@ def frame_source(engine: Engine, frame: Any, time: Hashable = None) -> Source:
     """
     title, table = f"the {type(frame).__name__}", f"frame_{uuid.uuid4().hex}"
     originals: dict[str, Hashable] = {}
+    zoned: list[str] = []
     frame = frame.collect() if hasattr(frame, "collect") else frame  # a LazyFrame of polars
     if hasattr(frame, "__arrow_c_stream__") and not hasattr(frame, "reset_index"):
         given: Any = _Stream(frame)
@@ -214,11 +215,14 @@ def frame_source(engine: Engine, frame: Any, time: Hashable = None) -> Source:
             *(_with_index(frame) if hasattr(frame, "reset_index") else frame).items(), strict=True
         )
         given = _columns(title, names, [_array(column, originals) for column in columns])
+        zoned = [str(name) for name, column in zip(names, columns, strict=True) if _has_zone(column)]
         if len({len(array) for array in given.values()}) > 1:
             raise InputError(f"the columns of {title} differ in length; use one value for each row")
     engine.connection.register("given", given)
     constant = "" if time is None else f"{literal(time)} AS time, "
-    engine.run(f"CREATE TEMP TABLE {table} AS SELECT {constant}* FROM given", title)
+    zones = ", ".join(f"timezone('UTC', {quoted(name)}) AS {quoted(name)}" for name in zoned)
+    columns = f"* REPLACE ({zones})" if zones else "*"
+    engine.run(f"CREATE TEMP TABLE {table} AS SELECT {constant}{columns} FROM given", title)
     engine.connection.unregister("given")
     return dataclasses.replace(_described(engine, title, table), originals=originals)
 
@@ -232,15 +236,22 @@ def _with_index(frame: Any) -> Any:
     return frame.reset_index(names=[usual[i] if name is None else name for i, name in enumerate(names)])
 
 
+def _has_zone(column: Any) -> bool:
+    return getattr(getattr(column, "dtype", None), "tz", None) is not None
+
+
 def _array(column: Any, originals: dict[str, Hashable]) -> np.ndarray:
     """Return a column as numbers, as dates in UTC, or as texts; `originals` gets other objects by text."""
-    if getattr(getattr(column, "dtype", None), "tz", None) is not None:
+    if _has_zone(column):
         column = column.dt.tz_convert(None)
-    values = column.to_numpy() if hasattr(column, "to_numpy") else np.asarray(column)
+    if not hasattr(column, "dtype"):
+        plain = {type(value) for value in column} <= {int, float, bool}
+        column = np.asarray(column) if plain else np.fromiter(column, object, len(column))
+    values = column.to_numpy() if hasattr(column, "to_numpy") else column
     if values.dtype.kind in "biufM":
         return values.astype("datetime64[us]") if values.dtype.kind == "M" else values
     texts = np.empty(len(values), dtype=object)
-    for row, value in enumerate(column if values.dtype.kind == "U" else values.tolist()):
+    for row, value in enumerate(values.tolist()):
         if isinstance(value, str) or not is_missing(value):
             texts[row] = text = str(value)
             if originals.setdefault(text, value) != value:

@@ -1,5 +1,6 @@
 """The rows of a table in DuckDB, typed by role, with their times, ids and windows numbered."""
 
+import contextlib
 import dataclasses
 import itertools
 import re
@@ -160,7 +161,7 @@ class Table:
     def _text_reading(self) -> str:
         rows = f"(SELECT trim(t) AS t FROM {{rows}} WHERE NOT {IS_MISSING.replace('{t}', 't')})"
         sample = [text for (text,) in self.read(f"SELECT t FROM {rows} LIMIT {SAMPLE}")]
-        if sample and all(map(_is_finite, sample)):
+        if 2 * sum(map(_is_finite, sample)) > len(sample):  # the others are errors
             self.scale = "number"
             return NUMBER
         found = best_readings(self.engine, sample)
@@ -225,9 +226,8 @@ class Table:
             ((name, sql),) = ways.items()
             self.p, self.scale, number = sql.replace("{t}", "p"), "date", low
             low = self.engine.run(f"SELECT min({self.p}) FROM raw")[0][0]
-            self.doubts.append(
-                f"{column} contains {number:.15g}, read as {shown(low)}: pass time_format={name!r}"
-            )
+            what = f"{column} contains {number:.15g}, read as {shown(low)}"
+            self.doubts.append(f"{what}; confirm it with time_format={name!r}")
         self.window = self.freq.window(self.p, low, self.options.origin)
 
     # Objects and windows
@@ -294,9 +294,10 @@ def _is_finite(text: str) -> bool:
 def dated_index(engine: Engine, source: Source) -> str | None:
     """Return the index column of a saved DataFrame, if it contains dates."""
     for name in filter(is_index, source.columns):
-        rows = engine.run(
-            f"SELECT trim({source.columns[name]}::VARCHAR) FROM {source.rows} LIMIT 1", source.title
-        )
-        if rows and rows[0][0] and not _is_finite(rows[0][0]) and best_readings(engine, [rows[0][0]]):
-            return name
+        with contextlib.suppress(InputError):  # which comes again when all rows are read
+            ((text,),) = engine.run(
+                f"SELECT trim({source.columns[name]}::VARCHAR) FROM {source.rows} LIMIT 1"
+            ) or [("",)]
+            if text and not _is_finite(text) and best_readings(engine, [text]):
+                return name
     return None

@@ -236,7 +236,7 @@ PRICES = {
 
 def test_series_by_rows_leave_out_the_last_part():
     with pytest.warns(
-        InputWarning, match="the last 1 rows of the dict do not fill a window of 3 rows and were left out"
+        InputWarning, match="rows at the end of the dict that do not fill a window of 3 rows were left out: 1"
     ):
         steps = read_steps(PRICES, freq="3 rows")
     assert simplified(steps) == [
@@ -281,7 +281,7 @@ def test_standardized_series_have_correlations_for_dot_products():
 def test_series_with_gaps():
     table = {**PRICES, "B": [5, None, 3, 2, 1, 1, 1]}
     table = {name: column[:6] for name, column in table.items()}
-    with pytest.raises(InputError, match=r"id 'B' has no value \(NaN\) at time 2024-01-01.*drop"):
+    with pytest.raises(InputError, match=r"row 2 of the dict has no value in column 'B'.*drop"):
         list(read_steps(table, freq="3 rows"))
     assert [step.ids for step in read_steps(table, freq="3 rows", missing="drop")] == [("A",), ("A", "B")]
     with pytest.raises(InputError, match=r"id 'A' has the value inf at time 2"):
