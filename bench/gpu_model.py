@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from affect_xp.experiments._progress import progress
+from affect_xp.progress import progress
 
 from . import _scenario
 from ._gpu_counts import ITEM, Asked, Traffic, count_asked, count_traffic, n_blocks, peak_bytes
