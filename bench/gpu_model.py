@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from affect_xp.experiments._progress import progress
+from affect_xp.progress import progress
 
 from . import _scenario
 from ._gpu_counts import ITEM, Asked, count_asked

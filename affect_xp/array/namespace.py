@@ -283,6 +283,14 @@ def not_zero(count: Array) -> Array:
     return xp.where(count > 0, count, xp.ones_like(count))
 
 
+def places_of(mask: Array, count: int) -> Array:
+    """Return the places at which a mask is true, in order; the host knows how many they are."""
+    if isinstance(mask, np.ndarray):
+        return np.flatnonzero(mask)
+    xp = array_namespace(mask)
+    return xp.argsort(xp.astype(mask, xp.int8), descending=True, stable=True)[:count]
+
+
 def rows_at(x: Array, which: slice | Array) -> Array:
     """Return some rows of x, by slice or by index."""
     return x[which, ...] if isinstance(which, slice) else array_namespace(x).take(x, which, axis=0)

@@ -1,11 +1,11 @@
 """`affect-xp doctor`: what is installed here, whether it computes the same as NumPy, and how much fits."""
 
-import argparse
 import dataclasses
 import json
 import math
 import platform
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +37,13 @@ MATRICES_OF_CHANGE = 3  # the next Ψ̂ too, where objects come and go
 
 # Packages that are good for one thing: module, what for, what to install where it is not the module.
 EXTRAS = (
-    ("pandas", "tables", "'affect_xp[pandas]'"),
-    ("pyarrow", "Parquet files", "'affect_xp[parquet]'"),
+    ("duckdb", "tables in files", "'affect_xp[io]'"),
+    ("pandas", "frames", None),
     ("networkx", "graphs", None),
     ("sklearn", "clusterers of scikit-learn", "'affect_xp[sklearn]'"),
     ("fastcluster", "faster linkage", "'affect_xp[linkage]'"),
     ("matplotlib", "pictures", "'affect_xp[plot]'"),
-    ("tqdm", "progress bars", "'affect_xp[cli]'"),
+    ("rich", "progress bars", "'affect_xp[cli]'"),
 )
 
 
@@ -70,42 +70,13 @@ class Finding:
     memory: Memory | None = None
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Tell the parser about the command."""
-    command = commands.add_parser(
-        "doctor",
-        help="which array libraries and devices work here, and how much fits",
-        description="Run the core on each array library that is installed, compare it with NumPy, and say "
-        "what works, how large the data may be, and what to install. The exit code is 1 if a result "
-        "is wrong.",
-    )
-    command.add_argument(
-        "--require",
-        choices=list(LIBRARIES),
-        action="append",
-        default=[],
-        help="also fail unless this one works",
-    )
-    command.add_argument("--json", action="store_true", help="for machines")
-    command.add_argument(
-        "--gpu",
-        metavar="FILE",
-        nargs="?",
-        const="gpu-check.json",
-        help="compare everything on the GPU with NumPy instead, and write all that is found to FILE "
-        "(gpu-check.json)",
-    )
-    command.set_defaults(run=_run)
-
-
-def _run(parsed: argparse.Namespace) -> int:
-    if parsed.gpu:
-        return check_gpu(Path(parsed.gpu))
+def diagnose(require: Sequence[str], *, as_json: bool) -> int:
+    """Print what works here, and return the exit code."""
     findings = examine()
-    print(json.dumps(as_json(findings), indent=2) if parsed.json else as_text(findings))
+    print(json.dumps(in_numbers(findings), indent=2) if as_json else in_words(findings))
     works = {finding.library for finding in findings if finding.status == "ok"}
     wrong = any(finding.status == "wrong" for finding in findings)
-    return 1 if wrong or not {"numpy", *parsed.require} <= works else 0
+    return 1 if wrong or not {"numpy", *require} <= works else 0
 
 
 def check_gpu(path: Path) -> int:
@@ -201,7 +172,7 @@ def _memories(findings: list[Finding]) -> dict[str, Memory]:
     return found
 
 
-def as_json(findings: list[Finding]) -> dict[str, Any]:
+def in_numbers(findings: list[Finding]) -> dict[str, Any]:
     """Return all that is found as plain values."""
     return {
         "affect_xp": affect_xp.__version__,
@@ -222,7 +193,7 @@ def as_json(findings: list[Finding]) -> dict[str, Any]:
     }
 
 
-def as_text(findings: list[Finding]) -> str:
+def in_words(findings: list[Finding]) -> str:
     """Return all that is found in plain words."""
     lines = [
         f"affect_xp {affect_xp.__version__}, Python {platform.python_version()}, {platform.platform()}",

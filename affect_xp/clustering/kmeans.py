@@ -27,6 +27,7 @@ from affect_xp.array.namespace import (
     label_counts,
     on_input_device,
     one_hot,
+    places_of,
     ratio,
     to_host,
 )
@@ -373,7 +374,7 @@ class _Batch:
         xp = array_namespace(labels)
         moved = labels != self.groups.labels
         n_moved = xp.sum(xp.astype(moved, xp.int64), axis=0)
-        return n_moved, xp.sum(xp.astype(_in_any_run(moved), xp.int64))
+        return n_moved, n_moved[0] if moved.shape[1] == 1 else xp.sum(xp.astype(_in_any_run(moved), xp.int64))
 
     def move(self, found: _Assignment, keep: list[int], *, anew: bool) -> "_Batch":
         """Return the batch of the runs `keep` with the new labels; multiply all, or what has changed."""
@@ -387,8 +388,7 @@ class _Batch:
             return _Batch(groups.anew(new), sizes, self.w_ii, found.bounds)
         rows = found.rows
         if rows is None:
-            moved = xp.astype(_in_any_run(found.labels != self.groups.labels), xp.int8)
-            rows = xp.argsort(moved, descending=True, stable=True)[: found.n_rows]
+            rows = places_of(_in_any_run(found.labels != self.groups.labels), found.n_rows)
         return _Batch(groups.regrouped(new, rows), sizes, self.w_ii, found.bounds)
 
 

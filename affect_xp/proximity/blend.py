@@ -44,14 +44,11 @@ class Pair:
         W and Ψ, of one representation.
     alignment : Alignment
         Where the objects of W stand in Ψ.
-    notes : dict
-        What spectral clustering remembers of blends of this pair.
     """
 
     current: Proximity
     past: Proximity
     alignment: Alignment
-    notes: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def blend(self, alpha: Array | float) -> "Blend":
         """Return Ψ̂, the blend with weight α of the past."""
@@ -338,11 +335,6 @@ class Blend(Proximity):
     def grouped(self, labels: Array, k: int, given: Partition | None = None) -> Grouped:
         """Return Ψ̂ with the labels of its objects."""
         return GroupedPair(self.pair, labels, k, given).at(self)
-
-    @property
-    def notes(self) -> dict[str, Any]:
-        """What algorithms remember of the pair, for blends with another α."""
-        return self.pair.notes
 
     @property
     def alignment(self) -> Alignment:

@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from affect_xp.cli import doctor, libraries
-from affect_xp.cli.app import main
+from affect_xp.cli import doctor, libraries, main
 from affect_xp.cli.libraries import LIBRARIES, Library, Memory
 
 

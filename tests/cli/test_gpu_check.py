@@ -55,6 +55,6 @@ def test_why_cupy_cannot_be_used(monkeypatch):
 def test_the_command(monkeypatch, capsys, tmp_path, ok):
     monkeypatch.setattr(doctor, "gpu_check", lambda **given: {"ok": ok, "verdict": "As it is."})
     path = tmp_path / "found.json"
-    assert main(["doctor", "--gpu", str(path)]) == (0 if ok else 1)
+    assert main(["doctor", "--gpu", "--gpu-file", str(path)]) == (0 if ok else 1)
     assert json.loads(path.read_text()) == {"ok": ok, "verdict": "As it is."}
     assert "As it is.\nAll that was found is in" in capsys.readouterr().out
