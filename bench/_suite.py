@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 import affect_xp
-from affect_xp.experiments._progress import progress
 
 from ._device import Cuda, Host
 from ._measure import Action, Effort, take_turns
@@ -153,6 +152,8 @@ def limited_threads(threads: int) -> Iterator[None]:
 
 def run(workloads: Sequence[Workload], setting: Setting, *, label: str | None = None) -> Results:
     """Run workloads one after the other; one that fails does not stop the others."""
+    from affect_xp.experiments._progress import progress
+
     rows, problems, details = {}, {}, {}
     environment, began = described(setting), time.perf_counter()
     for workload in progress(workloads, len(workloads), label):

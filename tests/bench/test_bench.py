@@ -422,6 +422,19 @@ def test_slower_actions_are_flagged():
     assert "SLOWER" in text and "faster" in text and "of 3, by more than 10 %: 1 slower, 1 faster" in text
 
 
+def test_workloads_use_public_names_alone():
+    """Revisions in which modules have moved can be measured, too."""
+    code = (
+        "import sys, affect_xp; known = set(sys.modules); import bench._worker; "
+        "print(sorted(m for m in set(sys.modules) - known if m.startswith('affect_xp')))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=compare.ROOT, capture_output=True, text=True, check=True
+    )
+    names = eval(found.stdout)
+    assert {name.split(".")[1] for name in names} <= {"datasets", "io"}, names
+
+
 def test_the_noise_is_the_standard_error_of_the_median():
     rng = np.random.default_rng(0)
     rounds = rng.normal(1.0, 0.1, size=(2000, 25))
