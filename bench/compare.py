@@ -30,7 +30,7 @@ from typing import Any, Self
 import numpy as np
 
 from affect_xp.exceptions import AffectError, InputError
-from affect_xp.experiments._progress import progress
+from affect_xp.progress import progress
 
 from .__main__ import add_options
 from ._measure import Effort

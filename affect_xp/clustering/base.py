@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from affect_xp.array.typing import Array, Seed
 from affect_xp.checks import check_choice, check_int, check_n_clusters
+from affect_xp.clustering.connectivity import Components
 from affect_xp.exceptions import InputError
 from affect_xp.partition import Partition, fewer_clusters
 from affect_xp.proximity import Blend, Grouped, GroupedPair, Proximity
@@ -19,6 +20,25 @@ RULES = {
     "Spectral": ("eigengap", "modularity", "silhouette"),
     "Linkage": ("gap", "calinski_harabasz", "silhouette"),
 }
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Spectrum:
+    """What a call of spectral clustering leaves for the next one of the same step.
+
+    Attributes
+    ----------
+    vectors : (n, r) array
+        The eigenvectors; only these are kept from step to step.
+    components : Components or None
+        The connected components of the graph; None where they were not looked for.
+    blended : bool
+        Whether the graph was a blend in which the past counts.
+    """
+
+    vectors: Array
+    components: Components | None = None
+    blended: bool = False
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -41,6 +61,8 @@ class Clustering:
         The proximity with the labels of the partition, where their product is known.
     rough : bool
         Whether the clusterer would have continued, had the call not asked for rough labels only.
+    spectrum : Spectrum or None
+        What spectral clustering leaves for the next call of the step.
     """
 
     partition: Partition
@@ -50,6 +72,7 @@ class Clustering:
     scores: dict[int, float] | None = None
     groups: Grouped | None = None
     rough: bool = False
+    spectrum: Spectrum | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -69,6 +92,8 @@ class Call:
         Whether the labels only serve to estimate α, so that an approximate result is enough.
     groups : GroupedPair or None
         The present and the past of the step with the labels of `start`, where a step has both.
+    spectrum : Spectrum or None
+        What spectral clustering left at the last call of the step.
     """
 
     t: int = 0
@@ -77,17 +102,16 @@ class Call:
     rng: Seed = None
     rough: bool = False
     groups: GroupedPair | None = None
+    spectrum: Spectrum | None = None
 
     def after(self, found: Clustering) -> "Call":
         """Return the next call of the step, which starts from the same labels with a fresher memory."""
-        return dataclasses.replace(self, memory=found.memory)
+        return dataclasses.replace(self, memory=found.memory, spectrum=found.spectrum)
 
     def from_found(self, found: Clustering) -> "Call":
         """Return the last call of the step, which starts from what was found roughly."""
         groups = None if found.groups is None else found.groups.parts
-        return dataclasses.replace(
-            self, start=found.partition, memory=found.memory, groups=groups, rough=False
-        )
+        return dataclasses.replace(self.after(found), start=found.partition, groups=groups, rough=False)
 
     def start_groups(self, proximity: Proximity, k: int) -> Grouped:
         """Return a proximity grouped by the labels to start from, at most k clusters of them."""

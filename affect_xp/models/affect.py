@@ -11,7 +11,7 @@ from affect_xp.affect.step import FORGETTING, INITS, Options, step
 from affect_xp.alignment import Ids
 from affect_xp.array.namespace import array_namespace, from_host, to_host
 from affect_xp.array.typing import Array
-from affect_xp.checks import check_choice, check_int, warn_caller
+from affect_xp.checks import check_choice, check_fraction, check_int, warn_caller
 from affect_xp.clustering.base import Clusterer
 from affect_xp.exceptions import InputError, SkewedWarning
 from affect_xp.models.base import Evolving
@@ -71,7 +71,7 @@ class Affect(Evolving):
         With absent="keep", the number of consecutive steps after which an absent object is forgotten.
     n_iter : int
         The maximum number of iterations between α and clusters in a step. A step stops earlier if the labels
-        do not change.
+        do not change, or if α changes by at most `alpha_tol`.
     alpha : "estimate", float, sequence of floats, or function
         The forgetting factor: estimated; fixed; one value per step (the first is not used); or the result of
         `alpha(W, past, labels, t)`, which is called with the objects that were present before.
@@ -91,6 +91,11 @@ class Affect(Evolving):
         that object i has changed its cluster, and a is chosen for the labels. "objects" is for graphs whose
         members change clusters one by one, after a transform of heavy tails; for dot products "global" is
         better. See `affect_xp.affect.movers`.
+    alpha_tol : float
+        The change of an estimated α, or of one given by a function, that ends the iterations of a step. A
+        step of sparse similarities whose α is known not to depend on labels by more than this uses the
+        previous labels and one iteration, whatever `init` is. With 0 the number of iterations is that of
+        the paper.
     events : EventRules
         The thresholds of events, and how long a missing cluster is remembered.
     random_state : None, int, or numpy.random.Generator
@@ -149,6 +154,7 @@ class Affect(Evolving):
         init: str = "auto",
         correction: str | None = None,
         forgetting: str = "global",
+        alpha_tol: float = 0.01,
         events: EventRules = DEFAULT_RULES,
         random_state: Any = None,
     ) -> None:
@@ -164,6 +170,7 @@ class Affect(Evolving):
         self.init = init
         self.correction = correction
         self.forgetting = forgetting
+        self.alpha_tol = alpha_tol
         self.events = events
         self.random_state = random_state
 
@@ -187,6 +194,7 @@ class Affect(Evolving):
                 "forgetting='objects' needs similarities, but the clusterer takes dissimilarities; use "
                 "forgetting='global'"
             )
+        check_fraction("alpha_tol", self.alpha_tol)
 
     def _transformed(self, W: Proximity) -> Proximity:
         return W if self._rescale is None else transform(W, self._rescale)
@@ -216,7 +224,14 @@ class Affect(Evolving):
 
     def _step(self, W: Proximity, ids: Ids, clusterer: Clusterer, seed: int) -> Step:
         options = Options(
-            self.alpha, self.n_iter, self.init, self.correction, self.events, self.forgetting, seed
+            self.alpha,
+            self.n_iter,
+            self.init,
+            self.correction,
+            self.events,
+            self.forgetting,
+            self.alpha_tol,
+            seed,
         )
         return step(self._state, W, ids, clusterer, options)
 

@@ -314,6 +314,19 @@ def test_a_run(monkeypatch):
     assert found.environment["took"].endswith(" s")
 
 
+def test_ctrl_c_keeps_what_is_done(monkeypatch, tmp_path, capsys):
+    def interrupted(setting):
+        raise KeyboardInterrupt
+
+    later = [Workload(name, interrupted) for name in ("second", "third")]
+    first = next(workload for workload in WORKLOADS if workload.name == "alpha")
+    monkeypatch.setattr(command, "WORKLOADS", [first, *later])
+    assert command.measure("tiny", None, 1, "cpu", tmp_path) == 130
+    told = "interrupted; these options measure the others: --only second --only third"
+    assert told in capsys.readouterr().err
+    assert "alpha" in (tmp_path / "results.json").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.name)
 def test_each_workload_runs(workload):
     setting = Setting("tiny", threads=1)
