@@ -26,7 +26,7 @@ GPUS = {"A100": 2.0e12, "H100": 3.35e12, "RTX 4090": 1.008e12}  # bytes a second
 CPU = 204.8e9  # of a server with 32 cores and eight channels of DDR4-3200
 SHARE = 0.85  # of the bandwidth that is reached in practice
 LAUNCH, WAIT = 10e-6, 20e-6  # seconds
-ASKED_SIZES = (400, 500, 600)  # two for the fit, one to check it
+ASKED_SIZES = (400, 500, 600)
 CHURN = 0.02  # share of the objects that leave and come
 MARKS = ("<!-- begin: python -m bench.gpu_model -->", "<!-- end: python -m bench.gpu_model -->")
 HEADER = (
@@ -80,15 +80,20 @@ def line_through(points: Sequence[tuple[float, float]]) -> Callable[[float], flo
     return lambda x: y0 + slope * (x - x0)
 
 
-def bytes_moved(asked: Sequence[Asked]) -> Callable[[int], float]:
-    """Return A·n² + B·n with A and B from the first two counts."""
-    per_object = line_through([(count.n, count.n_bytes / count.n) for count in asked])  # A·n + B
-    return lambda n: n * per_object(n)
-
-
 def passes(asked: Sequence[Asked]) -> float:
-    """Return how often a step reads or writes a matrix."""
-    return asked[-1].entries / asked[-1].n ** 2
+    """Return how often a step reads or writes a matrix, at most."""
+    return max(count.entries / count.n**2 for count in asked)
+
+
+def rest_by_object(count: Asked) -> float:
+    """Return the bytes that do not belong to a pass over n×n, by object: arrays of shape (n, k)."""
+    return (count.n_bytes - ITEM * count.entries) / count.n
+
+
+def bytes_moved(asked: Sequence[Asked]) -> Callable[[int], float]:
+    """Return A·n² + B·n with the passes over n×n in A, and in B what is left."""
+    rest = max(rest_by_object(count) for count in asked)
+    return lambda n: ITEM * passes(asked) * n * n + rest * n
 
 
 def gpu_seconds(asked: Sequence[Asked], n: int, bandwidth: float) -> float:
@@ -140,16 +145,14 @@ def remarks(counts: Counts, init: str) -> list[str]:
     *_, last = asked = counts.asked[init]
     churn = counts.with_churn[init]
     even = ", ".join(f"{break_even(asked, bandwidth):,} ({gpu})" for gpu, bandwidth in GPUS.items())
-    off = bytes_moved(asked)(last.n) / last.n_bytes - 1
-    per_entry = line_through([(count.n, count.n_bytes / count.n) for count in asked])
-    slope = per_entry(1) - per_entry(0)
+    rest = ", ".join(f"{rest_by_object(count):,.0f} at n = {count.n}" for count in asked)
     return [
-        f"{passes(asked):.1f} passes over n×n, {slope:.0f} bytes per entry of W for large n; "
+        f"{passes(asked):.1f} passes over n×n, {ITEM * passes(asked):.0f} bytes per entry of W for large n; "
         f"{last.lloyd} Lloyd iterations",
         f"break-even with the CPU: n = {even}",
         f"when {CHURN:.0%} of the objects leave and come: {churn.launches:,} launches, {churn.waits} waits, "
         f"{passes([churn]):.1f} passes",
-        f"bytes at n = {last.n:,}: model error {off:+.1%}",
+        f"bytes by object beside these passes: {rest}",
     ]
 
 

@@ -8,7 +8,7 @@ from bench import _gpu_counts, gpu_model
 
 
 def asked(n, **changed):
-    given = {"launches": 100, "waits": 20, "n_bytes": 60 * n * n + 7000 * n, "entries": 10 * n * n}
+    given = {"launches": 100, "waits": 20, "n_bytes": 40 * n * n + 7000 * n, "entries": 10 * n * n}
     return gpu_model.Asked(n, **(given | {"peak": 5000 * n, "lloyd": 12} | changed))
 
 
@@ -19,11 +19,11 @@ def counts():
 
 def test_the_model_of_a_gpu():
     few = counts().asked["auto"]
-    assert gpu_model.bytes_moved(few)(50_000) == pytest.approx(60 * 25e8 + 7000 * 5e4)
+    assert gpu_model.bytes_moved(few)(50_000) == pytest.approx(40 * 25e8 + 7000 * 5e4)
     assert gpu_model.passes(few) == 10
     # Launches take longer than few bytes, and the other way round.
     assert gpu_model.gpu_seconds(few, 100, 2e12) == pytest.approx(100 * 10e-6 + 20 * 20e-6)
-    moved = 60 * 1e10 + 7000 * 1e5
+    moved = 40 * 1e10 + 7000 * 1e5
     assert gpu_model.gpu_seconds(few, 100_000, 2e12) == pytest.approx(moved / 1.7e12 + 20 * 20e-6)
     assert gpu_model.floor_seconds(few, 20_000, 2e12) == pytest.approx(10 * 4 * 4e8 / 1.7e12)
 
@@ -43,11 +43,11 @@ def test_the_break_even_is_where_the_cpu_takes_as_long():
 def test_the_table_of_the_model():
     lines = gpu_model.table(counts(), "auto", {"n = 5000, init auto": [1.0, 0.125]}).splitlines()
     assert len(lines) == 2 + len(gpu_model.SIZES)
-    assert lines[3].startswith("| 5,000 | 1.5 GB | 100 | 20 | 0.03 GB |") and lines[3].endswith("| 125 ms |")
+    assert lines[3].startswith("| 5,000 | 1.0 GB | 100 | 20 | 0.03 GB |") and lines[3].endswith("| 125 ms |")
     assert lines[4].endswith("|  |")
     part = gpu_model.page_part(counts())
-    assert "10.0 passes over n×n, 60 bytes per entry" in part and "150 launches" in part
-    assert "model error +0.0%" in part
+    assert "10.0 passes over n×n, 40 bytes per entry" in part and "150 launches" in part
+    assert "7,000 at n = 300" in part
 
 
 def test_counts_are_kept(tmp_path):
