@@ -141,7 +141,7 @@ def small_blocks(request, monkeypatch):
         monkeypatch.setattr("affect_xp.array.namespace.HOST_BLOCK_BYTES", 600)
         monkeypatch.setattr("affect_xp.array.namespace.HOST_BLOCK_ROWS", 1)
         monkeypatch.setattr("affect_xp.array.namespace.DEVICE_BLOCK_BYTES", 600)
-        monkeypatch.setattr("affect_xp.clustering._krylov.BLOCK_ROWS", 7)
+        monkeypatch.setattr("affect_xp.clustering.eigen.BLOCK_ROWS", 7)
         monkeypatch.setattr("affect_xp.proximity.sparse.BLOCK_ENTRIES", 8)
         monkeypatch.setattr("affect_xp.proximity.checks.HOST_TILE", 4)
         monkeypatch.setattr("affect_xp.proximity.checks.DEVICE_TILE", 4)

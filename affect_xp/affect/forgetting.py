@@ -7,8 +7,14 @@ import numpy as np
 
 from affect_xp.affect.moments import BlockMoments, mean_variances, moments_of
 from affect_xp.alignment import UNCHANGED
-from affect_xp.array.device import on_input_device
-from affect_xp.array.namespace import array_namespace, device_of, row_blocks, wide_dtype
+from affect_xp.array.namespace import (
+    array_namespace,
+    device_of,
+    on_input_device,
+    ratio,
+    row_blocks,
+    wide_dtype,
+)
 from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
@@ -133,8 +139,7 @@ def share_of_noise(noise: Array, drift: Array) -> Array:
     """Return noise / (noise + drift), and 0 where both are 0, or one is no number."""
     xp = array_namespace(noise)
     both = noise + drift
-    defined = (both > 0) & (both < xp.inf)
-    return xp.where(defined, noise / xp.where(defined, both, xp.ones_like(both)), xp.zeros_like(both))
+    return xp.where(both < xp.inf, ratio(noise, both), xp.zeros_like(both))
 
 
 @on_input_device
@@ -227,13 +232,13 @@ def gaussian_mixture_proximity(means: Array, covariances: Array, labels: Array) 
 
 def _by_step(alpha: object) -> bool:
     """Tell whether α is given as one number for each step."""
-    return isinstance(alpha, Sequence) or (isinstance(alpha, np.ndarray) and alpha.ndim > 0)
+    return isinstance(alpha, Sequence) or getattr(alpha, "ndim", 0) > 0
 
 
 def alpha_at(alpha: Any, t: int) -> float:
     """Return the fixed forgetting factor of step t."""
     if not _by_step(alpha):
-        return check_fraction("alpha", alpha.item() if isinstance(alpha, np.ndarray) else alpha)
+        return check_fraction("alpha", alpha.item() if hasattr(alpha, "item") else alpha)
     if t >= len(alpha):
         raise InputError(f"alpha has {len(alpha)} entries, but this is step {t}; give one for each step")
     return check_fraction(f"alpha[{t}]", alpha[t])

@@ -35,12 +35,11 @@ All sums are over pairs i ≠ j of objects that have a past. Nothing here makes 
 import dataclasses
 import functools
 
-from affect_xp.affect.moments import ratio
-from affect_xp.array.namespace import array_namespace, device_of, gather
+from affect_xp.array.namespace import array_namespace, device_of, gather, ratio
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
 from affect_xp.proximity import GroupedPair
-from affect_xp.proximity.summed import identity
+from affect_xp.proximity.grouped import identity
 
 # π: the prior probability that an object moves between two steps.
 MOVE_RATE = 0.01

@@ -15,6 +15,7 @@ from affect_xp.affect.forgetting import Alpha, alpha_at, noise_and_drift, share_
 from affect_xp.affect.initial_labels import better_labels, judge
 from affect_xp.affect.moments import mean_variances, moments_of
 from affect_xp.affect.movers import margin_weight, move_probability, pair_moments
+from affect_xp.affect.sensitivity import alpha_is_insensitive
 from affect_xp.affect.state import Past, State, Step
 from affect_xp.alignment import Ids
 from affect_xp.array.namespace import array_namespace, is_array, is_at_hand, to_host
@@ -23,7 +24,7 @@ from affect_xp.checks import check_fraction
 from affect_xp.clustering.base import Call, Clusterer, Clustering
 from affect_xp.partition import Partition, relabel
 from affect_xp.proximity import Blend, GroupedPair, ObjectBlend, Pair, Proximity
-from affect_xp.proximity.blend import BlendGroups, unit_of
+from affect_xp.proximity.blend import unit_of
 from affect_xp.tracking.events import DEFAULT_RULES, Clusters, EventRules, follow, members_of
 
 INITS = ("auto", "previous", "static")
@@ -40,6 +41,7 @@ class Options:
     correction: str | None = None
     events: EventRules = DEFAULT_RULES
     forgetting: str = "global"
+    alpha_tol: float = 0.0
     seed: int = 0
 
     @property
@@ -87,9 +89,9 @@ def step(
 ) -> Step:
     """Return what one AFFECT step finds, leaving its arguments as they are.
 
-    On a device the host waits once for each iteration of the clusterer, once for each comparison of
-    labels that may end the loop early (at most n_iter − 2), once for a sample of W, and once for α and the
-    matching.
+    On a device the host waits once for each iteration of the clusterer, once for each comparison of α (at
+    most n_iter − 1) or of labels (at most n_iter − 2) that may end the loop early, once for a sample of W,
+    and once for α and the matching.
     """
     past = Past.of(state, ids, W)
     if past.start is None or past.smoothed is None:
@@ -97,23 +99,29 @@ def step(
     pair = Pair(W, past.smoothed, past.alignment)
     start = pair.group(past.start, past=past.groups)
     call = _call(past, options, start)
+    if _labels_hardly_matter(start, clusterer, options):
+        options = dataclasses.replace(options, init="previous", n_iter=1)
     seen, n_runs = _first_labels(start, clusterer, call, options)
-    alphas: list[Array | float] = []
+    weights, alphas = _weights_of(options, seen, past.t), []
     rounds = options.n_iter if options.by_labels else 1
     for i in range(rounds):
-        weights = _weights_of(options, seen, past.t)
         alphas.append(weights.alpha)
         blend = weights.blend(pair)
         found = clusterer.cluster(blend, dataclasses.replace(call, rough=i + 1 < rounds))
         n_runs += found.n_iter
-        if i + 1 == rounds or _same_labels(found, seen, start, i):  # the next α would be the same
+        if i + 1 == rounds or _same_labels(found, seen, start, i, options):  # the next α would be the same
             break
         seen, call = _seen(pair, found), call.after(found)
+        before, weights = weights, _weights_of(options, seen, past.t)
+        if _same_alpha(weights, before, options):
+            weights = before
+            break
     if found.rough:
         found = clusterer.cluster(blend, call.from_found(found))
         n_runs += found.n_iter
     moved = _moved(clusterer, seen) if weights.moved is None else weights.moved
-    result = Iterations(n_runs, alphas, blend, weights.squares, pair.unit, moved)
+    unit = pair.unit if weights.squares else 1.0
+    result = Iterations(n_runs, alphas, blend, weights.squares, unit, moved)
     return conclude(past, found, result, options.events)
 
 
@@ -205,9 +213,9 @@ def _better(previous: GroupedPair, static: GroupedPair) -> _Seen:
 
 def _seen(pair: Pair, found: Clustering) -> _Seen:
     """Return the present and the past by the labels that were found."""
-    if not isinstance(found.groups, BlendGroups):
+    parts = None if found.groups is None else found.groups.parts
+    if parts is None:
         return _Seen(pair.group(found.partition))
-    parts = found.groups.parts
     return _Seen(parts if parts.given is not None else dataclasses.replace(parts, given=found.partition))
 
 
@@ -256,11 +264,33 @@ def _alpha_of(options: Options, seen: _Seen, t: int) -> tuple[Array | float, Seq
     return check_fraction("the forgetting factor returned by alpha", given), ()
 
 
-def _same_labels(found: Clustering, seen: _Seen, start: GroupedPair, iteration: int) -> bool:
+def _labels_hardly_matter(start: GroupedPair, clusterer: Clusterer, options: Options) -> bool:
+    """Tell whether α by labels of as many clusters as before is known to be the same up to `alpha_tol`."""
+    k = getattr(clusterer, "n_clusters", None)
+    is_estimate = isinstance(options.alpha, str) and options.correction is None and not options.by_object
+    if not is_estimate or not isinstance(k, int):
+        return False
+    return alpha_is_insensitive(start.pair, max(k, start.k), options.alpha_tol)
+
+
+def _same_alpha(weights: _Weights, before: _Weights, options: Options) -> bool:
+    """Tell whether α is the same as before up to `alpha_tol`; with 0 it is not looked at."""
+    if options.alpha_tol == 0 or options.by_object:
+        return False
+    change = abs(weights.alpha - before.alpha)
+    if is_array(change):
+        change = to_host(change, reason="has α changed?")[0]
+    return bool(change <= options.alpha_tol)
+
+
+def _same_labels(
+    found: Clustering, seen: _Seen, start: GroupedPair, iteration: int, options: Options
+) -> bool:
     """Tell whether the clusters are those α was estimated with: another iteration would change nothing."""
     before = seen.groups.partition
-    if iteration == 0:
-        # Known without waiting if both are the start; too unlikely otherwise to wait for an answer.
+    if iteration == 0 or (options.alpha_tol > 0 and not options.by_object):
+        # Known without waiting if both are the start. Otherwise it is too unlikely to wait for an answer, or
+        # α gives it.
         return before is start.partition and found.moved is False
     same = array_namespace(before.labels).all(found.partition.labels == before.labels)
     return found.partition.k == before.k and bool(to_host(same, reason="have labels changed?")[0])

@@ -27,13 +27,13 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy  # which imports its parts when they are first used
 
-from affect_xp.array.device import on_input_device
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
     from_host,
     is_lazy,
     on_host,
+    on_input_device,
     row_blocks,
     to_host,
     wide_dtype,
@@ -153,8 +153,9 @@ def linkage(D: Array | Proximity, method: str = "average") -> Dendrogram:
     (array([0, 0, 1, 1]), array([0, 0, 1, 2]))
     """
     check_choice("method", method, METHODS)
-    given = stored(as_proximity(D, name="D"))
-    like = array_namespace(given).zeros(0, dtype=given.dtype, device=device_of(given))
+    proximity = as_proximity(D, name="D")
+    given, some = stored(proximity), proximity.like  # of a dask array: an array of the library of its chunks
+    like = array_namespace(some).zeros(0, dtype=some.dtype, device=device_of(some))
     in_memory = on_host(given) or is_lazy(given)
     d = to_host(given, reason="linkage of arrays on the CPU")[0] if in_memory else given
     by_library = in_memory and method != "single" and d.shape[0] > 1

@@ -2,8 +2,15 @@
 
 import numpy as np
 
-from affect_xp.array.device import on_input_device
-from affect_xp.array.namespace import array_namespace, as_array, device_of, row_blocks, to_host, wide_dtype
+from affect_xp.array.namespace import (
+    array_namespace,
+    as_array,
+    device_of,
+    on_input_device,
+    row_blocks,
+    to_host,
+    wide_dtype,
+)
 from affect_xp.array.typing import Array
 from affect_xp.exceptions import InputError
 

@@ -15,8 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from affect_xp.array.device import on_input_device
-from affect_xp.array.namespace import array_namespace, as_array, from_host, to_host
+from affect_xp.array.namespace import (
+    array_namespace,
+    as_array,
+    from_host,
+    on_input_device,
+    to_host,
+)
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_choice, check_int
 from affect_xp.exceptions import InputError

@@ -10,7 +10,7 @@ import numpy as np
 
 from affect_xp.clustering.spectral import Spectral
 from affect_xp.experiments._models import affect, static
-from affect_xp.models.affect import Evolving
+from affect_xp.models.base import Evolving
 from affect_xp.models.pcm import PCM
 from affect_xp.models.pcq import PCQ
 from affect_xp.models.smooth import smooth

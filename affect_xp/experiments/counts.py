@@ -18,7 +18,8 @@ from affect_xp.clustering.spectral import Spectral
 from affect_xp.datasets import colliding_gaussians, contacts, load_football, load_reality
 from affect_xp.datasets.football import UNSCORED
 from affect_xp.exceptions import SkewedWarning
-from affect_xp.experiments._report import Claim, Entry, Measured, Options, Report, Table
+from affect_xp.experiments._options import Options
+from affect_xp.experiments._report import Claim, Entry, Measured, Report, Table
 from affect_xp.experiments._runs import over_runs
 from affect_xp.experiments.networks import DAILY_CONTACTS, SIMULATIONS
 from affect_xp.models.affect import Affect
@@ -171,7 +172,7 @@ def one_run(make: Callable[[int], Steps], seed: int) -> Trial:
 def _score(steps: Steps, rescale: str | None, seed: int) -> tuple[Any, float]:
     """Return the transform in use, and the mean adjusted Rand index."""
     cut = Spectral([min(step.k, len(step.ids)) for step in steps], solver="full")
-    model = Affect(cut, rescale=rescale, random_state=seed)
+    model = Affect(cut, rescale=rescale, alpha_tol=0.0, random_state=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SkewedWarning)
         model.fit([step.W for step in steps], ids=[step.ids for step in steps])

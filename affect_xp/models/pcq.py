@@ -8,7 +8,7 @@ from affect_xp.affect.state import State, Step
 from affect_xp.affect.step import Options, static_step
 from affect_xp.alignment import Ids, align
 from affect_xp.clustering.base import Clusterer
-from affect_xp.models.affect import Evolving
+from affect_xp.models.base import Evolving
 from affect_xp.models.relaxed import Combined, Expanded, Quality, Relaxed, Weights, check_settings
 from affect_xp.proximity import Proximity
 from affect_xp.proximity.kernels import Block

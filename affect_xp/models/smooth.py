@@ -11,16 +11,15 @@ from affect_xp.affect.hindsight import Found, View, two_sided
 from affect_xp.affect.state import Past, State, Step
 from affect_xp.affect.step import Iterations, conclude
 from affect_xp.alignment import as_ids
-from affect_xp.array.device import current_device_of
+from affect_xp.array.namespace import current_device_of
 from affect_xp.array.random import draw_seed
 from affect_xp.array.typing import Array
-from affect_xp.clustering.base import Call, Clusterer, Clustering
-from affect_xp.clustering.external import as_clusterer
+from affect_xp.clustering.base import Call, Clusterer, Clustering, as_clusterer
 from affect_xp.exceptions import InputError
 from affect_xp.models.affect import Affect
-from affect_xp.models.base import Given, IdsOrNone
-from affect_xp.models.inputs import check_alike, columns_of, zip_steps
-from affect_xp.models.locking import rng_restored_on_error
+from affect_xp.models.base import Given, IdsOrNone, rng_restored_on_error
+from affect_xp.models.inputs import check_alike, columns_of, reporting, zip_steps
+from affect_xp.progress import Progress
 from affect_xp.proximity import Pair, Proximity
 from affect_xp.proximity.object_blend import ObjectBlend
 from affect_xp.tracking.history import History, Record
@@ -63,6 +62,7 @@ def smooth(
     ids: Iterable[IdsOrNone] | None = None,
     times: Iterable[Hashable] | None = None,
     callback: Callable[[Record], object] | None = None,
+    verbose: bool = False,
     keep: bool = False,
     **options: Any,
 ) -> Smoothed:
@@ -83,12 +83,14 @@ def smooth(
         As for `Affect`. Labels passed as `init` of `KMeans` are used for the first and for the last step.
     callback : function of a Record, optional
         Called after each step is smoothed, in order.
+    verbose : bool
+        Whether to show the progress of both passes on stderr, as in `Affect.fit`.
     keep : bool
         Whether to return Ψ̂ of all steps.
     **options
         Parameters of `Affect` for both passes: `proximity`, `scale`, `gamma`, `rescale`,
-        `absent`, `max_absence`, `n_iter`, `init`, `correction`, `events`, `random_state`. Both passes also
-        share the decisions of the first step. `alpha` is always estimated.
+        `absent`, `max_absence`, `n_iter`, `init`, `correction`, `alpha_tol`, `events`, `random_state`. Both
+        passes also share the decisions of the first step. `alpha` is always estimated.
 
     Examples
     --------
@@ -116,25 +118,29 @@ def smooth(
     if not steps:
         raise InputError("sequence is empty; pass at least one step")
     history, weights, kept = History(), [], []
-    with current_device_of(steps[0][0]), rng_restored_on_error(forward.random_state):
+    with (
+        current_device_of(steps[0][0]),
+        rng_restored_on_error(forward.random_state),
+        Progress(2 * len(steps), show=verbose) as shown,  # backward and forward
+    ):
         forward._seed = draw_seed(forward.random_state)
-        for found, record in _records(forward, steps):
+        report = reporting(shown, callback)
+        for found, record in _records(forward, steps, shown):
             history.append(record)
             weights.append(found.weights[-1])
             kept += [found.smoothed().formed()] if keep else []
-            if callback is not None:
-                callback(record)
+            report(record)
     return Smoothed(history, np.array(weights), forward, tuple(kept) if keep else None)
 
 
 GivenStep = tuple[Any, Any, Hashable]  # observation, ids and time of a step
 
 
-def _records(forward: Affect, steps: Sequence[GivenStep]) -> Iterator[tuple[Found, Record]]:
+def _records(forward: Affect, steps: Sequence[GivenStep], shown: Progress) -> Iterator[tuple[Found, Record]]:
     """Run the forward model through the steps, and yield the smoothed result of each."""
     first = forward._observed(forward._read(*steps[0][:2])[0], columns_of(steps[0][0]))
     # The preparation is decided by now, and both passes share it.
-    backward, clusterer = _Backward(forward, steps), as_clusterer(forward.clusterer)
+    backward, clusterer = _Backward(forward, steps, shown), as_clusterer(forward.clusterer)
     seed = forward._seed
     assert seed is not None
     named: State | None = None  # the smoothed clusters of the previous step
@@ -216,7 +222,7 @@ class _Backward:
     blended again from there on demand, with the known α.
     """
 
-    def __init__(self, forward: Affect, steps: Sequence[GivenStep]) -> None:
+    def __init__(self, forward: Affect, steps: Sequence[GivenStep], shown: Progress) -> None:
         self._steps, n = steps, len(steps)
         self._length = max(SEGMENT, math.isqrt(n - 1) + 1)
         reversed_clusterer = _Reversed(as_clusterer(forward.clusterer), n)
@@ -227,6 +233,7 @@ class _Backward:
         self._views: dict[int, View] = {}
         for t in range(n - 1, -1, -1):
             before, step = model._state, _advance(model, *self._observed(t), None)
+            shown.advance(f"backward pass, {n - t} of {n}")
             if t < self._length:  # the segment that is needed first
                 self._views[t] = View(before, model._fitted(), model.history_[-1])
                 continue

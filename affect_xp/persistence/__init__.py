@@ -21,10 +21,12 @@ from affect_xp.clustering.kmeans import KMeans
 from affect_xp.clustering.linkage import Linkage
 from affect_xp.clustering.spectral import Spectral
 from affect_xp.exceptions import AffectError, FileFormatError, InputError, InputTypeError
-from affect_xp.models.affect import Affect, Evolving, Static
+from affect_xp.models.affect import Affect
+from affect_xp.models.base import Evolving
 from affect_xp.models.pcm import PCM
 from affect_xp.models.pcq import PCQ
 from affect_xp.models.rg import RG
+from affect_xp.models.static import Static
 from affect_xp.partition import Partition
 from affect_xp.persistence._archive import Reader, write
 from affect_xp.persistence._preparation import pack_preparation, unpack_preparation

@@ -14,7 +14,9 @@ from affect_xp.array.namespace import (
     array_namespace,
     device_of,
     is_array,
+    is_at_hand,
     is_lazy,
+    not_zero,
     on_host,
     to_host,
     wide_dtype,
@@ -22,10 +24,18 @@ from affect_xp.array.namespace import (
 from affect_xp.array.typing import Array, Namespace
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.partition import Partition
-from affect_xp.proximity.grouped import Grouped, Stored
+from affect_xp.proximity.grouped import Grouped, Moves, Stored, Summed, identity
 
 # Up to so many bytes `np.asarray` writes out representations that are not arrays; `to_dense()` has no limit.
-LARGEST_ARRAY = 2 * 2**30
+MAX_ARRAY_BYTES = 2 * 2**30
+# Asymmetry relative to the largest entry that is taken for rounding. Products of features in single
+# precision differ from their transposes by some 1e-6.
+TOLERANCE = {"float64": 1e-8, "float32": 1e-4}
+# Plain sums of squares serve while this share of them is left when the mean is taken off: then the relative
+# error is some 1e-11 at most.
+MIN_SHARE_LEFT = 1e-5
+# The diagonal may be taken off plain sums while this share of the squares is left.
+MIN_OFF_DIAGONAL_SHARE = 1e-7
 
 
 class Proximity(abc.ABC):
@@ -36,6 +46,7 @@ class Proximity(abc.ABC):
     device has it, whatever W is stored in. Objects whose label is -1 take no part in sums by block.
     """
 
+    dense_type: ClassVar[Any]  # what holds an array: `Dense`, which no other representation imports
     carries_products: ClassVar[bool] = True  # whether a product is worth its room from step to step
     max_update_share: ClassVar[float] = 1.0  # if more objects move, a product is computed from scratch
 
@@ -84,6 +95,12 @@ class Proximity(abc.ABC):
     def grouped(self, labels: Array, k: int, given: Partition | None = None) -> Grouped:
         """Return W with the labels (n, R) of its objects in R partitions into k clusters each."""
         return Stored(self, labels, k, given)
+
+    def moved_product(self, groups: Stored, moves: Moves) -> Array:
+        """Return W·Z, (n, R·k), after some objects have changed clusters."""
+        wz = self.matmul(moves.v, moves.rows)
+        wz += groups.array
+        return wz
 
     def carried(self, groups: Grouped) -> Grouped | None:
         """Return what is known of groups of the same matrix, before it was stored, as groups of this one.
@@ -205,7 +222,7 @@ class Proximity(abc.ABC):
         """Return the entries of W as a NumPy array, (n, n), for `np.asarray(W)`.
 
         What is an array of the host already is not copied, and can be read only; `np.array(W)` copies it.
-        Other representations are written out if that takes no more than `LARGEST_ARRAY` bytes.
+        Other representations are written out if that takes no more than `MAX_ARRAY_BYTES` bytes.
         Nothing is copied from a device, and nothing is computed that is only planned: that is an error.
         """
         stored = self.formed()
@@ -239,6 +256,99 @@ class Proximity(abc.ABC):
         about = f"proximities of {display.counted(self.n, 'object')}"
         rows = [display.row(name, value) for name, value in facts.items()]
         return display.box(type(self).__name__, about, display.table(rows))
+
+
+class Summable(Proximity):
+    """A proximity whose entries can be summed plainly, and carefully where that loses digits."""
+
+    def times_membership(self, groups: "Summed") -> Array:
+        """Return W·Z, (n, R·k)."""
+        return self.matmul(groups.membership)
+
+    @abc.abstractmethod
+    def block_sums(self, partition: Partition, *, squares: bool = True) -> tuple[Array, Array | None]:
+        """Return Σ wᵢⱼ and, if asked for, Σ wᵢⱼ² over i ≠ j of each block, (k, k), on the host."""
+
+    @abc.abstractmethod
+    def block_squares(self, partition: Partition) -> Array:
+        """Return Σ wᵢⱼ² over i ≠ j of each block, (k, k)."""
+
+    @abc.abstractmethod
+    def square_rows(self, rows: np.ndarray) -> Iterator[tuple[slice, Any]]:
+        """Yield which of the rows asked for, and wᵢⱼ² of them, with 0 for i = j, by which to multiply."""
+
+    @abc.abstractmethod
+    def off_diagonal_squares(self, partition: Partition) -> Array:
+        """Return Σ_{i≠j} wᵢⱼ² over the objects that are in a cluster."""
+
+    @abc.abstractmethod
+    def careful_moments(self, partition: Partition) -> tuple[Array, Array]:
+        """Return the mean of each block and the sum of squares about it, from differences."""
+
+    @abc.abstractmethod
+    def careful_distance(self, partition: Partition, means: Array) -> Array:
+        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})², from differences."""
+
+    def grouped(self, labels: Array, k: int, given: Partition | None = None) -> "Summed":
+        """Return W with the labels of its objects."""
+        return Summed(self, labels, k, given)
+
+    def block_moments(self, partition: Partition) -> tuple[Array, Array]:
+        """Return the mean of each block and the sum of squares about it, both (k, k).
+
+        Plain sums lose digits where the mean is large and the spread is small. On the host, where that can
+        be seen without waiting, a second pass is made then; on a device the careful one is the first.
+        """
+        return self.group(partition).moments()
+
+    def square_distance(self, partition: Partition, means: Array) -> Array:
+        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})², in two passes where the first one lost digits."""
+        return self.group(partition).distance_to(means)
+
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether values can be looked at without waiting for them."""
+        return is_at_hand(self.like)
+
+    def plain_moments(self, partition: Partition, sums: Array, squares: Array) -> tuple[Array, Array] | None:
+        """Return μ = Σw/N and Σ(w − μ)² = Σw² − Nμ², or None where digits were lost."""
+        xp, count = array_namespace(sums), partition.pair_counts
+        means = sums / not_zero(count)
+        left = squares - count * means * means
+        varied = count - identity(count) > 1  # the others have no spread
+        w_ii = self.diagonal()
+        own = identity(count) * ((w_ii * w_ii) @ partition.membership)  # what was taken off
+        exact = (left >= MIN_SHARE_LEFT * squares) & (squares >= MIN_OFF_DIAGONAL_SHARE * own)
+        if not bool(xp.all(exact | ~varied)):
+            return None
+        return means, xp.where(varied, left, xp.zeros_like(left))
+
+    def plain_distance(self, partition: Partition, means: Array, sums: Array) -> Array | None:
+        """Return Σw² − 2Σμ Σw + ΣNμ² with Σw of each block, or None where digits were lost."""
+        xp, w_ii = array_namespace(sums), self.diagonal()
+        squares = self.off_diagonal_squares(partition)
+        spread = xp.sum(partition.pair_counts * means * means)
+        total = squares - 2 * xp.sum(means * sums) + spread
+        exact = total >= MIN_SHARE_LEFT * (squares + spread)
+        exact &= squares >= MIN_OFF_DIAGONAL_SHARE * (w_ii @ w_ii)
+        return total if bool(exact) else None
+
+
+def checked_dtype(w: Array, name: str) -> Array:
+    """Return w in float32 or float64, or say why it cannot be used."""
+    xp = array_namespace(w)
+    if isinstance(w, np.ndarray) and w.dtype.kind == "f" and not w.dtype.isnative:  # from a file, perhaps
+        w = w.astype(w.dtype.newbyteorder("="))
+    if xp.isdtype(w.dtype, "complex floating"):
+        raise InputTypeError(f"{name} must be real, got dtype {w.dtype}; pass its real part or its modulus")
+    if xp.isdtype(w.dtype, ("integral", "bool")):
+        return xp.astype(w, wide_dtype(w))
+    if w.dtype not in (xp.float32, xp.float64):
+        smaller = "float32" if str(w.dtype).endswith("float16") else "float64"
+        raise InputTypeError(
+            f"{name} must be of dtype float32 or float64, got {w.dtype}; use astype({smaller!r})"
+        )
+    return w
 
 
 def log2(largest: float) -> float:
@@ -283,7 +393,7 @@ def _written_out(stored: Any) -> np.ndarray:
     n_bytes = n * n * array_namespace(stored.like).finfo(stored.like.dtype).bits // 8
     if not hasattr(stored, "to_dense"):
         raise InputTypeError(f"{name} cannot be written out as an array: it has no to_dense()")
-    if n_bytes > LARGEST_ARRAY:
+    if n_bytes > MAX_ARRAY_BYTES:
         raise InputError(
             f"{name} of {n} objects takes {display.in_bytes(n_bytes)} as an array; call its to_dense() if "
             "there is memory for that"

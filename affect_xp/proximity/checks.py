@@ -1,17 +1,21 @@
-"""Checks of a dense proximity matrix, without an n×n temporary."""
+"""Arrays and matrices as proximities, after checks that make no n×n temporary."""
 
 import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from affect_xp.array import cuda
 from affect_xp.array.namespace import (
     array_namespace,
+    as_array,
     device_of,
     for_each_block,
     from_host,
+    is_array,
     is_lazy,
     on_host,
+    on_input_device,
     row_blocks,
     to_host,
     wide_dtype,
@@ -19,10 +23,11 @@ from affect_xp.array.namespace import (
 from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array
 from affect_xp.exceptions import InputError, InputTypeError
-
-# Asymmetry relative to the largest entry that is taken for rounding. Products of features in single
-# precision differ from their transposes by some 1e-6.
-TOLERANCE = {"float64": 1e-8, "float32": 1e-4}
+from affect_xp.proximity._base import TOLERANCE, Proximity, checked_dtype, log2
+from affect_xp.proximity.checks_sparse import checked_sparse
+from affect_xp.proximity.chunked import Chunked, is_dask_array
+from affect_xp.proximity.dense import Dense
+from affect_xp.proximity.sparse import Sparse, is_sparse
 
 # Symmetry by a random vector v, with 1 ≤ |vⱼ| < 1.5 and random signs. In
 #
@@ -47,6 +52,49 @@ DEVICE_TILE = 4096
 SAMPLE_ROWS = 64
 
 
+@on_input_device
+def as_proximity(w: Array | Proximity, name: str = "W") -> Proximity:
+    """Return `w` as a proximity, after checking that it is square, symmetric, real and finite.
+
+    A `Proximity` is returned as it is, a dask array becomes `Chunked`, a sparse matrix `Sparse`, any other
+    array `Dense`. The checks read the matrix once, make no n×n temporary, and
+    on a device wait for the result once.
+
+    Parameters
+    ----------
+    w : (n, n) array of any library, sparse matrix of SciPy or CuPy, nested lists, or Proximity
+        float32 and float64 are kept, integers and booleans become float64. Asymmetry up to 1e-8
+        (float32: 1e-4) of the largest entry is taken for rounding.
+    name : str
+        What messages call it.
+
+    Examples
+    --------
+    >>> import numpy as np, affect_xp as ax
+    >>> ax.as_proximity(np.eye(3))
+    Dense(n=3, dtype=float64, library=numpy)
+    >>> ax.as_proximity(np.array([[1.0, 2.0], [3.0, 1.0]]))
+    Traceback (most recent call last):
+    ...
+    affect_xp.exceptions.InputError: W is not symmetric: W[0, 1] = 2.0 but W[1, 0] = 3.0; ...
+    """
+    if isinstance(w, Proximity):
+        return w
+    if isinstance(w, list | tuple):
+        w = as_array(w)
+    if not is_array(w):
+        if is_sparse(w):
+            matrix, size = checked_sparse(w, name)
+            return Sparse(matrix, known_magnitude=log2(size))
+        raise InputTypeError(
+            f"{name} must be a two-dimensional array, a sparse matrix or a Proximity, got "
+            f"{type(w).__name__}; "
+            "convert it with the asarray of NumPy, CuPy or another array library"
+        )
+    w, size = checked_array(w, name)
+    return (Chunked if is_dask_array(w) else Dense)(w, known_magnitude=log2(size))
+
+
 def checked_array(w: Array, name: str) -> tuple[Array, float]:
     """Return w as a real, finite, square and symmetric array, and its size; or say what is wrong where.
 
@@ -64,6 +112,8 @@ def checked_array(w: Array, name: str) -> tuple[Array, float]:
         raise InputError(
             f"{name} has no objects (shape (0, 0)); leave out steps at which nothing was observed"
         )
+    if cuda.usable(w):  # compares all entries in one read
+        return w, _check_entries(w, name)
     for dtype in dict.fromkeys([w.dtype, wide_dtype(w)]):
         difference, size, least = _probe(w, dtype)
         if difference <= SUSPECT[_dtype_name(w)] * least < math.inf:
@@ -92,23 +142,6 @@ def _check_entries(w: Array, name: str) -> float:
 
 def _dtype_name(w: Array) -> str:
     return "float32" if w.dtype == array_namespace(w).float32 else "float64"
-
-
-def checked_dtype(w: Array, name: str) -> Array:
-    """Return w in float32 or float64, or say why it cannot be used."""
-    xp = array_namespace(w)
-    if isinstance(w, np.ndarray) and w.dtype.kind == "f" and not w.dtype.isnative:  # from a file, perhaps
-        w = w.astype(w.dtype.newbyteorder("="))
-    if xp.isdtype(w.dtype, "complex floating"):
-        raise InputTypeError(f"{name} must be real, got dtype {w.dtype}; pass its real part or its modulus")
-    if xp.isdtype(w.dtype, ("integral", "bool")):
-        return xp.astype(w, wide_dtype(w))
-    if w.dtype not in (xp.float32, xp.float64):
-        smaller = "float32" if str(w.dtype).endswith("float16") else "float64"
-        raise InputTypeError(
-            f"{name} must be of dtype float32 or float64, got {w.dtype}; use astype({smaller!r})"
-        )
-    return w
 
 
 @own_threads()
@@ -161,6 +194,9 @@ def _halves(w: Array, v: Array) -> tuple[Array, Array]:
 
 def _extremes(w: Array) -> tuple[float, float]:
     """Return max |wᵢⱼ| and max |wᵢⱼ − wⱼᵢ| as numbers, with one transfer; NaN shows in both."""
+    if cuda.usable(w):
+        read = to_host(cuda.extremes(w), reason="checking symmetry")[0]
+        return float(read[0]), float(read[1])
     xp = array_namespace(w)
     largest = asymmetry = xp.zeros((), dtype=w.dtype, device=device_of(w))
     with np.errstate(invalid="ignore"):  # inf − inf

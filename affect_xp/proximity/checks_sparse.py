@@ -8,7 +8,7 @@ import numpy as np
 from affect_xp.array.namespace import array_namespace, to_host
 from affect_xp.array.typing import Array
 from affect_xp.exceptions import InputError
-from affect_xp.proximity.checks import TOLERANCE, checked_dtype
+from affect_xp.proximity._base import TOLERANCE, checked_dtype
 from affect_xp.proximity.sparse import Matrix, canonical, row_numbers, with_values
 
 

@@ -3,28 +3,33 @@
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import final
 
 import numpy as np
 
 from affect_xp.alignment import Alignment
+from affect_xp.array import cuda
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
+    fill_rows,
     for_each_block,
     gather,
     is_array,
     is_lazy,
+    not_zero,
     row_blocks,
+    symmetric_product,
     thin_product,
+    transposed_product,
     wide_dtype,
 )
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
-from affect_xp.proximity._base import joint_magnitude, measured_magnitude
-from affect_xp.proximity.chunked._chunk import chunk_add_between_groups, chunk_scaled
-from affect_xp.proximity.summed import Summable, identity
+from affect_xp.proximity._base import Summable, joint_magnitude, measured_magnitude
+from affect_xp.proximity._entries import add_between_groups, scaled
+from affect_xp.proximity.grouped import Moves, Stored, Summed, identity
 
 
 @final
@@ -84,7 +89,7 @@ class Dense(Summable):
         if rows is not None:
             return self._matmul_rows(v, rows)
         if self.array.dtype == v.dtype or is_lazy(self.array):
-            return _times(self.array, v)
+            return symmetric_product(self.array, v)
         return self._matmul_widened(v)
 
     def _matmul_widened(self, v: Array) -> Array:
@@ -105,10 +110,24 @@ class Dense(Summable):
         xp = array_namespace(w, v)
         product = xp.zeros((self.n, v.shape[1]), dtype=v.dtype, device=device_of(w))
         for block in row_blocks(w, rows.shape[0]):
-            product += _transposed_times(
+            product += transposed_product(
                 xp.astype(xp.take(w, rows[block], axis=0), v.dtype, copy=False), v[block, :]
             )
         return product
+
+    def times_membership(self, groups: Summed) -> Array:
+        """Return W·Z, (n, R·k)."""
+        if cuda.usable(self.array, groups.k):
+            return cuda.products(self.array, groups.labels, groups.k)
+        return self.matmul(groups.membership)
+
+    def moved_product(self, groups: Stored, moves: Moves) -> Array:
+        """Return W·Z, (n, R·k), after some objects have changed clusters."""
+        if not cuda.usable(self.array, groups.k):
+            return super().moved_product(groups, moves)
+        return cuda.moved_products(
+            groups.array, self.array, moves.objects, moves.before, moves.after, moves.places
+        )
 
     def block_sums(self, partition: Partition, *, squares: bool = True) -> tuple[Array, Array | None]:
         """Return Σ wᵢⱼ and, if asked for, Σ wᵢⱼ² over i ≠ j of each block, (k, k), in half a pass."""
@@ -153,9 +172,19 @@ class Dense(Summable):
         μ = g − Σ(g − w)/N,   Σ(w − μ)² = Σ(g − w)² − N(g − μ)²
         """
         xp = array_namespace(self.array)
-        z = partition.membership
         guess = self._guess_means(partition)
-        s = q = xp.zeros_like(guess)
+        s, q = self._residual_sums(partition, guess)
+        count = partition.pair_counts
+        shift = s / not_zero(count)
+        squares = q - count * shift * shift
+        return guess - shift, xp.where(squares > 0, squares, xp.zeros_like(squares))
+
+    def _residual_sums(self, partition: Partition, guess: Array) -> tuple[Array, Array]:
+        """Return Σ (g − w) and Σ (g − w)² over i ≠ j of each block, (k, k)."""
+        if cuda.usable(self.array, partition.k):
+            return cuda.block_residuals(self.array, partition.labels, guess)
+        z = partition.membership
+        s = q = array_namespace(guess).zeros_like(guess)
         for rows, columns, x in self._residual_blocks(partition, guess):
             z_rows, z_columns = z[rows, :].T, z[columns, :]
             s_block = (z_rows @ x) @ z_columns
@@ -164,10 +193,7 @@ class Dense(Summable):
             if columns != rows:  # the mirror image below the diagonal
                 s_block, q_block = s_block + s_block.T, q_block + q_block.T
             s, q = s + s_block, q + q_block
-        count = partition.pair_counts
-        shift = s / xp.where(count > 0, count, xp.ones_like(count))
-        squares = q - count * shift * shift
-        return guess - shift, xp.where(squares > 0, squares, xp.zeros_like(squares))
+        return s, q
 
     def _guess_means(self, partition: Partition) -> Array:
         """Return the mean of one row of each cluster over each cluster, (k, k), made symmetric."""
@@ -181,7 +207,7 @@ class Dense(Summable):
         )
         sums = xp.where(own, xp.zeros_like(rows), rows) @ z
         counts = m[None, :] - identity(sums)
-        means = sums / xp.where(counts > 0, counts, xp.ones_like(counts))
+        means = sums / not_zero(counts)
         return (means + means.T) / 2
 
     def off_diagonal_squares(self, partition: Partition) -> Array:
@@ -202,6 +228,8 @@ class Dense(Summable):
 
     def careful_distance(self, partition: Partition, means: Array) -> Array:
         """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² from the differences."""
+        if cuda.usable(self.array, partition.k):
+            return cuda.block_residuals(self.array, partition.labels, means)[1].sum()
         xp = array_namespace(self.array)
         member = partition.is_member
         total = xp.zeros((), dtype=member.dtype, device=device_of(member))
@@ -246,7 +274,7 @@ class Dense(Summable):
 
     def copy(self) -> "Dense":
         """Return the same proximities in an array of their own."""
-        copied = assemble(self.array, row_blocks(self.array), lambda rows: self.array[rows, :])
+        copied = fill_rows(self.array, row_blocks(self.array), lambda rows: self.array[rows, :])
         return Dense(copied, known_magnitude=joint_magnitude(self, self))
 
     def blend(
@@ -258,11 +286,14 @@ class Dense(Summable):
         # In the storage's own precision, so that nothing is widened.
         a = xp.astype(alpha, w.dtype) if is_array(alpha) else alpha
         magnitude = joint_magnitude(self, past, alpha)
+        fits = out is not None and (out.array.dtype, out.n) == (w.dtype, self.n) and alignment.unchanged
+        target: Array = out.array if fits else None  # type: ignore[union-attr]
+        if cuda.usable(w) and cuda.usable(past.array) and w.dtype == past.array.dtype:
+            blended_array, _ = cuda.blend(w, past.array, alpha, source=alignment.source, out=target)
+            return Dense(blended_array, known_magnitude=magnitude)
         if not alignment.unchanged:
             blended_rows = functools.partial(self._blend_changed, past, a, alignment)
-            return Dense(assemble(w, row_blocks(w), blended_rows), known_magnitude=magnitude)
-        fits = out is not None and (out.array.dtype, out.n) == (w.dtype, self.n)
-        target: Array = out.array if fits else None  # type: ignore[union-attr]
+            return Dense(fill_rows(w, row_blocks(w), blended_rows), known_magnitude=magnitude)
         in_place = isinstance(w, np.ndarray)  # whose slices are views
         if in_place and target is None:
             target = np.empty_like(w)
@@ -280,7 +311,7 @@ class Dense(Summable):
         if in_place:
             for_each_block(blended, blocks, w)
         else:
-            target = assemble(w, blocks, blended, target)
+            target = fill_rows(w, blocks, blended, target)
         square_sum = sum(squares[rows.start] for rows in blocks) if self.is_at_hand else None
         return Dense(target, square_sum=square_sum, known_magnitude=magnitude)
 
@@ -309,7 +340,7 @@ class Dense(Summable):
         fits = out is not None and source is None and (out.array.dtype, out.n) == (w.dtype, self.n)
         target = out.array if fits else None  # type: ignore[union-attr]
         magnitude = joint_magnitude(self, past)
-        return Dense(assemble(w, row_blocks(w), rows_of, target), known_magnitude=magnitude)
+        return Dense(fill_rows(w, row_blocks(w), rows_of, target), known_magnitude=magnitude)
 
     def block_products(self, past: "Dense", alignment: Alignment, partition: Partition) -> Array:
         """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block, (k, k), in one pass."""
@@ -339,12 +370,12 @@ class Dense(Summable):
     def mapped(self, function: Callable[[Array], Array]) -> "Dense":
         """Return f(wᵢⱼ) in an array of its own; the function gets a block of rows at a time."""
         w = self.array
-        return Dense(assemble(w, row_blocks(w), lambda rows: function(w[rows, :])))
+        return Dense(fill_rows(w, row_blocks(w), lambda rows: function(w[rows, :])))
 
     def scaled(self, s: Array) -> "Dense":
         """Return sᵢ wᵢⱼ sⱼ in an array of its own."""
         w = self.array
-        return Dense(assemble(w, row_blocks(w), lambda rows: chunk_scaled(w[rows, :], s[rows], s)))
+        return Dense(fill_rows(w, row_blocks(w), lambda rows: scaled(w[rows, :], s[rows], s)))
 
     def with_absent(self, past: "Dense", source: Array, away: Array) -> "Dense":
         """Return these proximities and, behind them, those of objects of the past that are away."""
@@ -364,7 +395,7 @@ class Dense(Summable):
         upper = row_blocks(w, self.n, n_columns=size)
         lower = (slice(self.n + b.start, self.n + b.stop) for b in row_blocks(w, m, n_columns=size))
         out = xp.empty((size, size), dtype=w.dtype, device=device_of(w))
-        out = assemble(w, itertools.chain(upper, lower), rows_of, out)
+        out = fill_rows(w, itertools.chain(upper, lower), rows_of, out)
         return Dense(out, known_magnitude=joint_magnitude(self, past))
 
     def add_between_groups(self, other: "Dense", groups: Array, table: np.ndarray) -> "Dense":
@@ -372,9 +403,9 @@ class Dense(Summable):
         w, more = self.array, other.array
 
         def rows_of(rows: slice) -> Array:
-            return chunk_add_between_groups(w[rows, :], more[rows, :], groups[rows], groups, table)
+            return add_between_groups(w[rows, :], more[rows, :], groups[rows], groups, table)
 
-        return Dense(assemble(w, row_blocks(w), rows_of), known_magnitude=joint_magnitude(self, other))
+        return Dense(fill_rows(w, row_blocks(w), rows_of), known_magnitude=joint_magnitude(self, other))
 
 
 def _aligned_rows(psi: Array, source: Array, rows: slice) -> Array:
@@ -389,34 +420,9 @@ def _both_halves(x: Array, z: Array, z_rows: Array, rows: slice) -> Array:
     return part + part.T - on_diagonal
 
 
-def _times(w: Array, v: Array) -> Array:
-    """Return WV for a symmetric W, stored by rows."""
-    return thin_product(w, v) if isinstance(w, np.ndarray) else _transposed_times(w, v)
-
-
-def _transposed_times(w: Array, v: Array) -> Array:
-    """Return Wᵀ·V as (VᵀW)ᵀ, stored by rows: BLAS reads a large W faster from this side."""
-    return array_namespace(w, v).asarray((v.T @ w).T, copy=True)
-
-
 def _sum_of_squares(x: Array) -> float:
     """Return Σx² of a block on the host, in wide floats; infinite where it is no number."""
     xp = array_namespace(x)
     x = xp.reshape(xp.astype(x, wide_dtype(x), copy=False), (-1,))
     with np.errstate(over="ignore"):
         return float(x @ x)
-
-
-def assemble(
-    w: Array, blocks: Iterable[slice], rows_of: Callable[[slice], Array], out: Array | None = None
-) -> Array:
-    """Fill an array like w (or `out`) block of rows by block of rows; no other n×n array is made."""
-    if is_lazy(w):
-        return array_namespace(w).concat([rows_of(rows) for rows in blocks])
-    out = array_namespace(w).empty_like(w) if out is None else out
-
-    def fill(rows: slice) -> None:
-        out[rows, :] = rows_of(rows)
-
-    for_each_block(fill, blocks, w)
-    return out

@@ -1,12 +1,19 @@
 """Convert similarities to dissimilarities and back, and check for dissimilarities."""
 
-from affect_xp.array.device import on_input_device
-from affect_xp.array.namespace import array_namespace, device_of, is_lazy, row_blocks, to_host, wide_dtype
+from affect_xp.array.namespace import (
+    array_namespace,
+    device_of,
+    fill_rows,
+    is_lazy,
+    on_input_device,
+    row_blocks,
+    to_host,
+    wide_dtype,
+)
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_choice
 from affect_xp.exceptions import InputError
 from affect_xp.proximity import Chunked, Dense, Proximity, as_proximity
-from affect_xp.proximity.dense import assemble
 
 KINDS = ("distance", "squared_distance", "complement")
 
@@ -49,7 +56,7 @@ def to_dissimilarity(W: Array | Proximity, kind: str = "distance") -> Array | Pr
         d = xp.where(d > 0, d, xp.zeros_like(d))
         return xp.astype(xp.sqrt(d) if kind == "distance" else d, w.dtype, copy=False)
 
-    return _as_given(W, assemble(w, row_blocks(w), rows_of))
+    return _as_given(W, fill_rows(w, row_blocks(w), rows_of))
 
 
 @on_input_device
@@ -94,7 +101,7 @@ def to_similarity(D: Array | Proximity, kind: str = "distance") -> Array | Proxi
     def rows_of(rows: slice) -> Array:
         return xp.astype((r[rows, None] + r[None, :] - g - squares(rows)) / 2, d.dtype, copy=False)
 
-    return _as_given(D, assemble(d, row_blocks(d), rows_of))
+    return _as_given(D, fill_rows(d, row_blocks(d), rows_of))
 
 
 def _complement(w: Array, name: str, on_diagonal: float) -> Array:
@@ -114,7 +121,7 @@ def _complement(w: Array, name: str, on_diagonal: float) -> Array:
         d = xp.where(d > 0, d, xp.zeros_like(d))
         return xp.where(places[rows, None] == places[None, :], diagonal, d)
 
-    return assemble(w, row_blocks(w), rows_of)
+    return fill_rows(w, row_blocks(w), rows_of)
 
 
 def _as_given(given: Array | Proximity, array: Array) -> Array | Proximity:

@@ -8,9 +8,8 @@ from typing import Any, final
 
 import numpy as np
 
-from affect_xp.alignment import Alignment
+from affect_xp.alignment import UNCHANGED, Alignment
 from affect_xp.array import namespace
-from affect_xp.array.device import on_input_device
 from affect_xp.array.namespace import (
     array_namespace,
     as_array,
@@ -19,7 +18,10 @@ from affect_xp.array.namespace import (
     gather,
     is_array,
     is_lazy,
+    not_zero,
     on_host,
+    on_input_device,
+    places_of,
     row_blocks,
     thin_product,
     to_host,
@@ -29,7 +31,7 @@ from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction, check_int
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.partition import Partition
-from affect_xp.proximity._base import Proximity, joint_magnitude, log2, measured_magnitude
+from affect_xp.proximity._base import Proximity, checked_dtype, joint_magnitude, log2, measured_magnitude
 from affect_xp.proximity._columns import (
     Factor,
     Factors,
@@ -49,14 +51,12 @@ from affect_xp.proximity._columns import (
 )
 from affect_xp.proximity._factored_groups import FactoredGroups
 from affect_xp.proximity.blend import BlendGroups
-from affect_xp.proximity.checks import checked_dtype
-from affect_xp.proximity.dense import Dense
 from affect_xp.proximity.grouped import Grouped, column_sums
 
 # Columns whose weight has fallen below this share of the one they came with are rounding.
 TOLERANCE = 1e-17
 # Eigenvalues below this share of the largest are rounding, where columns are put together anew.
-ROUNDING = 1e-12
+RELATIVE_ROUNDING = 1e-12
 # Up to this size the columns of all steps are copied side by side: they stay in a large cache.
 HOST_JOINED_BYTES = 8 * 2**20
 
@@ -208,6 +208,15 @@ class Factored(Proximity):
             return None
         return FactoredGroups(self, groups.labels, groups.k, groups.given, known_t=t)
 
+    def beside(self, past: "Factored", alpha: Array | float) -> "Factored":
+        """Return α·past + (1 − α)·W of the same objects with the columns of both; nothing is copied."""
+        xp = array_namespace(self.weights)
+        weights = xp.concat([alpha * past.weights, (1 - alpha) * self.weights])
+        diagonal = self._blended_diagonal(past, alpha, UNCHANGED)
+        blended = Factored(past.joined + self.joined, weights, known_diagonal=diagonal)
+        vars(blended)["joined"] = blended.factors  # to join them again would be to copy them
+        return blended
+
     def _times(self, t: Array) -> Array:
         """Return U·T, (n, r)."""
         return expand(self.joined, lambda u, columns: thin_product(u, t[columns, :]), t.shape[1])
@@ -249,7 +258,7 @@ class Factored(Proximity):
         xp = array_namespace(m)
         own = xp.eye(partition.k, dtype=m.dtype, device=device_of(m))
         excess = (self.diagonal() - partition.by_object(xp.linalg.diagonal(means))) @ z  # Σ(wᵢᵢ − w̄), (k,)
-        shift = own * excess / xp.where(count > 0, count, xp.ones_like(count))  # w̄ − μ
+        shift = own * excess / not_zero(count)  # w̄ − μ
         mu = xp.where(count > 0, means - shift, xp.zeros_like(means))
         deviation = self.diagonal() - partition.by_object(xp.linalg.diagonal(mu))
         squares = squares + _square(m * shift) - own * (_square(deviation) @ z)
@@ -297,15 +306,15 @@ class Factored(Proximity):
     def _labelled_scatter(self, partition: Partition) -> Array:
         """Return the scatter of the rows of labelled objects about the centre of all, (q, q)."""
         xp = array_namespace(self.weights)
-        outside, n_outside = xp.astype(partition.labels < 0, xp.int64), partition.n_outside
+        outside, n_outside = partition.labels < 0, partition.n_outside
         if n_outside is None:
-            n_outside = int(to_host(xp.sum(outside), reason="how many objects are unlabelled?")[0])
+            count = xp.sum(xp.astype(outside, xp.int64))
+            n_outside = int(to_host(count, reason="how many objects are unlabelled?")[0])
         if n_outside == 0:
             return self._scatter.sums
-        order = xp.argsort(outside, descending=True, stable=True)
         if 2 * n_outside > self.n:
-            return self._rows_scatter(order[n_outside:])
-        return self._scatter.sums - self._rows_scatter(order[:n_outside])
+            return self._rows_scatter(places_of(~outside, self.n - n_outside))
+        return self._scatter.sums - self._rows_scatter(places_of(outside, n_outside))
 
     def _rows_scatter(self, index: Array) -> Array:
         """Return Σ(uᵢ − r)(uᵢ − r)ᵀ over some objects, (q, q)."""
@@ -325,15 +334,15 @@ class Factored(Proximity):
         """Return the same proximities in storage of their own."""
         return dataclasses.replace(self, factors=copied(self.factors))
 
-    def to_dense(self) -> Dense:
-        """Return the same proximities as an n×n array, in the precision of the features."""
+    def to_dense(self) -> Any:
+        """Return the same proximities as an n×n array, in a `Dense` of the precision of the features."""
         xp, dtype = array_namespace(self.weights), self.like.dtype
         u = rows_of(self.factors, slice(0, self.n)).T  # (q, n)
 
         def rows_of_w(rows: slice) -> Array:
             return xp.astype((rows_of(self.factors, rows) * self.weights) @ u, dtype)
 
-        return Dense(filled(self.factors, self.n, dtype, rows_of_w))
+        return self.dense_type(filled(self.factors, self.n, dtype, rows_of_w))
 
     def blend(
         self, past: "Factored", alpha: Array | float, alignment: Alignment, *, out: "Factored | None" = None
@@ -437,8 +446,7 @@ class Factored(Proximity):
         if scatter is None or 2 * n_left > self.n:
             return factors, None
         if n_left:
-            left = xp.argsort(xp.astype(alignment.target >= 0, xp.int8), stable=True)[:n_left]  # type: ignore[operator]
-            scatter = scatter.plus(-self._rows_scatter(left))
+            scatter = scatter.plus(-self._rows_scatter(alignment.gone()))
         return factors, scatter.plus(alignment.n_new * scatter.centre[:, None] * scatter.centre)
 
     def _drop_decayed(self) -> "Factored":
@@ -479,7 +487,7 @@ class Factored(Proximity):
             return self
         values, basis = eigenpairs(self.factors, self.weights)
         sizes = np.abs(to_host(values, reason="how many columns are more than rounding?")[0])
-        share = max(ROUNDING, float(array_namespace(self.like).finfo(self.like.dtype).eps))
+        share = max(RELATIVE_ROUNDING, float(array_namespace(self.like).finfo(self.like.dtype).eps))
         rank = max(1, int(np.count_nonzero(sizes > share * sizes[0])))
         return self._leading(rank if max_rank is None else min(rank, max_rank), values, basis)
 
@@ -557,7 +565,7 @@ class Factored(Proximity):
         these even beyond `max_rank`, which is for blends.
         """
         values, vectors = np.linalg.eigh(np.asarray(table, dtype=float))
-        some = np.abs(values) > ROUNDING
+        some = np.abs(values) > RELATIVE_ROUNDING
         if not some.any():
             return self.copy()
         xp = array_namespace(self.weights, other.weights)
@@ -606,9 +614,7 @@ def _checked_features(X: Array) -> tuple[Array, float]:
 
 def _centroids(partition: Partition, t: Array) -> Array:
     """Return the mean ū of the rows of U in each cluster, (k, q), given T = UᵀZ."""
-    m = partition.sizes
-    xp = array_namespace(m)
-    return t.T / xp.where(m > 0, m, xp.ones_like(m))[:, None]
+    return t.T / not_zero(partition.sizes)[:, None]
 
 
 def _square(x: Array) -> Array:

@@ -15,11 +15,13 @@ from affect_xp.alignment import Alignment
 from affect_xp.array import namespace
 from affect_xp.array.namespace import (
     array_namespace,
+    block_bytes,
     device_of,
     for_each_block,
     from_host,
     gather,
     is_array,
+    not_zero,
     on_host,
     wide_dtype,
 )
@@ -28,20 +30,19 @@ from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
 from affect_xp.exceptions import InputTypeError
 from affect_xp.partition import Partition
-from affect_xp.proximity._base import joint_magnitude, measured_magnitude
-from affect_xp.proximity.dense import Dense
-from affect_xp.proximity.summed import Summable, Summed, identity
+from affect_xp.proximity._base import Summable, joint_magnitude, measured_magnitude
+from affect_xp.proximity.grouped import Summed, identity
 
 Matrix = Any  # a sparse matrix or array of scipy.sparse or cupyx.scipy.sparse
 
-# Bytes of a line of a processor's cache.
-LINE = 64
+# Bytes of a line of a processor's cache, and of the cache of one core.
+CACHE_LINE_BYTES, NEAR_CACHE_BYTES = 64, 2**20
 # Threads share a product by blocks of rows with so many entries.
 BLOCK_ENTRIES = 2**18
 # Blocks of rows of a blend that are made before they are put together.
-AHEAD = 8
+N_BLOCKS_AHEAD = 8
 # On a device many threads add to few sums; each sum is kept in so many parts that they seldom meet.
-LANES = 256
+N_PARTIAL_SUMS = 256
 
 
 def is_sparse(w: object) -> bool:
@@ -138,13 +139,17 @@ class Sparse(Summable):
             return _with_dtype(self.matrix, v.dtype) @ v
         product = np.empty((self.n, v.shape[1]), dtype=v.dtype)
         blocks = self._narrow_blocks if v.dtype == np.float32 else self._blocks
-        # A row of V that is fetched from memory should be one line of its cache.
-        width = max(1, LINE // v.itemsize)
+        # A row of V that is fetched should be one line of a cache; but if these do not stay in the cache, and
+        # a single column does, one column is multiplied after the other.
+        is_one = self.n * v.itemsize <= NEAR_CACHE_BYTES < self.n * CACHE_LINE_BYTES / 4
+        width = 1 if is_one else max(1, CACHE_LINE_BYTES // v.itemsize)
         for start in range(0, v.shape[1], width):
-            columns = slice(start, start + width)
+            columns: slice | int = slice(start, start + width) if width > 1 else start
             part = np.ascontiguousarray(v[:, columns])
 
-            def fill(block: tuple[slice, Matrix], part: np.ndarray = part, columns: slice = columns) -> None:
+            def fill(
+                block: tuple[slice, Matrix], part: np.ndarray = part, columns: slice | int = columns
+            ) -> None:
                 product[block[0], columns] = _with_dtype(block[1], part.dtype) @ part
 
             run_blocks(fill, blocks)
@@ -249,7 +254,7 @@ class Sparse(Summable):
         count = partition.pair_counts
         xp = array_namespace(count)
         n_stored, s = self._block_sums(partition, lambda w, _: (xp.ones_like(w), w))
-        means = s / xp.where(count > 0, count, xp.ones_like(count))
+        means = s / not_zero(count)
         (squares,) = self._block_sums(partition, _square_residuals(means))
         return means, squares + (count - n_stored) * means * means
 
@@ -294,9 +299,9 @@ class Sparse(Summable):
         """Return the same proximities in storage of their own."""
         return Sparse(self.matrix.copy(), self.prune, known_magnitude=joint_magnitude(self, self))
 
-    def to_dense(self) -> Dense:
-        """Return the same proximities as an n×n array."""
-        return Dense(self.matrix.toarray())
+    def to_dense(self) -> Any:
+        """Return the same proximities as an n×n array, in a `Dense`."""
+        return self.dense_type(self.matrix.toarray())
 
     def blend(
         self, past: "Sparse", alpha: Array | float, alignment: Alignment, *, out: "Sparse | None" = None
@@ -446,8 +451,7 @@ def _square_residuals(means: Array) -> Callable[[Array, Array], tuple[Array]]:
 
 def _entry_blocks(data: Array) -> Iterator[slice]:
     """Yield slices of stored entries of which a few arrays stay in cache (a device: in its memory)."""
-    budget = namespace.HOST_BLOCK_BYTES if on_host(data) else namespace.DEVICE_BLOCK_BYTES
-    width = max(1, budget // 64)
+    width = max(1, block_bytes(data) // 64)
     for start in range(0, max(1, data.shape[0]), width):
         yield slice(start, min(start + width, data.shape[0]))
 
@@ -471,7 +475,7 @@ def _sums_by_number(number: Array, values: Array, n_numbers: int) -> Array:
     if on_host(values):
         return np.bincount(number, values, n_numbers)
     xp = array_namespace(values)
-    lanes = max(1, min(LANES, values.shape[0] // n_numbers))
+    lanes = max(1, min(N_PARTIAL_SUMS, values.shape[0] // n_numbers))
     lane = xp.arange(values.shape[0], dtype=number.dtype, device=device_of(values)) % lanes
     sums = xp.zeros(lanes * n_numbers, dtype=values.dtype, device=device_of(values))
     xp.add.at(sums, lane * n_numbers + number, values)
@@ -638,8 +642,8 @@ def _pruned(matrix: Matrix, smallest: Array | float) -> Matrix:
 
 def _made(make: Callable[[slice], Matrix], blocks: list[slice], like: Matrix) -> Iterator[Matrix]:
     """Yield what is made of each block of rows, in their order; threads make a few at a time."""
-    for start in range(0, len(blocks), AHEAD):
-        some = blocks[start : start + AHEAD]
+    for start in range(0, len(blocks), N_BLOCKS_AHEAD):
+        some = blocks[start : start + N_BLOCKS_AHEAD]
         made: dict[int, Matrix] = {}
 
         def work(rows: slice, made: dict[int, Matrix] = made) -> None:

@@ -15,7 +15,8 @@ from affect_xp.array.typing import Array, Namespace
 from affect_xp.checks import check_choice
 from affect_xp.exceptions import InputError
 from affect_xp.proximity import Chunked, Dense, Proximity, Sparse, as_proximity
-from affect_xp.proximity.checks import checked_array, checked_dtype
+from affect_xp.proximity._base import checked_dtype
+from affect_xp.proximity.checks import checked_array
 
 __all__ = [
     "TRANSFORMS",

@@ -14,7 +14,7 @@ from sequences import churning, compact, drifting
 import affect_xp as ax
 from affect_xp.affect.hindsight import _Sources, weights_of
 from affect_xp.affect.step import State
-from affect_xp.cli.app import main
+from affect_xp.cli import main
 from affect_xp.datasets import colliding_gaussians, contacts, separated_gaussians
 from affect_xp.exceptions import InputError, InputTypeError, SkewedWarning
 from affect_xp.models import smooth as module
@@ -129,6 +129,7 @@ def test_as_the_definition(eager_xp, small_blocks, churn, n_iter):
         ids=ids,
         n_iter=n_iter,
         init="previous",
+        alpha_tol=0.0,
         keep=True,
     )
     expected = hindsight(list(steps), ids, n_iter)

@@ -23,8 +23,8 @@ from affect_xp.array.typing import Array
 from affect_xp.exceptions import InputTypeError
 from affect_xp.partition import Partition
 from affect_xp.proximity._base import Proximity, joint_magnitude, measured_magnitude
+from affect_xp.proximity._entries import add_between_groups, scaled
 from affect_xp.proximity.chunked._chunk import (
-    chunk_add_between_groups,
     chunk_blend,
     chunk_blend_by_object,
     chunk_block_products,
@@ -32,7 +32,6 @@ from affect_xp.proximity.chunked._chunk import (
     chunk_diagonal,
     chunk_moments,
     chunk_products,
-    chunk_scaled,
     chunk_square_distance,
     chunk_with_absent,
     product,
@@ -408,10 +407,7 @@ class Chunked(Proximity):
         """Return sᵢ wᵢⱼ sⱼ, lazily."""
         parts = self._split(s)
         return self._planned(
-            {
-                (i, j): (chunk_scaled, chunk, parts[i], parts[j])
-                for (i, j), chunk in self._known.chunks.items()
-            }
+            {(i, j): (scaled, chunk, parts[i], parts[j]) for (i, j), chunk in self._known.chunks.items()}
         )
 
     def _planned(self, calls: dict[tuple[int, int], Call]) -> "Chunked":
@@ -451,7 +447,7 @@ class Chunked(Proximity):
         others, _ = self._aligned(other, UNCHANGED)
         g, marks = self._split(groups), constant(table)
         calls = {
-            (i, j): (chunk_add_between_groups, chunk, others[i, j], g[i], g[j], marks)
+            (i, j): (add_between_groups, chunk, others[i, j], g[i], g[j], marks)
             for (i, j), chunk in self._known.chunks.items()
         }
         store = other.store if self.store is None else self.store
