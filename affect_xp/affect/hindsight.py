@@ -44,6 +44,7 @@ import numpy as np
 from affect_xp.affect.forgetting import drift_from, share_of_noise
 from affect_xp.affect.moments import BlockMoments, mean_variances, moments_of
 from affect_xp.affect.state import Past, State
+from affect_xp.affect.step import Options
 from affect_xp.alignment import Alignment, Ids
 from affect_xp.array.namespace import array_namespace, from_host, to_host
 from affect_xp.array.typing import Array
@@ -78,10 +79,7 @@ def two_sided(
     t: int,
     views: tuple[View, View],
     clusterer: Clusterer,
-    *,
-    n_iter: int,
-    correction: str | None,
-    seed: int,
+    options: Options,
 ) -> Found:
     """Return what is found at step t, given what the forward and the backward pass know there."""
     past, future = (Past.of(view.neighbour, ids, W) for view in views)
@@ -91,11 +89,11 @@ def two_sided(
         return causal
     if past.start is None:
         return _alone(here[1], views[1].record, [(0.0, alpha) for alpha in views[1].record.alphas])
-    calls = [Call(t, side.start, side.memory, [seed, t]) for side in here]
-    sources = _Sources.of(W, past, future, here, correction)
+    calls = [Call(t, side.start, side.memory, [options.seed, t]) for side in here]
+    sources = _Sources.of(W, past, future, here, options.correction)
     if isinstance(sources, Proximity):  # no pair has both neighbours
         return Found(clusterer.cluster(sources, calls[0]), [(0.0, 0.0)], lambda: sources)
-    return _in_turn(sources, calls, clusterer, n_iter) or causal
+    return _in_turn(sources, calls, clusterer, options.n_iter, options.alpha_tol) or causal
 
 
 def _alone(here: Past, record: Record, weights: Sequence[tuple[float, float]]) -> Found:
@@ -112,7 +110,9 @@ def _of_step(here: Past) -> Proximity:
     return here.smoothed if source is None else here.smoothed.take(source)
 
 
-def _in_turn(sources: "_Sources", calls: Sequence[Call], clusterer: Clusterer, n_iter: int) -> Found | None:
+def _in_turn(
+    sources: "_Sources", calls: Sequence[Call], clusterer: Clusterer, n_iter: int, alpha_tol: float
+) -> Found | None:
     """Go from clusters to weights to clusters a few times.
 
     The first weights are by the clusters of both passes. The clusterer starts from those of the pass whose
@@ -134,14 +134,24 @@ def _in_turn(sources: "_Sources", calls: Sequence[Call], clusterer: Clusterer, n
         if i + 1 == n_iter or (before is not None and _same(found.partition, before)):
             break  # the next weights would be the same
         call, before = call.after(found), found.partition
-        on_device.append(weights_of([measured.sums(before)], G)[:2])
+        weights = weights_of([measured.sums(before)], G)[:2]
+        if alpha_tol > 0 and _change(weights, on_device[-1]) <= alpha_tol:
+            break
+        on_device.append(weights)
     if found.rough:
         found = clusterer.cluster(blend, call.from_found(found))
         n_runs += found.n_iter
     read = to_host(*(x for pair in on_device for x in pair), reason="weights of past and future")
     pairs = zip(map(float, read[::2]), map(float, read[1::2]), strict=True)
-    weights = [((1 - r) * alpha, r * alpha) for alpha, r in pairs]
-    return Found(dataclasses.replace(found, n_iter=n_runs), weights, lambda: blend)
+    found = dataclasses.replace(found, n_iter=n_runs)
+    return Found(found, [((1 - r) * alpha, r * alpha) for alpha, r in pairs], lambda: blend)
+
+
+def _change(weights: tuple[Array, Array], before: tuple[Array, Array]) -> float:
+    """Return the largest change of a and b."""
+    read = to_host(*weights, *before, reason="have the weights changed?")
+    alpha, r, alpha_before, r_before = map(float, read)
+    return max(abs(alpha * r - alpha_before * r_before), abs(alpha * (1 - r) - alpha_before * (1 - r_before)))
 
 
 def _same(partition: Partition, other: Partition) -> bool:

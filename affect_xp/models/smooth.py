@@ -9,10 +9,11 @@ import numpy as np
 
 from affect_xp.affect.hindsight import Found, View, two_sided
 from affect_xp.affect.state import Past, State, Step
-from affect_xp.affect.step import Iterations, conclude
+from affect_xp.affect.step import Iterations, Options, conclude
 from affect_xp.alignment import as_ids
 from affect_xp.array.namespace import current_device_of
 from affect_xp.array.random import draw_seed
+from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array
 from affect_xp.clustering.base import Call, Clusterer, Clustering, as_clusterer
 from affect_xp.exceptions import InputError
@@ -73,7 +74,7 @@ def smooth(
     expected error; `affect_xp.affect.hindsight` has the derivation. The last step has the
     clusters of AFFECT.
 
-    It takes about three times as long as AFFECT. It holds the given steps, and the smoothed proximities of
+    It takes three to four times as long as AFFECT. It holds the given steps, and the smoothed proximities of
     about 2√T of the T steps.
 
     Parameters
@@ -121,6 +122,7 @@ def smooth(
     with (
         current_device_of(steps[0][0]),
         rng_restored_on_error(forward.random_state),
+        own_threads(),
         Progress(2 * len(steps), show=verbose) as shown,  # backward and forward
     ):
         forward._seed = draw_seed(forward.random_state)
@@ -143,6 +145,9 @@ def _records(forward: Affect, steps: Sequence[GivenStep], shown: Progress) -> It
     backward, clusterer = _Backward(forward, steps, shown), as_clusterer(forward.clusterer)
     seed = forward._seed
     assert seed is not None
+    options = Options(
+        n_iter=forward.n_iter, correction=forward.correction, seed=seed, alpha_tol=forward.alpha_tol
+    )
     named: State | None = None  # the smoothed clusters of the previous step
     for t, (given, given_ids, time) in enumerate(steps):
         neighbour = forward._state
@@ -150,9 +155,7 @@ def _records(forward: Affect, steps: Sequence[GivenStep], shown: Progress) -> It
         W = first if t == 0 else forward._observed(values)
         ids = _advance(forward, W, names, t if time is None else time).state.ids
         views = View(neighbour, forward._fitted(), forward.history_[-1]), backward.at(t)
-        found = two_sided(
-            W, ids, t, views, clusterer, n_iter=forward.n_iter, correction=forward.correction, seed=seed
-        )
+        found = two_sided(W, ids, t, views, clusterer, options)
         alphas, clustering = [a + b for a, b in found.weights], found.clustering
         result = Iterations(clustering.n_iter, alphas)
         step = conclude(Past.of(named, ids, W), clustering, result, forward.events)

@@ -14,6 +14,7 @@ from sequences import churning, compact, drifting
 import affect_xp as ax
 from affect_xp.affect.hindsight import _Sources, weights_of
 from affect_xp.affect.step import State
+from affect_xp.array import threads
 from affect_xp.cli import main
 from affect_xp.datasets import colliding_gaussians, contacts, separated_gaussians
 from affect_xp.exceptions import InputError, InputTypeError, SkewedWarning
@@ -517,3 +518,15 @@ def test_offline_without_steps(tmp_path, capsys):
     path.write_text("time,id,x\n", encoding="utf-8")
     assert call(path, "-k", 2, "--offline", "--out", tmp_path / "out") == 1
     assert "holds no steps" in capsys.readouterr().err
+
+
+def test_blas_has_one_thread_meanwhile(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    held = []
+
+    def clusterer(psi):
+        held.append(threads._blas.n_holders)
+        return np.arange(psi.n) % 2
+
+    smooth(list(drifting(0, 4, n=8)), clusterer, random_state=0)
+    assert min(held) > 0
