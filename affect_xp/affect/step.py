@@ -286,9 +286,7 @@ def _alpha_of(options: Options, seen: _Seen, t: int) -> tuple[Array | float, Seq
     return check_fraction("the forgetting factor returned by alpha", given), ()
 
 
-def _same_labels(
-    found: Clustering, seen: _Seen, start: GroupedPair, options: Options, n_alphas: int
-) -> bool:
+def _same_labels(found: Clustering, seen: _Seen, start: GroupedPair, options: Options, n_alphas: int) -> bool:
     """Tell whether the clusters are those α was estimated with: another iteration would change nothing."""
     before = seen.groups.partition
     if n_alphas == 1 or options.least_change > 0:

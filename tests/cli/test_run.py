@@ -369,7 +369,10 @@ def test_decisions_are_kept_by_the_checkpoint(meetings, out, tmp_path, monkeypat
     assert call(path, "-k", 2, "--out", out, "--resume") == 0
     assert "rescale" not in capsys.readouterr().err  # said at the first step
     assert files(out) == files(tmp_path / "whole")
-    wholes = [json.loads((folder / "summary.json").read_text()) for folder in (out, tmp_path / "whole")]
+    wholes = [
+        json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        for folder in (out, tmp_path / "whole")
+    ]
     assert wholes[0]["decided"] == wholes[1]["decided"]
 
 
