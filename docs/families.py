@@ -28,6 +28,8 @@ HOLDS = {
     "checks": "arguments",
     "parameters": "parameters by name",
     "display": "reprs",
+    "files": "atomic replacement, locks of folders",
+    "progress": "steps done, and the time left",
     "array": "the one door to NumPy, CuPy, torch and dask",
     "exceptions": "errors and warnings",
 }

@@ -156,7 +156,7 @@ def test_packed_gives_what_dense_gives(packed):
 def test_medoids_follow_flocks():
     medoids = runpy.run_path(str(EXTENDING / "medoids.py"))["KMedoids"]
     steps = list(boids(10, rng=0))
-    model = ax.Affect(medoids(4), proximity="euclidean").fit(step.X for step in steps)
+    model = ax.Affect(medoids(4), proximity="euclidean", scale="none").fit(step.X for step in steps)
     scores = [ax.rand_index(r.labels, s.labels) for r, s in zip(model.history_, steps, strict=True)]
     assert min(scores) > 0.9
     with pytest.raises(ax.exceptions.InputError, match="n_clusters must be at least 1, got 0"):

@@ -181,6 +181,7 @@ def cases(draw):
         "n_iter": draw(st.integers(1, 4)),
         "init": draw(st.sampled_from(["auto", "previous", "static"])),
         "correction": draw(st.sampled_from([None, "objects"])),
+        "forgetting": draw(st.sampled_from(["global", "global", "objects"])),
         "alpha": draw(st.sampled_from(alphas)),
     }
     if representation == "features":
@@ -253,8 +254,29 @@ def differ(found, expected):
     return None
 
 
-def has_ties(case, expected):
-    """Tell whether the answers on NumPy depend on the last digits of what is given."""
+def only_names_differ(found, expected):
+    """Tell whether all partitions and α are the same, and one run has other names for the same clusters."""
+    if len(found) != len(expected) or any(isinstance(labels, type) for labels, _ in found + expected):
+        return False
+    pairs = {
+        (int(a), int(b))
+        for (labels, _), (others, _) in zip(found, expected, strict=True)
+        for a, b in zip(labels, others, strict=True)
+    }
+    names, others = dict(pairs), {b for _, b in pairs}
+    if not len(pairs) == len(names) == len(others):
+        return False
+    same = [(np.array([names[int(a)] for a in labels]), alphas) for labels, alphas in found]
+    return differ(same, expected) is None
+
+
+def has_ties(case, found, expected):
+    """Tell whether the answers on NumPy depend on the last digits of what is given, or only names differ.
+
+    The names of clusters of the first step follow the best start of k-means, which may be found twice.
+    """
+    if only_names_differ(found, expected):
+        return True
     rescale = None if case.options["rescale"] == "binary" else case.options["rescale"]
     same = dataclasses.replace(case, options=case.options | {"rescale": rescale})
     for seed in range(TIES):
@@ -291,7 +313,7 @@ def test_representations_and_libraries_agree(part, case):
         expected = answers(case, steps, HOST)
         found = answers(case, [case.given(t) for t in range(len(case.ids))], case.backend, resumes=True)
         wrong = differ(found, expected)
-        if wrong is not None and has_ties(case, expected):
+        if wrong is not None and has_ties(case, found, expected):
             event(f"ties: {case.clusterer}")
             return
     event(f"{case.representation} on {case.backend.name}")

@@ -39,9 +39,9 @@ class Options:
     n_iter: int = 3
     init: str = "auto"
     correction: str | None = None
-    alpha_tol: float = 0.0
     events: EventRules = DEFAULT_RULES
     forgetting: str = "global"
+    alpha_tol: float = 0.0
     seed: int = 0
 
     @property
@@ -53,11 +53,6 @@ class Options:
     def by_object(self) -> bool:
         """Whether objects that have moved forget their past."""
         return self.forgetting == "objects"
-
-    @property
-    def least_change(self) -> float:
-        """The change of α below which iterations end; by object α alone does not tell."""
-        return 0.0 if self.by_object else self.alpha_tol
 
 
 DEFAULTS = Options()
@@ -94,9 +89,9 @@ def step(
 ) -> Step:
     """Return what one AFFECT step finds, leaving its arguments as they are.
 
-    On a device the host waits once for each iteration of the clusterer, once for each comparison of
-    labels that may end the loop early (at most n_iter − 2), once for a sample of W, and once for α and the
-    matching.
+    On a device the host waits once for each iteration of the clusterer, once for each comparison of α (at
+    most n_iter − 1) or of labels (at most n_iter − 2) that may end the loop early, once for a sample of W,
+    and once for α and the matching.
     """
     past = Past.of(state, ids, W)
     if past.start is None or past.smoothed is None:
@@ -104,21 +99,21 @@ def step(
     pair = Pair(W, past.smoothed, past.alignment)
     start = pair.group(past.start, past=past.groups)
     call = _call(past, options, start)
-    once = not options.by_labels or _labels_hardly_matter(pair, clusterer, start.k, options)
-    first = dataclasses.replace(options, init="previous") if once else options
-    seen, n_runs = _first_labels(start, clusterer, call, first)
-    alphas: list[Array | float] = []
-    weights = _weights_of(options, seen, past.t)
-    for last in [True] if once else [False] * (options.n_iter - 1) + [True]:
+    if _labels_hardly_matter(start, clusterer, options):
+        options = dataclasses.replace(options, init="previous", n_iter=1)
+    seen, n_runs = _first_labels(start, clusterer, call, options)
+    weights, alphas = _weights_of(options, seen, past.t), []
+    rounds = options.n_iter if options.by_labels else 1
+    for i in range(rounds):
         alphas.append(weights.alpha)
         blend = weights.blend(pair)
-        found = clusterer.cluster(blend, dataclasses.replace(call, rough=not last))
+        found = clusterer.cluster(blend, dataclasses.replace(call, rough=i + 1 < rounds))
         n_runs += found.n_iter
-        if last or _same_labels(found, seen, start, options, len(alphas)):
-            break  # the next weights would be the same
+        if i + 1 == rounds or _same_labels(found, seen, start, i, options):  # the next α would be the same
+            break
         seen, call = _seen(pair, found), call.after(found)
         before, weights = weights, _weights_of(options, seen, past.t)
-        if _same_alpha(weights.alpha, before.alpha, options.least_change):
+        if _same_alpha(weights, before, options):
             weights = before
             break
     if found.rough:
@@ -183,23 +178,6 @@ class Iterations:
         if self.blend is not None:
             return {"noise": noise, "drift": other}
         return {"noise": noise, "noise_of_means": other} if noise > 0 else {}
-
-
-def _labels_hardly_matter(pair: Pair, clusterer: Clusterer, k: int, options: Options) -> bool:
-    """Tell whether α by labels of as many clusters as before is known to be the same up to alpha_tol."""
-    asked = getattr(clusterer, "n_clusters", None)
-    is_estimated = isinstance(options.alpha, str) and options.correction is None
-    if options.by_object or not is_estimated or not isinstance(asked, int):
-        return False
-    return alpha_is_insensitive(pair, max(k, asked), options.alpha_tol)
-
-
-def _same_alpha(alpha: Array | float, before: Array | float, tol: float) -> bool:
-    """Tell whether α is the same as before up to a tolerance; with 0 it is not even looked at."""
-    if tol == 0:
-        return False
-    change = abs(alpha - before)
-    return bool(to_host(change, reason="has α changed?")[0] <= tol) if is_array(change) else change <= tol
 
 
 def _call(past: Past, options: Options, groups: GroupedPair | None = None) -> Call:
@@ -286,10 +264,31 @@ def _alpha_of(options: Options, seen: _Seen, t: int) -> tuple[Array | float, Seq
     return check_fraction("the forgetting factor returned by alpha", given), ()
 
 
-def _same_labels(found: Clustering, seen: _Seen, start: GroupedPair, options: Options, n_alphas: int) -> bool:
+def _labels_hardly_matter(start: GroupedPair, clusterer: Clusterer, options: Options) -> bool:
+    """Tell whether α by labels of as many clusters as before is known to be the same up to `alpha_tol`."""
+    k = getattr(clusterer, "n_clusters", None)
+    is_estimate = isinstance(options.alpha, str) and options.correction is None and not options.by_object
+    if not is_estimate or not isinstance(k, int):
+        return False
+    return alpha_is_insensitive(start.pair, max(k, start.k), options.alpha_tol)
+
+
+def _same_alpha(weights: _Weights, before: _Weights, options: Options) -> bool:
+    """Tell whether α is the same as before up to `alpha_tol`; with 0 it is not looked at."""
+    if options.alpha_tol == 0 or options.by_object:
+        return False
+    change = abs(weights.alpha - before.alpha)
+    if is_array(change):
+        change = to_host(change, reason="has α changed?")[0]
+    return bool(change <= options.alpha_tol)
+
+
+def _same_labels(
+    found: Clustering, seen: _Seen, start: GroupedPair, iteration: int, options: Options
+) -> bool:
     """Tell whether the clusters are those α was estimated with: another iteration would change nothing."""
     before = seen.groups.partition
-    if n_alphas == 1 or options.least_change > 0:
+    if iteration == 0 or (options.alpha_tol > 0 and not options.by_object):
         # Known without waiting if both are the start. Otherwise it is too unlikely to wait for an answer, or
         # α gives it.
         return before is start.partition and found.moved is False

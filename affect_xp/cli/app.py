@@ -227,7 +227,11 @@ def bench(
 
 @app.command
 def doctor(
-    *, require: list[Literal["numpy", "cupy", "torch", "dask", "strict"]] | None = None, json: bool = False
+    *,
+    require: list[Literal["numpy", "cupy", "torch", "dask", "strict"]] | None = None,
+    json: bool = False,
+    gpu: bool = False,
+    gpu_file: Path = Path("gpu-check.json"),
 ) -> int:
     """Show which array libraries and devices work here, and how much fits.
 
@@ -240,7 +244,11 @@ def doctor(
         Also fail unless this library works; may be repeated.
     json
         Print JSON.
+    gpu
+        Compare everything on the GPU with NumPy instead, and write all that is found to a file.
+    gpu_file
+        The file of --gpu.
     """
-    from affect_xp.cli.doctor import diagnose
+    from affect_xp.cli.doctor import check_gpu, diagnose
 
-    return diagnose(require or [], as_json=json)
+    return check_gpu(gpu_file) if gpu else diagnose(require or [], as_json=json)

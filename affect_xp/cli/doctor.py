@@ -6,6 +6,7 @@ import math
 import platform
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 import affect_xp
 from affect_xp.array.namespace import array_namespace, to_host
 from affect_xp.array.typing import Array, Namespace
+from affect_xp.cli.gpu_check import gpu_check
 from affect_xp.cli.libraries import (
     LIBRARIES,
     Device,
@@ -31,6 +33,7 @@ from affect_xp.models.affect import Affect
 TOLERANCE = 1e-9  # of α, which is about 1
 IN_USE = 0.9  # of the free memory, at most
 MATRICES = 2  # W and Ψ̂
+MATRICES_OF_CHANGE = 3  # the next Ψ̂ too, where objects come and go
 
 # Packages that are good for one thing: module, what for, what to install where it is not the module.
 EXTRAS = (
@@ -74,6 +77,14 @@ def diagnose(require: Sequence[str], *, as_json: bool) -> int:
     works = {finding.library for finding in findings if finding.status == "ok"}
     wrong = any(finding.status == "wrong" for finding in findings)
     return 1 if wrong or not {"numpy", *require} <= works else 0
+
+
+def check_gpu(path: Path) -> int:
+    """Check the GPU, write what is found to a JSON file, print the verdict, and return the exit code."""
+    found = gpu_check(progress=lambda part: print(f"checking {part} ..."))
+    path.write_text(json.dumps(found, indent=2), encoding="utf-8")
+    print(f"{found['verdict']}\nAll that was found is in {path}; please attach it to an issue.")
+    return 0 if found["ok"] else 1
 
 
 def examine() -> list[Finding]:
@@ -140,15 +151,15 @@ def _there(w: np.ndarray, xp: Namespace, device: object) -> Array:
     return xp.asarray(w) if device is None else xp.asarray(w, device=device)
 
 
-def largest_n(memory: Memory, itemsize: int) -> int:
-    """Return how many objects have dense proximities that fit: W and Ψ̂, and a tenth to spare.
+def largest_n(memory: Memory, itemsize: int, matrices: int = MATRICES) -> int:
+    """Return how many objects have dense proximities that fit: by default W and Ψ̂, and a tenth to spare.
 
     Examples
     --------
     >>> largest_n(Memory(free=16 * 2**30, total=16 * 2**30), 8)
     31086
     """
-    return math.isqrt(int(IN_USE * memory.free) // (MATRICES * itemsize))
+    return math.isqrt(int(IN_USE * memory.free) // (matrices * itemsize))
 
 
 def _memories(findings: list[Finding]) -> dict[str, Memory]:
@@ -173,6 +184,8 @@ def in_numbers(findings: list[Finding]) -> dict[str, Any]:
                 **dataclasses.asdict(memory),
                 "largest_n_float64": largest_n(memory, 8),
                 "largest_n_float32": largest_n(memory, 4),
+                "largest_n_float64_of_change": largest_n(memory, 8, MATRICES_OF_CHANGE),
+                "largest_n_float32_of_change": largest_n(memory, 4, MATRICES_OF_CHANGE),
             }
             for name, memory in _memories(findings).items()
         },
@@ -200,6 +213,7 @@ def in_words(findings: list[Finding]) -> str:
             f"{largest_n(memory, 8):,} in float64, {largest_n(memory, 4):,} in float32"
         )
     lines += [
+        "  (where objects come and go, four fifths of these: three matrices are held for a moment)",
         "  (features with proximity='dot' and sparse graphs are not dense: millions of objects fit)",
         "",
     ]

@@ -52,6 +52,7 @@ from affect_xp.exceptions import ConvergenceWarning, InputError
 from affect_xp.parameters import Parameters
 from affect_xp.partition import Partition
 from affect_xp.proximity import Blend, Proximity, as_proximity
+from affect_xp.proximity.object_blend import ObjectBlend
 from affect_xp.proximity.sparse import Sparse
 
 CUTS = ("normalized_cut", "ratio_cut")
@@ -245,7 +246,8 @@ class _Graph:
     def of(W: Proximity, settings: "Spectral", call: Call) -> "_Graph":
         """Return the graph of a proximity; a sparse blend is formed, which a step does in any case."""
         blended, components = isinstance(W, Blend) and not W.without_past, None
-        formed = W.formed() if isinstance(W, Blend) and isinstance(W.pair.current, Sparse) else W
+        is_sparse = isinstance(W, Blend | ObjectBlend) and isinstance(W.pair.current, Sparse)
+        formed = W.formed() if is_sparse else W
         if settings.components == "separate" or settings.objective in CUTS:
             components = _known_components(W, settings, call) or _components(W, formed)
         like, multiply = host_product(formed)

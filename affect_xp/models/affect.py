@@ -228,9 +228,9 @@ class Affect(Evolving):
             self.n_iter,
             self.init,
             self.correction,
-            self.alpha_tol,
             self.events,
             self.forgetting,
+            self.alpha_tol,
             seed,
         )
         return step(self._state, W, ids, clusterer, options)

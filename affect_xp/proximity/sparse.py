@@ -36,7 +36,7 @@ from affect_xp.proximity.grouped import Summed, identity
 Matrix = Any  # a sparse matrix or array of scipy.sparse or cupyx.scipy.sparse
 
 # Bytes of a line of a processor's cache, and of the cache of one core.
-CACHE_LINE_BYTES, CORE_CACHE_BYTES = 64, 2**20
+CACHE_LINE_BYTES, NEAR_CACHE_BYTES = 64, 2**20
 # Threads share a product by blocks of rows with so many entries.
 BLOCK_ENTRIES = 2**18
 # Blocks of rows of a blend that are made before they are put together.
@@ -141,7 +141,7 @@ class Sparse(Summable):
         blocks = self._narrow_blocks if v.dtype == np.float32 else self._blocks
         # A row of V that is fetched should be one line of a cache; but if these do not stay in the cache, and
         # a single column does, one column is multiplied after the other.
-        is_one = self.n * v.itemsize <= CORE_CACHE_BYTES < self.n * CACHE_LINE_BYTES / 4
+        is_one = self.n * v.itemsize <= NEAR_CACHE_BYTES < self.n * CACHE_LINE_BYTES / 4
         width = 1 if is_one else max(1, CACHE_LINE_BYTES // v.itemsize)
         for start in range(0, v.shape[1], width):
             columns: slice | int = slice(start, start + width) if width > 1 else start

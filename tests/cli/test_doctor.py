@@ -54,6 +54,8 @@ def test_for_machines(monkeypatch, capsys):
         "total": 6400,
         "largest_n_float64": 13,
         "largest_n_float32": 18,
+        "largest_n_float64_of_change": 10,
+        "largest_n_float32_of_change": 15,
     }
     assert "pandas" in told["packages"]
 

@@ -129,6 +129,7 @@ def test_as_the_definition(eager_xp, small_blocks, churn, n_iter):
         ids=ids,
         n_iter=n_iter,
         init="previous",
+        alpha_tol=0.0,
         keep=True,
     )
     expected = hindsight(list(steps), ids, n_iter)

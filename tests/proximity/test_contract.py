@@ -210,7 +210,6 @@ def assert_grouped(xp, groups, w, labels):
     assert_close(xp, groups.rows(slice(2, 7)), (w @ z)[2:7])
     assert_close(xp, groups.rows(index(xp, rows)), (w @ z)[rows])
     assert_close(xp, groups.own(), np.diag(z.T @ w @ z).reshape(-1, K))
-    assert_close(xp, groups.own(xp.array(z)), np.diag(z.T @ w @ z).reshape(-1, K))
 
 
 @pytest.mark.parametrize("n_runs", [1, 2])
