@@ -653,6 +653,7 @@ def test_cupy_keeps_sparse_matrices(edges):
 def test_the_arguments_of_reading_are_options():
     assert run.as_options("freq='20 rows' or time=") == "--freq '20 rows' or --time"
     assert run.as_options("names=['time', 'source']") == "--names time,source"
+    assert run.as_options("features=[...]") == "--features ..."
     assert run.as_options("scale='standard' or rescale=None") == "--scale standard or --rescale none"
     assert run.as_options("time_format='%d/%m/%Y', n_clusters=3") == "--time-format %d/%m/%Y, n_clusters=3"
 
