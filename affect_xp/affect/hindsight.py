@@ -42,7 +42,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from affect_xp.affect.forgetting import drift_from, share_of_noise
-from affect_xp.affect.moments import mean_variances, moments_of
+from affect_xp.affect.moments import BlockMoments, mean_variances, moments_of
 from affect_xp.affect.state import Past, State
 from affect_xp.alignment import Alignment, Ids
 from affect_xp.array.namespace import array_namespace, from_host, to_host
@@ -120,20 +120,24 @@ def _in_turn(sources: "_Sources", calls: Sequence[Call], clusterer: Clusterer, n
     """
     both = [call.start for call in calls if call.start is not None]
     measured = sources.in_units
-    G = measured.difference(both[0])
-    alpha, r, total = measured.weights(both, G)
+    sums = [measured.sums(partition) for partition in both]
+    G = measured.difference(both[0], sums[0])
+    alpha, r, total = weights_of(sums, G)
     share, size = to_host(r, total, reason="does the future weigh more than the past?")
     if size == 0:
         return None
     on_device, call, before, n_runs = [(alpha, r)], calls[int(share > 0.5)], None, 0
     for i in range(n_iter):
         blend = sources.blend(*on_device[-1])
-        found = clusterer.cluster(blend, call)
+        found = clusterer.cluster(blend, dataclasses.replace(call, rough=i + 1 < n_iter))
         n_runs += found.n_iter
         if i + 1 == n_iter or (before is not None and _same(found.partition, before)):
             break  # the next weights would be the same
-        call, before = dataclasses.replace(call, memory=found.memory), found.partition
-        on_device.append(measured.weights([before], G)[:2])
+        call, before = call.after(found), found.partition
+        on_device.append(weights_of([measured.sums(before)], G)[:2])
+    if found.rough:
+        found = clusterer.cluster(blend, call.from_found(found))
+        n_runs += found.n_iter
     read = to_host(*(x for pair in on_device for x in pair), reason="weights of past and future")
     pairs = zip(map(float, read[::2]), map(float, read[1::2]), strict=True)
     weights = [((1 - r) * alpha, r * alpha) for alpha, r in pairs]
@@ -144,6 +148,26 @@ def _same(partition: Partition, other: Partition) -> bool:
     xp = array_namespace(partition.labels)
     same = xp.all(partition.labels == other.labels)
     return partition.k == other.k and bool(to_host(same, reason="have labels changed?")[0])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Sums:
+    """V, D_F, D_B and U by the clusters of a partition, and the moments of its blocks."""
+
+    terms: tuple[Array, Array, Array, Array]
+    moments: BlockMoments
+
+
+def weights_of(sums: Sequence[_Sums], G: Array) -> tuple[Array, Array, Array]:
+    """Return α and r from the average of some sums, and V + D."""
+    V, D_F, D_B, U = (sum(terms) / len(sums) for terms in zip(*(s.terms for s in sums), strict=True))
+    xp = array_namespace(G)
+    zero, one = xp.zeros_like(G), xp.ones_like(G)
+    differ = G > 0  # otherwise they are the same
+    r = 0.5 + xp.where(differ, (D_F - D_B) / (2 * xp.where(differ, G, one)), zero)
+    r = xp.minimum(xp.maximum(r, zero), one)
+    V, D = (xp.maximum(x, zero) for x in (V, (1 - r) * D_F + r * D_B - r * (1 - r) * G - U))
+    return share_of_noise(V, D), r, V + D
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -189,36 +213,23 @@ class _Sources:
         scaled = parts if unit == 1 else [part.in_units_of(unit) for part in parts]
         return dataclasses.replace(self, W=scaled[0], past=scaled[1], future=scaled[2])
 
-    def difference(self, partition: Partition) -> Array:
-        """Return G = Σ(f − b)² = 2 Σ(f − μ)² + 2 Σ(b − μ)² − 4 Σ(h − μ)², with H = ½F + ½B."""
-        own = self._own(partition)
-        moments = moments_of(self.W.group(own))
-        half = self._between(0.5)
-        f, b, h = (drift_from(part.group(own), moments) for part in (self.past, self.future, half))
-        return 2 * (f + b) - 4 * h
-
-    def weights(self, partitions: Sequence[Partition], G: Array) -> tuple[Array, Array, Array]:
-        """Return α and r by the clusters of some partitions, whose sums are averaged, and V + D."""
-        sums = [self._sums(self._own(partition)) for partition in partitions]
-        V, D_F, D_B, U = (sum(terms) / len(sums) for terms in zip(*sums, strict=True))
-        xp = array_namespace(G)
-        zero, one = xp.zeros_like(G), xp.ones_like(G)
-        differ = G > 0  # otherwise they are the same
-        r = 0.5 + xp.where(differ, (D_F - D_B) / (2 * xp.where(differ, G, one)), zero)
-        r = xp.minimum(xp.maximum(r, zero), one)
-        V, D = (xp.maximum(x, zero) for x in (V, (1 - r) * D_F + r * D_B - r * (1 - r) * G - U))
-        return share_of_noise(V, D), r, V + D
-
-    def _sums(self, own: Partition) -> tuple[Array, Array, Array, Array]:
+    def sums(self, partition: Partition) -> "_Sums":
         """Return V, with the correction, D_F and D_B without it, and the correction U."""
+        own = self._own(partition)
         groups = self.W.group(own)
         moments = moments_of(groups)
         drifts = drift_from(self.past.group(own), moments), drift_from(self.future.group(own), moments)
         V = moments.total_variance()
         if self.correction is None:
-            return V, *drifts, array_namespace(V).zeros_like(V)
+            return _Sums((V, *drifts, array_namespace(V).zeros_like(V)), moments)
         U = moments.total(*mean_variances(groups, moments))
-        return moments.total_squares() + U, *drifts, U
+        return _Sums((moments.total_squares() + U, *drifts, U), moments)
+
+    def difference(self, partition: Partition, sums: "_Sums") -> Array:
+        """Return G = Σ(f − b)² = 2 Σ(f − μ)² + 2 Σ(b − μ)² − 4 Σ(h − μ)², with H = ½F + ½B."""
+        half = self._between(0.5).group(self._own(partition))
+        _, D_F, D_B, _ = sums.terms
+        return 2 * (D_F + D_B) - 4 * drift_from(half, sums.moments)
 
     def blend(self, alpha: Array, r: Array) -> Proximity:
         """Return α P + (1 − α) W, P = (1 − r) F + r B, and the rest where it is none of these pairs."""
