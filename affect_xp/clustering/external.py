@@ -101,9 +101,10 @@ class ExternalClusterer:
         name, parameters = type(self.estimator).__name__, self.estimator.get_params(deep=False)
         ours = equivalent_of(self.estimator)
         if parameters.get("linkage") == "ward":
+            ward = f"{(ours or 'ax.Linkage(3)')[:-1]}, method='ward')"
             raise InputError(
                 f"{name} has linkage='ward', which needs features; set metric='precomputed' and linkage to "
-                f"'average', 'complete' or 'single', or use {ours or 'ax.Linkage'} on dissimilarities"
+                f"'average', 'complete' or 'single', or use {ward} on distances"
             )
         if self.wants is not None or _is_pairwise(self.estimator):
             return

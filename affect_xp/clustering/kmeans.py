@@ -12,12 +12,14 @@ of every partition by the same number, so the best partition is still well defin
 """
 
 import dataclasses
+import functools
 import math
 import warnings
 from typing import Any, ClassVar
 
 import numpy as np
 
+from affect_xp.array import cuda
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
@@ -25,6 +27,7 @@ from affect_xp.array.namespace import (
     label_counts,
     on_input_device,
     one_hot,
+    places_of,
     ratio,
     to_host,
 )
@@ -296,7 +299,8 @@ class _Assignment:
     n_rows: int  # how many objects have moved in any run
     n_reads: int  # how often the host waited
     inertia: np.ndarray  # (R,), of the labels before
-    bounds: Any  # for the next search
+    bounds: Any = None  # for the next search
+    rows: Array | None = None  # the objects that have moved, where they are known
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -304,14 +308,20 @@ class _Batch:
     """R runs of Lloyd's iteration side by side."""
 
     groups: Grouped
-    sizes: Array  # m, (R, k)
+    known_sizes: Array | None
     w_ii: Array  # (n,)
     bounds: Any = None  # what the last search for the nearest centroids has left
 
     @staticmethod
     def start(groups: Grouped) -> "_Batch":
         """Return the batch of a start."""
-        return _Batch(groups, label_counts(groups.labels, groups.k), groups.diagonal())
+        return _Batch(groups, None, groups.diagonal())
+
+    @functools.cached_property
+    def sizes(self) -> Array:
+        """The sizes m of the clusters, (R, k)."""
+        known = self.known_sizes
+        return label_counts(self.groups.labels, self.groups.k) if known is None else known
 
     def groups_of(self, run: int) -> Grouped:
         """Return W with the labels of one run."""
@@ -319,6 +329,8 @@ class _Batch:
 
     def assign(self) -> _Assignment:
         """Find the nearest centroid of each object; one read of the host, two when a cluster ran empty."""
+        if cuda.is_cupy(self.groups.labels):
+            return self._assign_by_kernels()
         m, own, k = self.sizes, self.groups.own(), self.groups.k
         labels, bounds = self.groups.nearest(m, own, self.bounds)
         sizes, xp = label_counts(labels, k), array_namespace(m)
@@ -327,10 +339,25 @@ class _Batch:
         )
         if smallest > 0:
             return _Assignment(labels, sizes, n_moved, int(n_rows), 1, inertia, bounds)
-        distance = self.groups.distances(slice(0, labels.shape[0]), m, own)
+        return self._repair(labels, own, inertia)
+
+    def _repair(self, labels: Array, own: Array, inertia: np.ndarray) -> _Assignment:
+        """Fill the clusters that ran empty."""
+        distance = self.groups.distances(slice(0, labels.shape[0]), self.sizes, own)
         labels = _repaired(labels, distance, self.w_ii)
         n_moved, n_rows = to_host(*self._moves(labels), reason="has k-means converged after a repair?")
-        return _Assignment(labels, label_counts(labels, k), n_moved, int(n_rows), 2, inertia, None)
+        return _Assignment(labels, label_counts(labels, self.groups.k), n_moved, int(n_rows), 2, inertia)
+
+    def _assign_by_kernels(self) -> _Assignment:
+        """Do the same on CuPy in three launches."""
+        groups, n_runs = self.groups, self.groups.n_runs
+        given = *groups.stored_parts(), self.w_ii, groups.labels, groups.k
+        labels, rows, sizes, report = cuda.lloyd_assign(*given)
+        read = to_host(report, reason="has k-means converged?")[0]
+        n_moved, (n_rows, n_empty), inertia = np.split(read, [n_runs, n_runs + 2])
+        if n_empty > 0:
+            return self._repair(labels, groups.own(), inertia)
+        return _Assignment(labels, sizes, n_moved, int(n_rows), 1, inertia, rows=rows[: int(n_rows)])
 
     def _inertia(self, own: Array) -> Array:
         """Return Σ wᵢᵢ − Σ_c (ZᵀWZ)cc / m_c of each run, (R,)."""
@@ -347,7 +374,7 @@ class _Batch:
         xp = array_namespace(labels)
         moved = labels != self.groups.labels
         n_moved = xp.sum(xp.astype(moved, xp.int64), axis=0)
-        return n_moved, xp.sum(xp.astype(_in_any_run(moved), xp.int64))
+        return n_moved, n_moved[0] if moved.shape[1] == 1 else xp.sum(xp.astype(_in_any_run(moved), xp.int64))
 
     def move(self, found: _Assignment, keep: list[int], *, anew: bool) -> "_Batch":
         """Return the batch of the runs `keep` with the new labels; multiply all, or what has changed."""
@@ -359,8 +386,9 @@ class _Batch:
             groups = groups.of_runs(keep)
         if anew:
             return _Batch(groups.anew(new), sizes, self.w_ii, found.bounds)
-        moved = xp.astype(_in_any_run(found.labels != self.groups.labels), xp.int8)
-        rows = xp.argsort(moved, descending=True, stable=True)[: found.n_rows]
+        rows = found.rows
+        if rows is None:
+            rows = places_of(_in_any_run(found.labels != self.groups.labels), found.n_rows)
         return _Batch(groups.regrouped(new, rows), sizes, self.w_ii, found.bounds)
 
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from affect_xp.clustering.kmeans import KMeans
 from affect_xp.clustering.spectral import Spectral
-from affect_xp.experiments._report import Claim, Entry, Measured, Options, Report, Table
+from affect_xp.experiments._options import Options
+from affect_xp.experiments._report import Claim, Entry, Measured, Report, Table
 from affect_xp.experiments._runs import over_runs
 from affect_xp.models.affect import Affect
 from affect_xp.tracking.change_points import LEVEL, RELIABLE, change_points

@@ -29,7 +29,8 @@ from affect_xp.experiments._gaussians import (
     rand_of,
 )
 from affect_xp.experiments._models import affect, paper_kmeans, rg, static
-from affect_xp.experiments._report import Claim, Entry, Figure, Measured, Options, Report, Table
+from affect_xp.experiments._options import Options
+from affect_xp.experiments._report import Claim, Entry, Figure, Measured, Report, Table
 from affect_xp.experiments._runs import over_runs
 from affect_xp.models.affect import Affect
 from affect_xp.plots import legend_beside

@@ -18,7 +18,8 @@ from affect_xp.clustering.spectral import Spectral
 from affect_xp.datasets import colliding_gaussians, contacts, load_football, load_reality
 from affect_xp.datasets.football import UNSCORED
 from affect_xp.exceptions import SkewedWarning
-from affect_xp.experiments._report import Claim, Entry, Measured, Options, Report, Table
+from affect_xp.experiments._options import Options
+from affect_xp.experiments._report import Claim, Entry, Measured, Report, Table
 from affect_xp.experiments._runs import over_runs
 from affect_xp.experiments.networks import DAILY_CONTACTS, SIMULATIONS
 from affect_xp.models.affect import Affect

@@ -21,7 +21,8 @@ from affect_xp.datasets.football import UNSCORED
 from affect_xp.exceptions import AffectWarning
 from affect_xp.experiments._models import affect, static
 from affect_xp.experiments._network_methods import Labels, leiden_per_step, running_means
-from affect_xp.experiments._report import Claim, Entry, Measured, Options, Report, Table
+from affect_xp.experiments._options import Options
+from affect_xp.experiments._report import Claim, Entry, Measured, Report, Table
 from affect_xp.experiments._runs import over_runs
 from affect_xp.experiments.networks import DAILY_CONTACTS, GROUPS, SIMULATIONS, STEPS
 from affect_xp.models.pcm import PCM

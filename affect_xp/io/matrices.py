@@ -1,5 +1,9 @@
-"""Steps that are matrices, frames or graphs already: sequences of them, and .npy, .npz and .mat files."""
+"""Steps that are matrices, frames or graphs: sequences of them, and .npy, .npz and .mat files."""
 
+import datetime
+import itertools
+import numbers
+import re
 import zipfile
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from pathlib import Path
@@ -10,47 +14,44 @@ import scipy.sparse
 
 from affect_xp.array.namespace import is_array
 from affect_xp.array.typing import Array
+from affect_xp.checks import warn_caller
 from affect_xp.datasets._npz import read_npz
-from affect_xp.exceptions import InputError, InputTypeError
-from affect_xp.io.columns import IDS
+from affect_xp.exceptions import InputError, InputTypeError, InputWarning
 from affect_xp.io.observed import Snapshot
+from affect_xp.io.options import ReadOptions
+from affect_xp.io.roles import USUAL
 from affect_xp.io.snapshots import adjacency, complete_rows
-from affect_xp.io.tables import frame_table, is_frame
-from affect_xp.io.values import as_numbers
+from affect_xp.io.sources import is_frame, is_missing
 from affect_xp.proximity import is_sparse
 
 Timed = Iterator[tuple[Hashable, Any]]  # (time, matrix or graph) of each step
 
 
-def as_snapshot(
-    time: Hashable, given: Any, *, id: str | None, weight: str | None, missing: str, dtype: str
-) -> Snapshot:
+def as_snapshot(time: Hashable, given: Any, options: ReadOptions) -> Snapshot:
     """Return a matrix, a wide frame or a graph as what is observed at a step."""
     if isinstance(given, Snapshot):
         return given
     if is_graph(given):
-        return _from_graph(time, given, weight, dtype)
+        return _from_graph(time, given, options)
     if is_frame(given):
-        return _from_frame(time, given, id, missing, dtype)
-    if is_sparse(given) or is_array(given):
-        if len(given.shape) != 2:
-            raise InputError(
-                f"the step at time {time} has shape {tuple(given.shape)}; give one matrix for each step"
-            )
-        return Snapshot(time, None, given)
-    raise InputTypeError(
-        f"the step at time {time} is of type {type(given).__name__}; give a matrix, a wide frame whose index "
-        "holds the ids, or a networkx graph"
-    )
+        return _from_frame(time, given, options)
+    if not (is_sparse(given) or is_array(given)):
+        raise InputTypeError(
+            f"the step at time {time} is of type {type(given).__name__}; pass a matrix, a frame whose index "
+            "contains the ids, or a networkx graph"
+        )
+    if len(given.shape) != 2:
+        raise InputError(f"the step at time {time} has shape {tuple(given.shape)}; pass one matrix per step")
+    return Snapshot(time, None, given)
 
 
 def is_graph(given: object) -> bool:
-    """Tell whether something is a graph of networkx."""
+    """Return whether something is a networkx graph."""
     return hasattr(given, "adjacency") and hasattr(given, "nodes") and hasattr(given, "edges")
 
 
 def kind_of(snapshot: Snapshot, given: Any) -> str:
-    """Return what a step holds: a square matrix, with the same names on both sides, holds proximities."""
+    """Return what a step contains: a square matrix with the same names on both sides is proximities."""
     if is_graph(given):
         return "edges"
     n_rows, n_columns = snapshot.values.shape
@@ -59,53 +60,82 @@ def kind_of(snapshot: Snapshot, given: Any) -> str:
     return "proximities" if n_rows == n_columns and same else "features"
 
 
-def _from_graph(time: Hashable, graph: Any, weight: str | None, dtype: str) -> Snapshot:
-    """Return the adjacency of a graph, directions summed; nodes without links are there too."""
-    ids, W = graph_adjacency(graph, weight or "weight", dtype)
-    return Snapshot(time, ids, W)
+def _from_graph(time: Hashable, graph: Any, options: ReadOptions) -> Snapshot:
+    """Return the adjacency matrix of a graph, including nodes without edges."""
+    if graph.is_directed() and options.directed is None:
+        how = "pass directed='sum', directed='mean' or directed='max', or use graph.to_undirected()"
+        raise InputError(f"the graph at time {time} is directed, but proximities have no direction; {how}")
+    if len({side for _, side in graph.nodes(data="bipartite")} - {None}) > 1:
+        what = f"the graph at time {time} is bipartite"
+        warn_caller(f"{what}: clusters will contain objects of both sides", InputWarning)
+    ids, W = graph_adjacency(graph, options.weight or "weight", options.directed or "sum")
+    return Snapshot(time, ids, W.astype(options.dtype))
 
 
 def graph_adjacency(
-    graph: Any, weight: str = "weight", dtype: str = "float64"
+    graph: Any, weight: str = "weight", directed: str = "sum"
 ) -> tuple[tuple[Hashable, ...], Array]:
-    """Return the nodes of a graph, and the sum of the weights between each two of them, sparse.
+    """Return the nodes of a graph and its weights as a symmetric sparse matrix.
 
-    An edge without a weight counts 1. Parallel edges are summed, and so are the two directions.
+    An edge without a weight counts 1, parallel edges are summed, and `directed` combines both directions.
     """
     position = {node: i for i, node in enumerate(graph.nodes)}
-    edges = list(graph.edges(data=weight, default=1))
-    i, j = (np.array([position[edge[end]] for edge in edges], dtype=np.int64) for end in (0, 1))
-    weights = np.empty(len(edges), dtype=object)
-    weights[:] = [edge[2] for edge in edges]
-    numbers = as_numbers(weights, weight, dtype)
-    return tuple(position), adjacency(i, j, numbers, len(position), sparse=True)
+    edges = [(position[u], position[v], w) for u, v, w in graph.edges(data=weight, default=1)]
+    ends = np.array([edge[:2] for edge in edges], dtype=np.int64).reshape(-1, 2)
+    if not graph.is_directed():  # an edge may be listed from either end
+        ends, directed = np.sort(ends, axis=1), "sum"
+    weights = _numbers([edge[2] for edge in edges], weight)
+    return tuple(position), adjacency((ends[:, 0], ends[:, 1]), weights, len(position), directed)
 
 
-def _from_frame(time: Hashable, frame: Any, id: str | None, missing: str, dtype: str) -> Snapshot:
-    """Return the values in a wide frame: a row for each object, named by the index or a column of ids."""
-    if id is None and hasattr(frame, "index") and hasattr(frame, "reset_index"):
+def _numbers(column: Any, name: str) -> np.ndarray:
+    """Return a column as floats, NaN if a value is missing."""
+    try:
+        return np.array([np.nan if is_missing(value) else float(value) for value in column], np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"column {name!r} contains a value that is not a number: {error}") from error
+
+
+def is_stacked(frame: Any) -> bool:
+    """Return whether a pandas frame contains a square matrix per time, as `returns.rolling(60).corr()`."""
+    index: Any = getattr(frame, "index", None)
+    return getattr(index, "nlevels", 1) == 2 and set(index.get_level_values(1)) == set(frame.columns)
+
+
+def stacked(frame: Any) -> dict[Hashable, Any]:
+    """Return the matrix of each time; times without any value are left out with a warning."""
+    squares = {time: block.droplevel(0) for time, block in frame.groupby(level=0)}
+    found = {time: square[square.index] for time, square in squares.items() if square.notna().any(axis=None)}
+    if len(found) < len(squares):
+        warn_caller(f"{len(squares) - len(found)} times without any value are left out", InputWarning)
+    return {time.to_pydatetime() if hasattr(time, "to_pydatetime") else time: found[time] for time in found}
+
+
+def _from_frame(time: Hashable, frame: Any, options: ReadOptions) -> Snapshot:
+    """Return the values of a wide frame: a row per object, named by the index or a column of ids."""
+    columns = {str(name): frame[name] for name in frame.columns}
+    if options.id is None and hasattr(frame, "reset_index"):
         ids: list[Hashable] = frame.index.tolist()
-        columns = {str(name): np.asarray(frame[name]) for name in frame.columns}
-        square = ids == frame.columns.tolist()
     else:
-        columns = next(frame_table(frame).chunks())
-        name = id if id is not None else next((name for name in columns if name.lower() in IDS), None)
-        if name not in columns:
+        id = options.id or next((name for name in columns if name.lower() in USUAL["id"]), None)
+        if id not in columns:
             raise InputError(
-                f"the frame at time {time} has no column of ids; name it with id=, one of {list(columns)}"
+                f"the frame at time {time} has no column of ids; pass id=, one of {list(columns)}"
             )
-        ids = columns.pop(name).tolist()
-        square = ids == list(columns)
-    X = np.column_stack([as_numbers(column, name, dtype) for name, column in columns.items()])
-    # Of proximities no row can be left out without its column.
-    good = complete_rows(time, ids, list(columns), X, "error" if square else missing)
-    return Snapshot(time, tuple(i for i, there in zip(ids, good, strict=True) if there), X[good])
+        ids = list(columns.pop(id))
+    X = np.column_stack([_numbers(column, name) for name, column in columns.items()])
+    missing = "error" if [str(id) for id in ids] == list(columns) else options.missing  # proximities need all
+    good = complete_rows(time, ids, X, np.ones(len(X), bool), missing)
+    return Snapshot(time, tuple(itertools.compress(ids, good)), X[good].astype(options.dtype))
 
 
 def timed(sequence: Iterable[Any]) -> Timed:
-    """Yield (time, step): the keys of a dict are times, those of other sequences are 0, 1, ..."""
+    """Yield (time, step). The keys of a dict are times, sorted if they are numbers or dates; or 0, 1, ..."""
     if isinstance(sequence, dict):
-        return iter(sequence.items())
+        iso = all(isinstance(key, str) and re.match(r"\d{4}-\d\d", key) for key in sequence)
+        kinds = (numbers.Real, datetime.datetime, datetime.date, np.datetime64)
+        alike = iso or any(all(isinstance(key, kind) for key in sequence) for kind in kinds)
+        return iter(sorted(sequence.items(), key=lambda item: item[0]) if alike else sequence.items())
     if is_array(sequence):
         return ((t, sequence[t, :, :]) for t in range(sequence.shape[0]))  # type: ignore[attr-defined, index]
     return iter(enumerate(sequence))

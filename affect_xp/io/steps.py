@@ -1,60 +1,47 @@
-"""From what people have, files, tables and graphs, to the steps a model takes."""
+"""From files, tables, graphs and matrices to the steps that a model takes."""
 
-import dataclasses
+import glob
 import itertools
 import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Sized
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from affect_xp.array.namespace import is_array
-from affect_xp.checks import check_choice
+from affect_xp.checks import warn_caller
 from affect_xp.datasets._npz import existing_file
-from affect_xp.exceptions import InputError, InputTypeError
+from affect_xp.exceptions import InputError, InputTypeError, InputWarning
 from affect_xp.io import matrices
-from affect_xp.io.columns import KINDS, Columns, Names, find_columns
+from affect_xp.io.engine import Engine
 from affect_xp.io.observed import Snapshot
-from affect_xp.io.snapshots import (
-    CHANGES,
-    Treatment,
-    as_edges,
-    as_features,
-    as_series,
-    changes_of,
-)
-from affect_xp.io.tables import Table, csv_table, frame_table, is_frame, parquet_table
-from affect_xp.io.times import Clock, parse_freq
-from affect_xp.io.windows import Window, read_windows
+from affect_xp.io.options import ReadOptions
+from affect_xp.io.roles import find_roles, is_edge_list, is_over_time
+from affect_xp.io.snapshots import KINDS
+from affect_xp.io.sources import FILES, ending, file_source, frame_source, is_frame, names_of
+from affect_xp.io.tables import Table, dated_index
+from affect_xp.io.times import parse_freq
 from affect_xp.proximity import is_sparse
-
-TEXT_FILES = (".csv", ".tsv", ".txt")
-PARQUET_FILES = (".parquet", ".pq")
-ASSEMBLERS: dict[str, Callable[[Window, Columns, Treatment], Snapshot | None]] = {
-    "features": as_features,
-    "edges": as_edges,
-    "series": as_series,
-}
 
 
 class Steps:
-    """The steps read from an input, one `Snapshot` after the other; see `read_steps`.
+    """The steps of an input, one `Snapshot` per step; see `read_steps`.
 
-    Iterate over it as often as you like (but once only if it was made from an iterator). A file that is in
-    the order of time is read as the loop goes on, and no more of it is in memory than one step.
+    It can be iterated repeatedly, unless it was made from an iterator. `read_steps` reads and checks a
+    table completely; its steps are made during the iteration.
 
     Attributes
     ----------
     kind : "features", "edges" or "proximities"
-        What the steps hold: features, which need a model with a `proximity` such as "dot"; the adjacency of
-        a graph, which is a similarity; or proximities of any kind.
+        What the steps contain: features, for a model with a `proximity` such as "dot"; the adjacency matrix
+        of a graph, which is a similarity; or proximities of any kind.
     names : tuple of str
-        The columns of features, where they have names.
+        The columns of features, if they have names.
     n_steps : int or None
-        How many there are, where that is known before they are read.
+        The number of steps, if it is known before they are read.
     of_series : bool
-        Whether features are the values of a series in a window: other columns at each step.
+        Whether features are the values of a series in a window, with other columns at each step.
+    notes : tuple of str
+        What was decided: the columns used and not used, rows left out or sorted, how times were read.
     """
 
     def __init__(
@@ -66,13 +53,11 @@ class Steps:
         names: tuple[str, ...] = (),
         n_steps: int | None = None,
         of_series: bool = False,
+        notes: Sequence[str] = (),
     ) -> None:
-        self.kind = kind
-        self.names = names
-        self.n_steps = n_steps
-        self.of_series = of_series
-        self._snapshots = snapshots
-        self._title = title
+        self.kind, self.names, self.n_steps = kind, names, n_steps
+        self.of_series, self.notes = of_series, tuple(notes)
+        self._snapshots, self._title = snapshots, title
 
     def __iter__(self) -> Iterator[Snapshot]:
         return self._snapshots()
@@ -91,72 +76,100 @@ def read_steps(
     source: str | None = None,
     target: str | None = None,
     weight: str | None = None,
+    value: str | None = None,
     features: Sequence[str] | None = None,
     names: Sequence[str] | None = None,
     time_format: str | None = None,
     origin: Any = None,
+    encoding: str | None = None,
+    decimal: str = ".",
     missing: str = "error",
     aggregate: str = "error",
+    directed: str | None = None,
     changes: str | None = None,
     standardize: bool = False,
-    sort: bool = False,
     sparse: bool = True,
     dtype: str = "float64",
+    memory_limit: str | int | None = None,
 ) -> Steps:
     """Return the steps in a table, a file, or a sequence of matrices, frames or graphs.
 
     ===============  ========================================  ====================================
-    kind             what a row is                             what a step is
+    kind             a row contains                            a step is
     ===============  ========================================  ====================================
     "features"       time, id, and a column for each feature   the features X (n, p) of the objects
-    "edges"          time, source, target, and a weight or     the adjacency W (n, n) of the objects
-                     none                                      linked in it, weights summed
-    "series"         time, and a column for each object:       X (n, p): the p values of each object
-                     prices, say                               in the window are its features
+    "edges"          time, source, target, and optionally a    the adjacency W (n, n) of the objects
+                     weight                                    linked in it, weights summed
+    "series"         time, and a column for each object, such  X (n, p): the p values of each object
+                     as prices; or time, id and `value`        in the window are its features
     ===============  ========================================  ====================================
+
+    DuckDB reads tables: `pip install 'affect-xp[io]'`. Rows may be in any order. A table is read and checked
+    completely, and an error names the line. `notes` of the result say how it was read; what is probably not
+    intended is also an `InputWarning`.
 
     Parameters
     ----------
     table : path, table, or sequence
-        A file: .csv, .tsv or .txt (also .gz), .parquet, .npy (T, n, n) or (T, n, p), .npz, or .mat of the
-        authors' toolbox. A DataFrame of pandas, polars or a like library, a pyarrow Table, or a dict of
-        columns. Or a sequence of steps, or a dict of them by time: matrices, sparse matrices, networkx
-        graphs, wide frames whose index holds the ids.
+        A file: .csv, .tsv, .txt, .jsonl (also .gz, .zst), .parquet, .npy (T, n, n) or (T, n, p), .npz, or
+        .mat of the authors' toolbox; a list of files, or a pattern ("2024-*.csv"). A DataFrame of pandas or
+        polars, a LazyFrame, a pyarrow Table or any object with `__arrow_c_stream__`, or a dict of columns.
+        A list of frames with a column of times. Or a sequence of steps, or a dict of steps by time:
+        matrices, sparse matrices, networkx graphs, frames whose index contains the ids. A frame such as
+        `returns.rolling(60).corr()`, with times and ids in its index, contains proximities for each time.
     kind : "auto", "features", "edges", "series"; for matrices also "proximities"
-        "auto" goes by the names of the columns: source and target make edges, an id makes features, and
-        a time alone makes series. A square matrix is taken for proximities.
+        "auto" uses the names of the columns: source and target make edges, an id makes features, and a
+        time alone or `value` makes series. A square matrix contains proximities.
     freq : str, timedelta or number, optional
-        The length of a step: "7D", "12h", "30min", "2W", "1M" (month), "1Q", "1Y", for series also
-        "15 rows"; or a number, where times are numbers. A window without rows is no step. By default each
+        The length of a step: "7D", "12h", "30min", "2W", "W-FRI", "1M" (month), "1Q", "1Y", or another
+        alias of pandas or polars ("ME", "QS", "1mo"); for series also "15 rows"; or a number, if times are
+        numbers. The time of a step is the start of its window. A window without rows is not a step. The
+        first and the last window of time are kept even if the rows cover only a part of them; with
+        "15 rows", last rows that do not fill a window are left out with a warning. By default each
         distinct time is a step.
     time, id, source, target, weight : str, optional
-        The names of the columns. By default usual ones are looked for, such as time, date, t; id, name,
-        ticker; source, from; target, to; weight.
+        The names of the columns. By default usual names are looked for, such as time, date, t; id, name,
+        ticker; source, from; target, to; weight. It is an error if several columns match.
+    value : str, optional
+        The column of values of a tidy table of series, with one row per time and `id`.
     features : list of str, optional
-        The columns of features, or the objects of a series; by default all others.
+        The columns of features, or the objects of a series; by default all others, except the index of a
+        saved DataFrame ("" or "Unnamed: 0").
     names : list of str, optional
         The names of the columns of a text file that does not start with them.
     time_format : str, optional
-        How to read dates that are not ISO 8601 (2008-12-31, 2008-12-31T23:59:59Z), such as "%d/%m/%Y".
+        The format of the times, such as "%d/%m/%Y"; or "s", "ms", "us", "ns" for numbers since 1970. By
+        default, ISO 8601 or any format that fits all rows; it is an error if two formats fit and differ.
+        Times with a zone are converted to UTC.
     origin : date or number, optional
-        Where windows start. By default at midnight of the first day, with months in January, with
-        numbers at 0.
+        Where windows start. By default at midnight of the first day, weeks on Monday, months in January,
+        and numbers at 0.
+    encoding : str, optional
+        The encoding of a text file; by default UTF-8.
+    decimal : "." or ","
+        The decimal separator of a text file.
     missing : "error" or "drop"
-        An object that is missing from a step is simply not there. This is about rows with gaps (NaN, an
-        empty field): an error, or left out. In a series, an object with a gap is left out of the step.
+        What to do with rows that have no time, id or value (NaN, an empty field): an error, or left out. In
+        a series, an object with a missing value is left out of the step. An object without any row in a
+        step is absent from it in either case.
     aggregate : "error", "mean", "sum" or "last"
-        What to do with several rows of one object in a step of features.
+        How to combine several rows of one object in a step of features, or at one time of a tidy series.
+    directed : "sum", "mean" or "max", optional
+        How to combine edges that go both ways within a step. By default they are an error, and so are
+        directed graphs. Repeated edges of one direction are always summed, and a self-loop is on the
+        diagonal once.
     changes : "absolute", "relative" or "log", optional
-        For series: take the changes from row to row instead of the values.
+        For series: use the changes from row to row instead of the values.
     standardize : bool
-        For series: give the values of each object in a window mean 0 and length 1, so that dot products are
-        correlations.
-    sort : bool
-        Read all of a file and sort it by time. By default it must be in order, and is read step by step.
+        For series: scale the values of each object in a window to mean 0 and length 1, so that dot products
+        are correlations.
     sparse : bool
-        Whether edges give sparse matrices. Arrays are better for small graphs that have many links.
+        Whether edges are sparse matrices. Arrays are better for small graphs with many edges.
     dtype : "float64" or "float32"
-        Of what is made from tables, frames and graphs. Arrays keep theirs.
+        The data type of values from tables, frames and graphs. Arrays keep theirs.
+    memory_limit : str or int, optional
+        How much memory DuckDB may use, such as "2GB" or a number of bytes; what does not fit goes to a
+        temporary folder. By default 80 % of the memory of the machine.
 
     Examples
     --------
@@ -167,128 +180,123 @@ def read_steps(
     ...     "source": ["ann", "bob", "cy", "ann"],
     ...     "target": ["bob", "ann", "dee", "cy"],
     ... }
-    >>> for step in read_steps(contacts, freq="7D"):
+    >>> for step in read_steps(contacts, freq="7D", directed="sum"):
     ...     print(step.time.date(), step.ids, step.values.toarray().tolist())
     2024-01-01 ('ann', 'bob', 'cy', 'dee') [[0.0, 2.0, 0.0, 0.0], [2.0, 0.0, ...], ...]
     2024-01-08 ('ann', 'cy') [[0.0, 1.0], [1.0, 0.0]]
 
-    With features the model is told which proximities to make of them:
+    For features, the model needs a `proximity`:
 
     >>> prices = {"day": [1, 2, 3, 4], "A": [1, 2, 3, 4], "B": [2, 4, 6, 8], "C": [9, 7, 5, 1]}
     >>> steps = read_steps(prices, freq="2 rows")
     >>> steps
     Steps(features of the dict)
+    >>> steps.notes
+    ("series: time 'day', values 'A', 'B', 'C'",)
     >>> ax.Affect(ax.KMeans(2), proximity="dot", random_state=0).fit(steps).ids_
     ('A', 'B', 'C')
     """
-    check_choice("kind", kind, ("auto", *KINDS, "proximities"))
-    check_choice("missing", missing, ("error", "drop"))
-    check_choice("aggregate", aggregate, ("error", "mean", "sum", "last"))
-    check_choice("dtype", dtype, ("float64", "float32"))
-    if changes is not None:
-        check_choice("changes", changes, CHANGES)
-    parse_freq(freq)
-    read = _opened(table, names)
-    if not isinstance(read, Table):
-        return _matrix_steps(read, kind, id=id, weight=weight, missing=missing, dtype=dtype)
-    columns = find_columns(read, kind, Names(time, id, source, target, weight, features))
-    plan = _Plan(
-        read,
-        columns,
-        Treatment(missing, aggregate, standardize, sparse, dtype),
-        lambda: Clock(freq, origin, time_format),
-        changes,
-        sort or read.in_memory,
+    given = {name: argument for name, argument in locals().items() if name != "table"}
+    options = ReadOptions(**given)
+    parse_freq(options.freq)
+    files, frames = _tables(table)
+    if not files and not frames:
+        return _matrix_steps(_opened(table), options)
+    return _table_steps(files, frames, options)
+
+
+def _table_steps(files: list[Path], frames: list[tuple[Hashable, Any]], options: ReadOptions) -> Steps:
+    engine = Engine(options.memory_limit)
+    sources = [file_source(engine, path, options.names, options.encoding) for path in files]
+    sources += [frame_source(engine, frame, time) for time, frame in frames]
+    roles = find_roles(sources[0].title, list(sources[0].columns), options, dated_index(engine, sources[0]))
+    _check_suited(roles.kind, sources[0].title, options)
+    table = Table(engine, sources, roles, options)
+    found = KINDS[roles.kind](table)
+    if table.doubts:
+        warn_caller("; ".join(table.doubts), InputWarning)
+    return Steps(
+        found.__iter__,
+        "edges" if roles.kind == "edges" else "features",
+        table.title,
+        names=roles.values if roles.kind == "features" else (),
+        n_steps=found.n_steps,
+        of_series=roles.kind == "series",
+        notes=[str(roles), *table.notes, *table.doubts],
     )
-    plan.check(freq)
-    features_named = columns.values if columns.kind == "features" else ()
-    step_kind = "edges" if columns.kind == "edges" else "features"
-    of_series = columns.kind == "series"
-    return Steps(plan.snapshots, step_kind, read.title, names=features_named, of_series=of_series)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Plan:
-    """How to read a table: which columns, which windows, what to do with gaps."""
-
-    table: Table
-    columns: Columns
-    treatment: Treatment
-    clock: Callable[[], Clock]
-    changes: str | None
-    sort: bool
-
-    def check(self, freq: Any) -> None:
-        """Raise if something is asked for that this kind of table does not have."""
-        kind, by = self.columns.kind, parse_freq(freq)
-        asked = {
-            "changes": self.changes is not None,
-            "standardize": self.treatment.standardize,
-            "freq in rows": by is not None and by.unit == "rows",
-        }
-        for name, wanted in asked.items():
-            if wanted and kind != "series":
-                raise InputError(f"{name} is for series, but {self.table.title} holds {kind}; leave it out")
-        if kind == "series" and by is None:
-            raise InputError(
-                f"{self.table.title} holds series, whose values in a window are the features of an object; "
-                "say how long a window is, as in freq='30D' or freq='20 rows'"
-            )
-
-    def snapshots(self) -> Iterator[Snapshot]:
-        """Yield the steps, reading the table from the top."""
-        clock = self.clock()
-        read = read_windows(
-            self.table,
-            self._chunks(),
-            self.columns.time,
-            clock,
-            sort=self.sort,
-            missing=self.treatment.missing,
-        )
-        whole = int(clock.freq.width) if clock.freq is not None and clock.freq.unit == "rows" else 0
-        for window in read:
-            if window.n_rows < whole:
-                return  # the last rows fill no window
-            snapshot = ASSEMBLERS[self.columns.kind](window, self.columns, self.treatment)
-            if snapshot is not None:
-                yield snapshot
-
-    def _chunks(self) -> Iterator[dict[str, np.ndarray]]:
-        wanted = (self.columns.time, *self.columns.objects, *self.columns.values)
-        chunks = ({name: chunk[name] for name in wanted} for chunk in self.table.chunks())
-        if self.changes is None:
-            return chunks
-        return changes_of(chunks, self.columns, self.changes, self.treatment.dtype)
+def _check_suited(kind: str, title: str, options: ReadOptions) -> None:
+    """Raise if an option does not suit a kind of table."""
+    freq = parse_freq(options.freq)
+    in_rows = freq is not None and freq.unit == "rows"
+    series = {"changes": options.changes, "standardize": options.standardize, "freq in rows": in_rows}
+    asked = [name for name, given in series.items() if given] if kind != "series" else []
+    asked += ["directed"] if options.directed and kind != "edges" else []
+    for name in asked:
+        suited = "edges" if name == "directed" else "series"
+        raise InputError(f"{name} is for {suited}, but {title} contains {kind}; omit it")
+    if kind == "series" and freq is None:
+        how = "pass the length of a window, as in freq='30D' or freq='20 rows'"
+        raise InputError(f"{title} contains series, whose values in a window are features; {how}")
 
 
-def _opened(
-    table: Any, names: Sequence[str] | None
-) -> Table | tuple[str, Callable[[], matrices.Timed], int | None]:
-    """Return a table; or the name, the reader and the number of steps that are matrices."""
+def is_table(given: Any) -> bool:
+    """Return whether something is a file or a table over time, which `read_steps` splits into steps."""
+    if is_frame(given):
+        dated = getattr(getattr(getattr(given, "index", None), "dtype", None), "kind", "") == "M"
+        return dated or matrices.is_stacked(given) or is_over_time(names_of(given), alone=True)
+    return isinstance(given, str | os.PathLike) or any(_tables(given))
+
+
+def _tables(table: Any) -> tuple[list[Path], list[tuple[Hashable, Any]]]:
+    """Return the files of a table, or its frames with their times; none, if it contains matrices."""
     if isinstance(table, str | os.PathLike):
-        path = existing_file(Path(table))
-        suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() != ".gz"]
-        suffix = suffixes[-1] if suffixes else ""
-        if suffix in TEXT_FILES:
-            return csv_table(path, names)
-        if suffix in PARQUET_FILES:
-            return parquet_table(path)
-        if suffix in matrices.READERS:
-            return str(path), lambda: matrices.READERS[suffix](path), None
-        known = ", ".join([*TEXT_FILES, *PARQUET_FILES, *matrices.READERS])
-        raise InputError(f"{path} must end in one of {known}; rename the file to what it is")
+        table = [table]
     if is_frame(table):
-        return frame_table(table)
+        return [], [] if matrices.is_stacked(table) else [(None, table)]
+    parts = list(table.values()) if isinstance(table, dict) else table
+    if not isinstance(parts, list | tuple) or not parts:
+        return [], []
+    if all(isinstance(part, str | os.PathLike) for part in parts) and not isinstance(table, dict):
+        paths = [path for part in parts for path in _files(part)]
+        return [] if len(paths) == 1 and ending(paths[0]) in matrices.READERS else paths, []
+    if not all(map(is_frame, parts)):
+        return [], []
+    names = names_of(parts[0])
+    if isinstance(table, dict):
+        return [], list(matrices.timed(table)) if is_edge_list(names) and "time" not in names else []
+    return [], [(None, frame) for frame in parts] if is_over_time(names, alone=False) else []
+
+
+def _files(path: str | os.PathLike[str]) -> list[Path]:
+    """Return the file with a name, or the files that match a pattern, in the order of their names."""
+    text = os.fspath(path)
+    if glob.has_magic(text) and not Path(text).exists():
+        found = [Path(name) for name in sorted(glob.glob(text, recursive=True))]
+        if not found:
+            raise InputError(f"path must match a file, but no file matches {text}; check its name and folder")
+    else:
+        found = [existing_file(text)]
+    for file in found:
+        if ending(file) not in (*FILES, *(matrices.READERS if len(found) == 1 else ())):
+            known = ", ".join([*FILES, *matrices.READERS])
+            raise InputError(f"{file} must end in one of {known}; rename the file to what it contains")
+    return found
+
+
+def _opened(table: Any) -> tuple[str, Callable[[], matrices.Timed], int | None]:
+    """Return the title, the reader and the number of steps of a sequence of matrices."""
+    if isinstance(table, str | os.PathLike):
+        path = Path(table)
+        return str(path), lambda: matrices.READERS[ending(path)](path), None
     if isinstance(table, Steps):
         return table._title, lambda: ((step.time, step) for step in table), table.n_steps
-    return _opened_sequence(table)
-
-
-def _opened_sequence(table: Any) -> tuple[str, Callable[[], matrices.Timed], int | None]:
     title = f"the {type(table).__name__}"
+    if is_frame(table):
+        table = matrices.stacked(table)
     if is_sparse(table) or matrices.is_graph(table) or (is_array(table) and table.ndim != 3):
-        raise InputTypeError(f"{title} is one step; give a list with one for each step")
+        raise InputTypeError(f"{title} is one step; pass a list with one entry per step")
     if not isinstance(table, Iterable):
         raise InputTypeError(
             f"table must be a path, a table with named columns, or a sequence of steps, got {title}"
@@ -300,28 +308,27 @@ def _opened_sequence(table: Any) -> tuple[str, Callable[[], matrices.Timed], int
 
 
 def _matrix_steps(
-    opened: tuple[str, Callable[[], matrices.Timed], int | None], kind: str, **options: Any
+    opened: tuple[str, Callable[[], matrices.Timed], int | None], options: ReadOptions
 ) -> Steps:
     title, read, n_steps = opened
-    if kind in ("edges", "series"):
-        raise InputError(f"kind={kind!r} is for tables, but {title} holds matrices; leave it out")
+    given = {name: getattr(options, name) for name in ("freq", "value", "changes", "standardize")}
+    unfit = [name for name, value in given.items() if value]
+    unfit += [f"kind={options.kind!r}"] if options.kind in ("edges", "series") else []
+    if unfit:
+        raise InputError(f"{unfit[0]} is for tables, but {title} contains matrices; omit it")
     first_read = read()
     first = next(first_read, None)
     if first is None:
-        raise InputError(f"{title} holds no steps; give at least one")
-
-    def snapshot(time: Hashable, given: Any) -> Snapshot:
-        return matrices.as_snapshot(time, given, **options)
-
-    if kind == "auto":
-        kind = matrices.kind_of(snapshot(*first), first[1])
-    once = read() is first_read  # an iterator: its first step is taken already
+        raise InputError(f"{title} contains no steps; pass at least one")
+    kind = matrices.kind_of(matrices.as_snapshot(*first, options), first[1])
+    once = read() is first_read  # an iterator, whose first step was taken above
     taken: list[bool] = []
 
     def snapshots() -> Iterator[Snapshot]:
         if once and taken:
-            raise InputError(f"{title} is read already, and can be read once only; give a list")
+            raise InputError(f"{title} was read already, and can be read only once; pass a list")
         taken.append(True)
-        return (snapshot(*pair) for pair in (itertools.chain([first], first_read) if once else read()))
+        pairs = itertools.chain([first], first_read) if once else read()
+        return (matrices.as_snapshot(*pair, options) for pair in pairs)
 
-    return Steps(snapshots, kind, title, n_steps=n_steps)
+    return Steps(snapshots, kind if options.kind == "auto" else options.kind, title, n_steps=n_steps)

@@ -28,14 +28,18 @@ from affect_xp.models.inputs import (
     check_alike,
     check_are_labels,
     columns_of,
+    n_steps_of,
     of_frame,
     of_graph,
+    read_if_table,
+    reporting,
     steps_of,
     zip_steps,
 )
 from affect_xp.models.scoring import agreements, silhouette_ahead
 from affect_xp.models.sklearn import SklearnEstimator
 from affect_xp.parameters import defaults_of
+from affect_xp.progress import Progress
 from affect_xp.proximity import Proximity
 from affect_xp.proximity.kinds import hint_at_kind
 from affect_xp.tracking.events import EventRules
@@ -127,6 +131,7 @@ class Evolving(Observing, SklearnEstimator):
         ids: Iterable[IdsOrNone] | None = None,
         times: Iterable[Hashable] | None = None,
         callback: Callable[[Record], object] | None = None,
+        verbose: bool = False,
     ) -> Self:
         """Reset the model, then take all steps of a sequence.
 
@@ -142,18 +147,24 @@ class Evolving(Observing, SklearnEstimator):
         times : iterable of hashables, optional
             The names of the steps in `history_`.
         callback : function of a Record, optional
-            Called after each step, for example to show progress.
+            Called after each step, for example with `callback=print`.
+        verbose : bool
+            Whether to show progress on stderr: on a terminal a bar with the time left (with the extra
+            `cli`), elsewhere one line per step. It is an argument and not a parameter of the model, because
+            it does not change the result: models with equal parameters give equal results.
         """
         self._check_parameters()
         if ids is None:
             check_are_labels(y)
+        sequence = read_if_table(sequence)
         steps = self._steps_of(sequence)
         with exclusive(self):
             saved = dict(self.__dict__)
             self.reset()
+            shown = Progress(n_steps_of(sequence), show=verbose)
             try:
-                with rng_restored_on_error(self.random_state):
-                    self._take_all(zip_steps(steps, ids, times), callback)
+                with rng_restored_on_error(self.random_state), shown:
+                    self._take_all(zip_steps(steps, ids, times), reporting(shown, callback))
             except Exception:
                 self.__dict__.clear()
                 self.__dict__.update(saved)
@@ -162,6 +173,7 @@ class Evolving(Observing, SklearnEstimator):
 
     def _steps_of(self, sequence: Any) -> Iterator[Any]:
         """Return the steps of a sequence; raise if they are features and the model takes proximities."""
+        sequence = read_if_table(sequence)
         if getattr(sequence, "kind", None) == "features" and self._takes_proximities:  # of `read_steps`
             raise InputError(
                 f"{sequence!r} are features, but the model takes proximities; set "
@@ -170,12 +182,11 @@ class Evolving(Observing, SklearnEstimator):
         return steps_of(sequence, of_features=not self._takes_proximities)
 
     def _take_all(
-        self, steps: Iterator[tuple[Any, Any, Hashable]], callback: Callable[[Record], object] | None
+        self, steps: Iterator[tuple[Any, Any, Hashable]], callback: Callable[[Record], object]
     ) -> None:
         for t, (W, names, time) in enumerate(steps):
             self.partial_fit(W, names, time=t if time is None else time)
-            if callback is not None:
-                callback(self.history_[-1])
+            callback(self.history_[-1])
         if self._state is None:
             raise InputError("sequence is empty; pass at least one step")
         if not self._takes_proximities and not isinstance(W, Proximity):
@@ -188,9 +199,11 @@ class Evolving(Observing, SklearnEstimator):
         *,
         ids: Iterable[IdsOrNone] | None = None,
         times: Iterable[Hashable] | None = None,
+        callback: Callable[[Record], object] | None = None,
+        verbose: bool = False,
     ) -> Array:
         """Fit a sequence and return the labels of its last step."""
-        return self.fit(sequence, y, ids=ids, times=times).labels_
+        return self.fit(sequence, y, ids=ids, times=times, callback=callback, verbose=verbose).labels_
 
     def score(self, sequence: Given, y: Any = None, *, ids: Iterable[IdsOrNone] | None = None) -> float:
         """Return a score of the model on the following steps, without changing the model.

@@ -10,7 +10,7 @@ import itertools
 import math
 import numbers
 import os
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -21,14 +21,12 @@ from affect_xp.checks import check_choice
 from affect_xp.clustering.base import as_clusterer
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.io import Snapshot
-from affect_xp.io.columns import IDS, TIMES
-from affect_xp.io.matrices import graph_adjacency, is_graph
+from affect_xp.io.matrices import graph_adjacency, is_graph, timed
+from affect_xp.progress import Progress
 from affect_xp.proximity import Factored, Proximity, as_proximity, is_sparse
 from affect_xp.proximity.kernels import KERNELS, Block, features_to_proximity
 from affect_xp.proximity.preparation import Preparation, Request, decide
-
-# Columns with these names contain times even if there is no column of ids.
-CLEAR_TIMES = ("time", "date", "datetime", "timestamp")
+from affect_xp.tracking.history import Record
 
 IdsOrNone = Iterable[Hashable] | Array | None
 
@@ -36,16 +34,12 @@ IdsOrNone = Iterable[Hashable] | Array | None
 def steps_of(sequence: Any, *, of_features: bool) -> Iterator[Any]:
     """Return an iterator over the steps of a sequence, of a dict of them by time, or of a (T, n, p) array.
 
-    A single matrix is one step if steps are features, and an error otherwise.
+    A table over time or the name of a file is read by `read_steps`. A single matrix is one step if steps are
+    features, and an error otherwise.
     """
-    if isinstance(sequence, str | os.PathLike):
-        raise InputTypeError(
-            f"sequence must be a list of matrices, got {sequence!r}; to read a file, use "
-            f"fit(ax.io.read_steps({os.fspath(sequence)!r}))"
-        )
-    _check_is_no_table(sequence)
+    sequence = read_if_table(sequence)
     if isinstance(sequence, dict) and not is_sparse(sequence):  # SciPy's dok_matrix is also a dict
-        return (Snapshot(time, None, step) for time, step in sequence.items())
+        return (Snapshot(time, None, step) for time, step in timed(sequence))
     if _is_matrix(sequence):
         if of_features:
             return iter([sequence])
@@ -65,18 +59,33 @@ def steps_of(sequence: Any, *, of_features: bool) -> Iterator[Any]:
         raise InputTypeError(f"sequence must be a list of matrices, got {type(sequence).__name__}") from error
 
 
-def _check_is_no_table(sequence: Any) -> None:
-    """Raise if a table contains several times, which `read_steps` would split into steps."""
-    if not is_frame(sequence):
-        return
-    names = [name for name in sequence.columns if isinstance(name, str)]
-    time = next((name for name in names if name.lower() in TIMES and (len(name) > 1 or name.islower())), None)
-    if time is None or not (time.lower() in CLEAR_TIMES or any(name.lower() in IDS for name in names)):
-        return
-    raise InputError(
-        f"sequence is a table over time: it has a column {time!r}; split it into steps with "
-        "fit(ax.io.read_steps(table))"
-    )
+def n_steps_of(sequence: Any) -> int | None:
+    """Return the number of steps of a sequence, or None if it is not known before they are read."""
+    if _is_matrix(sequence):
+        return 1
+    if isinstance(sequence, Sized):
+        return len(sequence)
+    return getattr(sequence, "n_steps", None)  # of `read_steps`
+
+
+def reporting(shown: Progress, callback: Callable[[Record], object] | None) -> Callable[[Record], None]:
+    """Return a function of a record that reports a step, after the function of the caller."""
+
+    def report(record: Record) -> None:
+        if callback is not None:
+            callback(record)
+        shown.advance(str(record))
+
+    return report
+
+
+def read_if_table(sequence: Any) -> Any:
+    """Return the steps of files or of a table over time, as `read_steps` reads them; otherwise the input."""
+    if not isinstance(sequence, str | os.PathLike | dict | list | tuple) and not is_frame(sequence):
+        return sequence
+    from affect_xp.io.steps import is_table, read_steps  # the readers are imported when they are first used
+
+    return read_steps(sequence) if not is_sparse(sequence) and is_table(sequence) else sequence
 
 
 def _is_matrix(sequence: Any) -> bool:
@@ -91,6 +100,10 @@ def _is_matrix(sequence: Any) -> bool:
 
 def is_frame(given: Any) -> bool:
     """Return whether `given` is a table such as a DataFrame."""
+    if hasattr(given, "collect_schema") and hasattr(
+        given, "collect"
+    ):  # a LazyFrame warns if asked for columns
+        return True
     return hasattr(given, "to_numpy") and hasattr(given, "columns") and not is_array(given)
 
 

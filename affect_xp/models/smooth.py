@@ -19,7 +19,8 @@ from affect_xp.clustering.base import Call, Clusterer, Clustering, as_clusterer
 from affect_xp.exceptions import InputError
 from affect_xp.models.affect import Affect
 from affect_xp.models.base import Given, IdsOrNone, rng_restored_on_error
-from affect_xp.models.inputs import check_alike, columns_of, zip_steps
+from affect_xp.models.inputs import check_alike, columns_of, reporting, zip_steps
+from affect_xp.progress import Progress
 from affect_xp.proximity import Proximity
 from affect_xp.tracking.history import History, Record
 
@@ -61,6 +62,7 @@ def smooth(
     ids: Iterable[IdsOrNone] | None = None,
     times: Iterable[Hashable] | None = None,
     callback: Callable[[Record], object] | None = None,
+    verbose: bool = False,
     keep: bool = False,
     **options: Any,
 ) -> Smoothed:
@@ -81,6 +83,8 @@ def smooth(
         As for `Affect`. Labels passed as `init` of `KMeans` are used for the first and for the last step.
     callback : function of a Record, optional
         Called after each step is smoothed, in order.
+    verbose : bool
+        Whether to show the progress of both passes on stderr, as in `Affect.fit`.
     keep : bool
         Whether to return Ψ̂ of all steps.
     **options
@@ -114,25 +118,30 @@ def smooth(
     if not steps:
         raise InputError("sequence is empty; pass at least one step")
     history, weights, kept = History(), [], []
-    with current_device_of(steps[0][0]), rng_restored_on_error(forward.random_state):
+    total = len(steps) + max(0, len(steps) - _segment(len(steps)))  # forward and backward
+    with (
+        current_device_of(steps[0][0]),
+        rng_restored_on_error(forward.random_state),
+        Progress(total, show=verbose) as shown,
+    ):
         forward._seed = draw_seed(forward.random_state)
-        for found, record in _records(forward, steps):
+        report = reporting(shown, callback)
+        for found, record in _records(forward, steps, shown):
             history.append(record)
             weights.append(found.weights[-1])
             kept += [found.smoothed().formed()] if keep else []
-            if callback is not None:
-                callback(record)
+            report(record)
     return Smoothed(history, np.array(weights), forward, tuple(kept) if keep else None)
 
 
 GivenStep = tuple[Any, Any, Hashable]  # observation, ids and time of a step
 
 
-def _records(forward: Affect, steps: Sequence[GivenStep]) -> Iterator[tuple[Found, Record]]:
+def _records(forward: Affect, steps: Sequence[GivenStep], shown: Progress) -> Iterator[tuple[Found, Record]]:
     """Run the forward model through the steps, and yield the smoothed result of each."""
     first = forward._observed(forward._read(*steps[0][:2])[0], columns_of(steps[0][0]))
     # The preparation is decided by now, and both passes share it.
-    backward, clusterer = _Backward(forward, steps), as_clusterer(forward.clusterer)
+    backward, clusterer = _Backward(forward, steps, shown), as_clusterer(forward.clusterer)
     seed = forward._seed
     assert seed is not None
     named: State | None = None  # the smoothed clusters of the previous step
@@ -181,6 +190,11 @@ def _advance(model: Affect, W: Proximity, names: IdsOrNone, time: Hashable) -> I
 SEGMENT = 8  # minimum number of steps whose states the backward pass holds
 
 
+def _segment(n_steps: int) -> int:
+    """Return the number of steps whose states the backward pass holds."""
+    return max(SEGMENT, math.isqrt(n_steps - 1) + 1)
+
+
 class _Backward:
     """The states of the backward pass, in forward order.
 
@@ -188,9 +202,9 @@ class _Backward:
     recomputed from there on demand.
     """
 
-    def __init__(self, forward: Affect, steps: Sequence[GivenStep]) -> None:
+    def __init__(self, forward: Affect, steps: Sequence[GivenStep], shown: Progress) -> None:
         self._steps, n = steps, len(steps)
-        self._length = max(SEGMENT, math.isqrt(n - 1) + 1)
+        self._length = _segment(n)
         reversed_clusterer = _Reversed(as_clusterer(forward.clusterer), n)
         model = Affect(**{**forward.get_params(deep=False), "clusterer": reversed_clusterer})
         model._seed, model._preparation = forward._seed, forward._preparation
@@ -198,6 +212,7 @@ class _Backward:
         self._views: dict[int, View] = {}
         for t in range(n - 1, self._length - 1, -1):
             self._take(model, t)
+            shown.advance(f"backward pass, {n - t} of {n}")
             if t % self._length == 0:
                 self._put_aside[t] = copy.copy(model)
                 model.history_ = History()

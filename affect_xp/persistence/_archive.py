@@ -31,7 +31,7 @@ from affect_xp.array.namespace import (
 )
 from affect_xp.array.typing import Array
 from affect_xp.exceptions import AffectError, FileFormatError, InputError
-from affect_xp.io.replacement import replacing
+from affect_xp.files import replacing
 from affect_xp.persistence._values import EXACT, Json, decode
 
 HEADER = "header.json"

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from affect_xp.display import time_format
 from affect_xp.plots._style import axes_or_new, label_steps, plain
 from affect_xp.plots.flows import CLUSTER_COLOURS, Flow, flow
 from affect_xp.plots.memberships import ABSENT, memberships
-from affect_xp.plots.times import time_format
 from affect_xp.tracking.change_points import told_changes
 from affect_xp.tracking.history import History
 

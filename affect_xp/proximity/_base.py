@@ -24,7 +24,7 @@ from affect_xp.array.namespace import (
 from affect_xp.array.typing import Array, Namespace
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.partition import Partition
-from affect_xp.proximity.grouped import Grouped, Stored, Summed, identity
+from affect_xp.proximity.grouped import Grouped, Moves, Stored, Summed, identity
 
 # Up to so many bytes `np.asarray` writes out representations that are not arrays; `to_dense()` has no limit.
 MAX_ARRAY_BYTES = 2 * 2**30
@@ -95,6 +95,12 @@ class Proximity(abc.ABC):
     def grouped(self, labels: Array, k: int, given: Partition | None = None) -> Grouped:
         """Return W with the labels (n, R) of its objects in R partitions into k clusters each."""
         return Stored(self, labels, k, given)
+
+    def moved_product(self, groups: Stored, moves: Moves) -> Array:
+        """Return W·Z, (n, R·k), after some objects have changed clusters."""
+        wz = self.matmul(moves.v, moves.rows)
+        wz += groups.array
+        return wz
 
     def carried(self, groups: Grouped) -> Grouped | None:
         """Return what is known of groups of the same matrix, before it was stored, as groups of this one.

@@ -11,7 +11,7 @@ from affect_xp.array.typing import Array
 from affect_xp.proximity._bounds import Bounds, nearest_by_blocks
 from affect_xp.proximity._columns import combined, project
 from affect_xp.proximity.blend import Blend, GroupedPair, Pair
-from affect_xp.proximity.grouped import Grouped, centres, run_columns
+from affect_xp.proximity.grouped import Grouped, Moves, centres, run_columns
 
 if TYPE_CHECKING:
     from affect_xp.proximity.factored import Factored
@@ -67,9 +67,9 @@ class FactoredGroups(Grouped):
         )
         return labels[:, None], bounds
 
-    def moved(self, labels: Array, v: Array, rows: Array) -> "FactoredGroups":
+    def moved(self, labels: Array, moves: Moves) -> "FactoredGroups":
         """Return W grouped by other labels."""
-        return self.relabelled(labels, self.t + project(self.proximity.joined, v, rows))
+        return self.relabelled(labels, self.t + project(self.proximity.joined, moves.v, moves.rows))
 
     def of_runs(self, runs: list[int]) -> "FactoredGroups":
         """Return W grouped by some of the partitions."""

@@ -17,7 +17,7 @@ from affect_xp.array.namespace import array_namespace, from_host, gather, wide_d
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
 from affect_xp.proximity._base import Proximity
-from affect_xp.proximity.grouped import Grouped
+from affect_xp.proximity.grouped import Grouped, Moves
 
 # Entries between 2⁻²⁰⁰ and 2²⁰⁰ have squares whose sums, and the squares of these, are numbers.
 USUAL_EXPONENT = 200
@@ -159,19 +159,21 @@ class GroupedPair:
         joined = self.current.joined(self.past, blend) if self.pair.alignment.unchanged else None
         return joined or BlendGroups(blend, self.labels, self.k, self.given, self)
 
-    def moved(self, labels: Array, v: Array, rows: Array) -> "GroupedPair":
-        """Return the pair by other labels: their membership is Z + V, V being zero but for some rows."""
+    def moved(self, labels: Array, moves: Moves) -> "GroupedPair":
+        """Return the pair by other labels, which differ for some objects."""
         source, target = self.pair.alignment.source, self.pair.alignment.target
-        moved = {"current": self.current.moved(labels, v, rows)}
+        moved = {"current": self.current.moved(labels, moves)}
         if source is None or target is None:
-            moved["past"] = self.past.moved(labels, v, rows)
+            moved["past"] = self.past.moved(labels, moves)
             return GroupedPair(self.pair, labels, self.k, known=moved)
         xp = array_namespace(labels)
-        known, places = _known_rows(v, rows, source)
+        before = xp.take(source, moves.objects)
         if self.pair.alignment.n_new:
             common = xp.where((source >= 0)[:, None], labels, -xp.ones_like(labels))
-            moved["common"] = self.common.moved(common, known, rows)
-        moved["past"] = self.past.moved(gather(labels, target, -1), known, places)
+            here = xp.where(before >= 0, moves.objects, -xp.ones_like(before))
+            moved["common"] = self.common.moved(common, dataclasses.replace(moves, places=here))
+        there = dataclasses.replace(moves, places=before)
+        moved["past"] = self.past.moved(gather(labels, target, -1), there)
         return GroupedPair(self.pair, labels, self.k, known=moved)
 
     def of_runs(self, runs: list[int], labels: Array) -> "GroupedPair":
@@ -213,9 +215,17 @@ class BlendGroups(Grouped):
         base = w if parts.common is parts.current else parts.common.own()
         return w + self.proximity.alpha * (parts.past.own() - base)
 
-    def moved(self, labels: Array, v: Array, rows: Array) -> "BlendGroups":
+    def stored_parts(self) -> tuple[Array, Array | None, Array | float]:
+        """Return WZ, ΨZ and α, or Ψ̂Z where objects have changed."""
+        if not self.parts.pair.alignment.unchanged:
+            return super().stored_parts()
+        n = self.labels.shape[0]
+        current, past = (part.rows(slice(0, n)) for part in (self.parts.current, self.parts.past))
+        return current, past, self.proximity.alpha
+
+    def moved(self, labels: Array, moves: Moves) -> "BlendGroups":
         """Return Ψ̂ grouped by other labels."""
-        return BlendGroups(self.proximity, labels, self.k, parts=self.parts.moved(labels, v, rows))
+        return BlendGroups(self.proximity, labels, self.k, parts=self.parts.moved(labels, moves))
 
     def of_runs(self, runs: list[int]) -> "BlendGroups":
         """Return Ψ̂ grouped by some of the partitions."""

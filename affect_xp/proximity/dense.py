@@ -9,6 +9,7 @@ from typing import final
 import numpy as np
 
 from affect_xp.alignment import Alignment
+from affect_xp.array import cuda
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
@@ -28,7 +29,7 @@ from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
 from affect_xp.proximity._base import Summable, joint_magnitude, measured_magnitude
 from affect_xp.proximity._entries import add_between_groups, scaled
-from affect_xp.proximity.grouped import identity
+from affect_xp.proximity.grouped import Moves, Stored, Summed, identity
 
 
 @final
@@ -114,6 +115,20 @@ class Dense(Summable):
             )
         return product
 
+    def times_membership(self, groups: Summed) -> Array:
+        """Return W·Z, (n, R·k)."""
+        if cuda.usable(self.array, groups.k):
+            return cuda.products(self.array, groups.labels, groups.k)
+        return self.matmul(groups.membership)
+
+    def moved_product(self, groups: Stored, moves: Moves) -> Array:
+        """Return W·Z, (n, R·k), after some objects have changed clusters."""
+        if not cuda.usable(self.array, groups.k):
+            return super().moved_product(groups, moves)
+        return cuda.moved_products(
+            groups.array, self.array, moves.objects, moves.before, moves.after, moves.places
+        )
+
     def block_sums(self, partition: Partition, *, squares: bool = True) -> tuple[Array, Array | None]:
         """Return Σ wᵢⱼ and, if asked for, Σ wᵢⱼ² over i ≠ j of each block, (k, k), in half a pass."""
         sums, *more = self._sums(partition, (1, 2) if squares else (1,))
@@ -157,9 +172,19 @@ class Dense(Summable):
         μ = g − Σ(g − w)/N,   Σ(w − μ)² = Σ(g − w)² − N(g − μ)²
         """
         xp = array_namespace(self.array)
-        z = partition.membership
         guess = self._guess_means(partition)
-        s = q = xp.zeros_like(guess)
+        s, q = self._residual_sums(partition, guess)
+        count = partition.pair_counts
+        shift = s / not_zero(count)
+        squares = q - count * shift * shift
+        return guess - shift, xp.where(squares > 0, squares, xp.zeros_like(squares))
+
+    def _residual_sums(self, partition: Partition, guess: Array) -> tuple[Array, Array]:
+        """Return Σ (g − w) and Σ (g − w)² over i ≠ j of each block, (k, k)."""
+        if cuda.usable(self.array, partition.k):
+            return cuda.block_residuals(self.array, partition.labels, guess)
+        z = partition.membership
+        s = q = array_namespace(guess).zeros_like(guess)
         for rows, columns, x in self._residual_blocks(partition, guess):
             z_rows, z_columns = z[rows, :].T, z[columns, :]
             s_block = (z_rows @ x) @ z_columns
@@ -168,10 +193,7 @@ class Dense(Summable):
             if columns != rows:  # the mirror image below the diagonal
                 s_block, q_block = s_block + s_block.T, q_block + q_block.T
             s, q = s + s_block, q + q_block
-        count = partition.pair_counts
-        shift = s / not_zero(count)
-        squares = q - count * shift * shift
-        return guess - shift, xp.where(squares > 0, squares, xp.zeros_like(squares))
+        return s, q
 
     def _guess_means(self, partition: Partition) -> Array:
         """Return the mean of one row of each cluster over each cluster, (k, k), made symmetric."""
@@ -206,6 +228,8 @@ class Dense(Summable):
 
     def careful_distance(self, partition: Partition, means: Array) -> Array:
         """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² from the differences."""
+        if cuda.usable(self.array, partition.k):
+            return cuda.block_residuals(self.array, partition.labels, means)[1].sum()
         xp = array_namespace(self.array)
         member = partition.is_member
         total = xp.zeros((), dtype=member.dtype, device=device_of(member))
@@ -262,11 +286,14 @@ class Dense(Summable):
         # In the storage's own precision, so that nothing is widened.
         a = xp.astype(alpha, w.dtype) if is_array(alpha) else alpha
         magnitude = joint_magnitude(self, past, alpha)
+        fits = out is not None and (out.array.dtype, out.n) == (w.dtype, self.n) and alignment.unchanged
+        target: Array = out.array if fits else None  # type: ignore[union-attr]
+        if cuda.usable(w) and cuda.usable(past.array) and w.dtype == past.array.dtype:
+            blended_array, _ = cuda.blend(w, past.array, alpha, source=alignment.source, out=target)
+            return Dense(blended_array, known_magnitude=magnitude)
         if not alignment.unchanged:
             blended_rows = functools.partial(self._blend_changed, past, a, alignment)
             return Dense(fill_rows(w, row_blocks(w), blended_rows), known_magnitude=magnitude)
-        fits = out is not None and (out.array.dtype, out.n) == (w.dtype, self.n)
-        target: Array = out.array if fits else None  # type: ignore[union-attr]
         in_place = isinstance(w, np.ndarray)  # whose slices are views
         if in_place and target is None:
             target = np.empty_like(w)

@@ -145,8 +145,8 @@ def stored(W: Proximity) -> Array:
     return w
 
 
-def check_dissimilarities(d: Array) -> None:
-    """Raise unless the diagonal is zero and no entry is negative, up to rounding; one read."""
+def check_dissimilarities(d: Array) -> float:
+    """Return the largest entry; raise unless the diagonal is 0 and none is negative, up to rounding."""
     xp = array_namespace(d)
     low, high = _extremes(d)
     diagonal = xp.linalg.diagonal(d)
@@ -165,6 +165,7 @@ def check_dissimilarities(d: Array) -> None:
             f"D contains {lowest}, but dissimilarities are nonnegative; "
             "convert similarities first, for example with ax.to_dissimilarity(D)"
         )
+    return highest
 
 
 def _tolerance(d: Array) -> float:

@@ -21,6 +21,7 @@ from affect_xp.array.namespace import (
     not_zero,
     on_host,
     on_input_device,
+    places_of,
     row_blocks,
     thin_product,
     to_host,
@@ -305,15 +306,15 @@ class Factored(Proximity):
     def _labelled_scatter(self, partition: Partition) -> Array:
         """Return the scatter of the rows of labelled objects about the centre of all, (q, q)."""
         xp = array_namespace(self.weights)
-        outside, n_outside = xp.astype(partition.labels < 0, xp.int64), partition.n_outside
+        outside, n_outside = partition.labels < 0, partition.n_outside
         if n_outside is None:
-            n_outside = int(to_host(xp.sum(outside), reason="how many objects are unlabelled?")[0])
+            count = xp.sum(xp.astype(outside, xp.int64))
+            n_outside = int(to_host(count, reason="how many objects are unlabelled?")[0])
         if n_outside == 0:
             return self._scatter.sums
-        order = xp.argsort(outside, descending=True, stable=True)
         if 2 * n_outside > self.n:
-            return self._rows_scatter(order[n_outside:])
-        return self._scatter.sums - self._rows_scatter(order[:n_outside])
+            return self._rows_scatter(places_of(~outside, self.n - n_outside))
+        return self._scatter.sums - self._rows_scatter(places_of(outside, n_outside))
 
     def _rows_scatter(self, index: Array) -> Array:
         """Return Σ(uᵢ − r)(uᵢ − r)ᵀ over some objects, (q, q)."""
@@ -445,8 +446,7 @@ class Factored(Proximity):
         if scatter is None or 2 * n_left > self.n:
             return factors, None
         if n_left:
-            left = xp.argsort(xp.astype(alignment.target >= 0, xp.int8), stable=True)[:n_left]  # type: ignore[operator]
-            scatter = scatter.plus(-self._rows_scatter(left))
+            scatter = scatter.plus(-self._rows_scatter(alignment.gone()))
         return factors, scatter.plus(alignment.n_new * scatter.centre[:, None] * scatter.centre)
 
     def _drop_decayed(self) -> "Factored":

@@ -15,6 +15,7 @@ from affect_xp.array.namespace import (
     array_namespace,
     device_of,
     from_host,
+    not_negative,
     not_zero,
     one_hot,
     row_blocks,
@@ -26,6 +27,40 @@ from affect_xp.partition import Partition
 
 # Sums of squares are brought up to date while no larger share of the objects has moved.
 MAX_UPDATE_SHARE = 0.3
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Moves:
+    """Objects that change clusters.
+
+    Attributes
+    ----------
+    objects : (m,) int array
+    before, after : (n, R) int arrays
+        The labels of all objects.
+    k : int
+    places : (m,) int array or None
+        Where they are in the matrix, -1 for nowhere, if that is not their number.
+    """
+
+    objects: Array
+    before: Array
+    after: Array
+    k: int
+    places: Array | None = None
+
+    @functools.cached_property
+    def v(self) -> Array:
+        """The change of their memberships, (m, R·k); zero for those that are nowhere."""
+        xp, wide = array_namespace(self.after), wide_dtype(self.after)
+        v = membership(xp.take(self.after, self.objects, axis=0), self.k, wide)
+        v -= membership(xp.take(self.before, self.objects, axis=0), self.k, wide)
+        return v if self.places is None else xp.where((self.places >= 0)[:, None], v, xp.zeros_like(v))
+
+    @property
+    def rows(self) -> Array:
+        """Their rows of the matrix, any row for those that are nowhere."""
+        return self.objects if self.places is None else not_negative(self.places)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -77,8 +112,8 @@ class Grouped(abc.ABC):
         """Return the diagonal of ZᵀWZ for each partition, (R, k)."""
 
     @abc.abstractmethod
-    def moved(self, labels: Array, v: Array, rows: Array) -> "Grouped":
-        """Return W grouped by other labels: their membership is Z + V, V being zero but for some rows v."""
+    def moved(self, labels: Array, moves: Moves) -> "Grouped":
+        """Return W grouped by other labels, which differ for some objects."""
 
     @abc.abstractmethod
     def of_runs(self, runs: list[int]) -> "Grouped":
@@ -86,10 +121,7 @@ class Grouped(abc.ABC):
 
     def regrouped(self, labels: Array, rows: Array) -> "Grouped":
         """Return W grouped by other labels, (n, R), that differ for the objects at `rows`."""
-        xp, wide = array_namespace(labels), wide_dtype(labels)
-        v = membership(xp.take(labels, rows, axis=0), self.k, wide)
-        v -= membership(xp.take(self.labels, rows, axis=0), self.k, wide)
-        return self.moved(labels, v, rows)
+        return self.moved(labels, Moves(rows, self.labels, labels, self.k))
 
     def anew(self, labels: Array) -> "Grouped":
         """Return W grouped by other labels, (n, R), of which nothing is known."""
@@ -119,6 +151,10 @@ class Grouped(abc.ABC):
         xp = array_namespace(sizes)
         blocks = row_blocks(self.labels, n_columns=self.n_runs * self.k)
         return xp.concat([xp.argmin(self.distances(rows, sizes, own), axis=2) for rows in blocks]), None
+
+    def stored_parts(self) -> tuple[Array, Array | None, Array | float]:
+        """Return WZ in storage; or WZ, ΨZ and α, if W is a blend whose parts have the same objects."""
+        return self.rows(slice(0, self.labels.shape[0])), None, 0.0
 
     def sums(self) -> Array:
         """Return ZᵀWZ, (k, k)."""
@@ -175,11 +211,9 @@ class Stored(Grouped):
         )
         return array_namespace(wz).reshape(own, (self.n_runs, self.k))
 
-    def moved(self, labels: Array, v: Array, rows: Array) -> Self:
+    def moved(self, labels: Array, moves: Moves) -> Self:
         """Return W grouped by other labels."""
-        wz = self.proximity.matmul(v, rows)
-        wz += self.array
-        return self._relabelled(labels, wz)
+        return self._relabelled(labels, self.proximity.moved_product(self, moves))
 
     def of_runs(self, runs: list[int]) -> Self:
         """Return W grouped by some of the partitions."""

@@ -74,6 +74,12 @@ class Record:
         labels = to_host(self.labels, reason="clusters by object")[0].tolist()
         return dict(zip(self.ids, labels, strict=True))
 
+    def __str__(self) -> str:
+        """Return one line: the time, the number of objects and clusters, and α."""
+        time = display.time_format([self.time])(self.time)
+        objects, clusters = display.counted(self.n, "object"), display.counted(self.k, "cluster")
+        return f"{time}: {objects}, {clusters}, α = {self.alpha:.3f}"
+
 
 class History:
     """The steps of a run, in order; `history_[t]` is a `Record`."""
@@ -241,5 +247,5 @@ def _pandas() -> Any:
     try:
         import pandas
     except ImportError as error:
-        raise ImportError("tables need pandas: pip install 'affect_xp[pandas]'") from error
+        raise ImportError("tables need pandas: pip install pandas") from error
     return pandas

@@ -22,7 +22,7 @@ def threads(request, monkeypatch):
     """Have one thread, or three."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1" if request.param == "one thread" else "3")
     module._forget()
-    with module.ours():
+    with module.own_threads():
         yield
     module._forget()
 
@@ -67,7 +67,7 @@ def test_the_number_of_threads_does_not_change_a_bit(monkeypatch):
     for threads in "1235":
         monkeypatch.setenv("OMP_NUM_THREADS", threads)
         module._forget()
-        with module.ours():
+        with module.own_threads():
             found.append(blas.times(w, x).tobytes() + blas.tall_gram(tall, tall).tobytes())
     module._forget()
     assert len(set(found)) == 1

@@ -91,6 +91,21 @@ class TestCupyKernels:
             )
             np.testing.assert_allclose(found, w.astype(float) @ one_hot(given, k), rtol=1e-13)
 
+    def test_arrays_in_any_order(self, cupy, n, k, dtype):
+        w, labels = data(n, k, dtype)
+        runs = np.stack([np.maximum(labels, 0), labels], axis=1)
+        by_rows, by_columns = cupy.asarray(runs), cupy.asfortranarray(cupy.asarray(runs))
+        wz, diagonal = cuda.products(cupy.asarray(w), by_rows, k), cupy.asarray(np.diag(w).astype(float))
+        for a, b in (
+            (wz, cuda.products(cupy.asarray(w), by_columns, k)),
+            *zip(
+                cuda.lloyd_assign(wz, None, None, diagonal, by_rows, k)[::2],
+                cuda.lloyd_assign(cupy.asfortranarray(wz), None, None, diagonal, by_columns, k)[::2],
+                strict=True,
+            ),
+        ):
+            np.testing.assert_array_equal(a.get(), b.get())
+
     def test_block_residuals(self, cupy, n, k, dtype):
         w, labels = data(n, k, dtype)
         guess = np.random.default_rng(1).normal(6.0, 0.1, (k, k))
@@ -112,17 +127,39 @@ class TestCupyKernels:
         given = [cupy.asarray(x) for x in (wz, w, rows, before, after)]
         (found,) = same_bits(lambda: [cuda.moved_products(*given).get()])
         np.testing.assert_allclose(found, w.astype(float) @ one_hot(after, k), rtol=1e-12, atol=1e-11)
+        # The same objects in another order; the first that moves is not there.
+        order = np.random.default_rng(5).permutation(n)
+        w, wz = w[np.ix_(order, order)], wz[order]
+        places = np.argsort(order)[rows]
+        places[0] = -1
+        given = [cupy.asarray(x) for x in (wz, w, rows, before, after, places)]
+        v = one_hot(after, k) - one_hot(before, k)
+        v[rows[0]] = 0
+        expected = wz + w.astype(float) @ v[order]
+        np.testing.assert_allclose(cuda.moved_products(*given).get(), expected, rtol=1e-12, atol=1e-11)
 
     def test_blend(self, cupy, n, k, dtype):
         (w, labels), (past, _) = data(n, k, dtype), data(n, k, dtype, seed=1)
         on_device = cupy.asarray(past)
-        product = cuda.blend(cupy.asarray(w), on_device, cupy.asarray(0.3), cupy.asarray(labels), k)
-        blend = on_device.get()
-        a = dtype(0.3)
+        alpha, there = cupy.asarray(0.3), cupy.asarray(labels)
+        found, product = cuda.blend(cupy.asarray(w), on_device, alpha, out=on_device, labels=there, k=k)
+        blend, a = on_device.get(), dtype(0.3)
+        assert found is on_device
         np.testing.assert_allclose(blend, a * past + (1 - a) * w, rtol=4 * np.finfo(dtype).eps)
         np.testing.assert_allclose(product.get(), blend.astype(float) @ one_hot(labels, k), rtol=1e-13)
-        assert cuda.blend(cupy.asarray(w), on_device, 0.0) is None
-        np.testing.assert_array_equal(on_device.get(), w)
+        found, product = cuda.blend(cupy.asarray(w), on_device, 0.0)
+        assert product is None
+        np.testing.assert_array_equal(found.get(), w)
+        np.testing.assert_array_equal(on_device.get(), blend)
+
+    def test_blend_of_objects_that_come_and_go(self, cupy, n, k, dtype):
+        (w, _), (past, _) = data(n, k, dtype), data(n + 3, k, dtype, seed=1)
+        source = np.random.default_rng(4).permutation(n + 3)[:n]
+        source[::4] = -1
+        found, _ = cuda.blend(cupy.asarray(w), cupy.asarray(past), 0.3, source=cupy.asarray(source))
+        a, common = dtype(0.3), (source >= 0)[:, None] & (source >= 0)
+        expected = np.where(common, a * past[np.ix_(source, source)] + (1 - a) * w, w)
+        np.testing.assert_allclose(found.get(), expected, rtol=4 * np.finfo(dtype).eps)
 
     def test_extremes(self, cupy, n, k, dtype):
         w, _ = data(n, k, dtype)
@@ -188,7 +225,7 @@ def test_cupy_offsets_have_64_bits(cupy):
     found = cuda.products(wide, cupy.asarray(labels)[:, None], 2).get()
     np.testing.assert_allclose(found, w.astype(float) @ one_hot(labels, 2))
     assert cuda.extremes(wide).get()[0] == np.abs(w).max()
-    cuda.blend(cupy.asarray(2 * w), wide, 0.5)
+    cuda.blend(cupy.asarray(2 * w), wide, 0.5, out=wide)
     np.testing.assert_allclose(wide.get(), 1.5 * w)
 
 

@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from affect_xp.cli import doctor, libraries
-from affect_xp.cli.app import main
+from affect_xp.cli import doctor, libraries, main
 from affect_xp.cli.libraries import LIBRARIES, Library, Memory
 
 
@@ -54,6 +53,8 @@ def test_for_machines(monkeypatch, capsys):
         "total": 6400,
         "largest_n_float64": 13,
         "largest_n_float32": 18,
+        "largest_n_float64_of_change": 10,
+        "largest_n_float32_of_change": 15,
     }
     assert "pandas" in told["packages"]
 

@@ -117,7 +117,7 @@ def test_few_objects(clusterer, proximities, n):
             ax.Linkage(3, distance_threshold=1.0),
             "give either n_clusters or distance_threshold, got n_clusters=3",
         ),
-        (ax.Linkage(3, method="ward"), "method must be one of 'single', 'complete', 'average', got 'ward'"),
+        (ax.Linkage(3, method="median"), "method must be one of .*'ward', got 'median'"),
         (ax.Linkage(distance_threshold=-1.0), "distance_threshold must be 0 or more"),
         (
             ax.Linkage("modularity"),

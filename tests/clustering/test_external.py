@@ -206,7 +206,7 @@ class TestErrors:
             (
                 cluster.AgglomerativeClustering(2, metric="precomputed"),
                 "set metric='precomputed' and linkage to 'average', 'complete' or 'single', or use "
-                "ax.Linkage(2) on dissimilarities",
+                "ax.Linkage(2, method='ward') on distances",
             ),
             (cluster.AgglomerativeClustering(3), "has linkage='ward', which needs features; set metric="),
             (

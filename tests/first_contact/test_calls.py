@@ -258,20 +258,16 @@ TABLES = {
     ),
     "a long table given as it is": (
         lambda: of_features().fit(pd.DataFrame(long_table(id=np.tile(np.arange(N), T)))),
-        refuses(
-            InputError,
-            "sequence is a table over time: it has a column 'time'; split it into steps with "
-            "fit(ax.io.read_steps(table))",
-        ),
+        finds(),
     ),
     "an edge list given as it is": (
         lambda: affect(ax.Spectral(3)).fit(
-            pl.DataFrame({"date": [1, 1], "source": [1, 2], "target": [2, 3]})
+            pl.DataFrame({"date": [1, 1], "source": [1, 2], "target": [2, 1]})
         ),
         refuses(
             InputError,
-            "sequence is a table over time: it has a column 'date'; split it into steps with "
-            "fit(ax.io.read_steps(table))",
+            "edges of the DataFrame go both ways, as from 1 to 2 and back at time 1; pass directed='sum' "
+            "(the total, as of contacts), directed='mean' or directed='max'",
         ),
     ),
     "a column of names": (
@@ -412,9 +408,8 @@ WRONG = {
     "the name of a file": (
         lambda: affect().fit("contacts.csv"),
         refuses(
-            InputTypeError,
-            "sequence must be a list of matrices, got 'contacts.csv'; to read a file, use "
-            "fit(ax.io.read_steps('contacts.csv'))",
+            InputError,
+            "path must be a file, but contacts.csv does not exist; check its name and folder",
         ),
     ),
     "nothing": (
@@ -636,7 +631,8 @@ CLUSTERERS = {
         refuses(
             InputError,
             "AgglomerativeClustering has linkage='ward', which needs features; set metric='precomputed' and "
-            "linkage to 'average', 'complete' or 'single', or use ax.Linkage(3) on dissimilarities",
+            "linkage to 'average', 'complete' or 'single', or use ax.Linkage(3, method='ward') on "
+            "distances",
         ),
     ),
     "a function of an array": (

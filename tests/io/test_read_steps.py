@@ -12,9 +12,9 @@ import pytest
 import scipy.sparse
 
 import affect_xp as ax
-from affect_xp.exceptions import InputError, InputTypeError
+from affect_xp.exceptions import InputError, InputTypeError, InputWarning
 from affect_xp.io import Snapshot, read_steps
-from affect_xp.io.times import Clock, as_microseconds, parse_freq
+from affect_xp.io.times import parse_freq
 
 
 def day(text):
@@ -92,7 +92,7 @@ def test_pandas_types():
     assert simplified(read_steps(frame, freq=pandas.Timedelta("7D"))) == WEEKS
     assert simplified(read_steps(frame.set_index(["time", "id"]), freq="7D")) == WEEKS
     frame.loc[1, "x"] = pandas.NA
-    with pytest.raises(InputError, match="id 'b' has no value"):
+    with pytest.raises(InputError, match="row 2 of the DataFrame has no value in column 'x'"):
         list(read_steps(frame, freq="7D"))
 
 
@@ -117,7 +117,7 @@ def test_packed_files_with_a_mark_of_order(tmp_path):
 
 def test_a_file_without_names(tmp_path):
     path = write(tmp_path / "e.txt", "1 2 100\n2 3 150\n1 2 260\n")
-    with pytest.raises(InputError, match=r"holds numbers, not names.*name its 3 columns"):
+    with pytest.raises(InputError, match=r"line 1 of .* contains numbers, not names.*name its 3 columns"):
         read_steps(path)
     steps = read_steps(path, names=["source", "target", "time"], freq=100)
     assert [(step.time, step.ids) for step in steps] == [(100, ("1", "2", "3")), (200, ("1", "2"))]
@@ -129,11 +129,13 @@ def test_columns_by_name():
     table = {"when": [1, 1], "who": ["a", "b"], "x": [1, 2], "note": ["p", "q"]}
     (step,) = read_steps(table, time="when", id="who", features=["x"])
     assert step.ids == ("a", "b") and step.values.tolist() == [[1.0], [2.0]]
-    with pytest.raises(InputError, match=r"cannot tell which column of the dict holds the times.*'when'"):
+    with pytest.raises(InputError, match=r"cannot find the time column of the dict: it has 'when'"):
         read_steps(table)
-    with pytest.raises(InputError, match="id='nobody' is not a column of the dict; it has 'when', 'who'"):
+    with pytest.raises(InputError, match="id='nobody' is not a column of the dict: it has 'when', 'who'"):
         read_steps(table, time="when", id="nobody")
-    with pytest.raises(InputError, match=r"column 'note' holds 'p', which is not a number.*features="):
+    with pytest.raises(
+        InputError, match=r"row 1 of the dict has no number in column 'note'; name the columns .*features="
+    ):
         list(read_steps(table, time="when", id="who"))
 
 
@@ -156,9 +158,9 @@ def test_text_files_need_nothing_but_numpy_and_scipy(tmp_path):
 # Edges
 
 
-def slow_adjacency(rows):
-    """The sum of the weights between two objects; a loop once."""
-    ids = list(dict.fromkeys([row[0] for row in rows] + [row[1] for row in rows]))
+def slow_adjacency(rows, known):
+    """The sum of the weights between two objects, in the order in which all are known; a loop once."""
+    ids = [id for id in known if any(id in row[:2] for row in rows)]
     W = np.zeros((len(ids), len(ids)))
     for a, b, w in rows:
         i, j = ids.index(a), ids.index(b)
@@ -174,17 +176,24 @@ def test_edges(sparse):
     rows = [(f"n{rng.integers(6)}", f"n{rng.integers(6)}", float(rng.integers(1, 9))) for _ in range(40)]
     times = [t // 20 for t in range(40)]
     table = dict(zip(("source", "target", "weight"), map(list, zip(*rows, strict=True)), strict=True))
-    steps = read_steps({"t": times, **table}, sparse=sparse)
+    with pytest.raises(InputError, match=r"go both ways.*directed='sum'"):
+        read_steps({"t": times, **table})
+    steps = read_steps({"t": times, **table}, sparse=sparse, directed="sum")
     assert steps.kind == "edges"
+    known = list(dict.fromkeys(end for row in rows for end in row[:2]))
     for step, of_step in zip(steps, (rows[:20], rows[20:]), strict=True):
-        ids, W = slow_adjacency(of_step)
+        ids, W = slow_adjacency(of_step, known)
         assert step.ids == ids and scipy.sparse.issparse(step.values) == sparse
         np.testing.assert_array_equal(dense(step.values), W)
 
 
 def test_edges_without_weights_that_lead_both_ways():
-    (step,) = read_steps({"time": [0, 0, 0], "from": [1, 2, 1], "to": [2, 1, 1]})
-    assert step.ids == (1, 2) and dense(step.values).tolist() == [[1.0, 2.0], [2.0, 0.0]]
+    table = {"time": [0, 0, 0, 0], "from": [1, 2, 1, 2], "to": [2, 1, 1, 3], "w": [3, 1, 5, 4]}
+    expected = {"sum": (4.0, 4.0), "mean": (2.0, 2.0), "max": (3.0, 4.0)}
+    for directed, (both, one) in expected.items():
+        (step,) = read_steps(table, directed=directed)
+        assert step.ids == (1, 2, 3)
+        assert dense(step.values).tolist() == [[5.0, both, 0.0], [both, 0.0, one], [0.0, one, 0.0]]
 
 
 def test_edges_with_gaps():
@@ -194,11 +203,11 @@ def test_edges_with_gaps():
         "target": ["b", "c", "c"],
         "weight": ["1", "2", "na"],
     }
-    with pytest.raises(InputError, match="has no id in column source or target"):
-        list(read_steps(table))
+    with pytest.raises(InputError, match="row 2 of the dict has no id in column 'source'"):
+        read_steps({**table, "weight": [1, 2, 3]})
     (step,) = read_steps(table, missing="drop")
     assert step.ids == ("a", "b")
-    with pytest.raises(InputError, match=r"'b - c' has no value .* in column 'weight' at time 0"):
+    with pytest.raises(InputError, match=r"row 1 of the dict has no value in column 'weight'"):
         list(read_steps({name: column[2:] for name, column in table.items()}))
 
 
@@ -226,7 +235,11 @@ PRICES = {
 
 
 def test_series_by_rows_leave_out_the_last_part():
-    assert simplified(read_steps(PRICES, freq="3 rows")) == [
+    with pytest.warns(
+        InputWarning, match="rows at the end of the dict that do not fill a window of 3 rows were left out: 1"
+    ):
+        steps = read_steps(PRICES, freq="3 rows")
+    assert simplified(steps) == [
         (day("2024-01-01"), ("A", "B"), [[1.0, 2.0, 4.0], [5.0, 4.0, 3.0]]),
         (day("2024-01-04"), ("A", "B"), [[8.0, 8.0, 8.0], [2.0, 1.0, 1.0]]),
     ]
@@ -245,7 +258,7 @@ def test_series_by_time_in_a_frame_with_an_index_of_dates():
     [("absolute", [1.0, 2.0]), ("relative", [1.0, 1.0]), ("log", [np.log(2), np.log(2)])],
 )
 def test_changes_are_counted_across_windows_and_chunks(changes, expected, monkeypatch, tmp_path):
-    monkeypatch.setattr("affect_xp.io.tables.CHUNK_VALUES", 3)  # a row at a time
+    monkeypatch.setattr("affect_xp.io.snapshots.CHUNK_VALUES", 2)  # a window at a time
     lines = [",".join(map(str, row)) for row in zip(*PRICES.values(), strict=True)]
     path = write(tmp_path / "p.csv", "date,A,B\n" + "\n".join(lines) + "\n")
     steps = list(read_steps(path, freq="2 rows", changes=changes))
@@ -267,23 +280,22 @@ def test_standardized_series_have_correlations_for_dot_products():
 
 def test_series_with_gaps():
     table = {**PRICES, "B": [5, None, 3, 2, 1, 1, 1]}
-    with pytest.raises(
-        InputError, match=r"id 'B' has no value \(NaN\) in column 'B' at time 2024-01-01.*drop"
-    ):
+    table = {name: column[:6] for name, column in table.items()}
+    with pytest.raises(InputError, match=r"row 2 of the dict has no value in column 'B'.*drop"):
         list(read_steps(table, freq="3 rows"))
     assert [step.ids for step in read_steps(table, freq="3 rows", missing="drop")] == [("A",), ("A", "B")]
-    with pytest.raises(InputError, match=r"has -?inf in column 'A'"):
+    with pytest.raises(InputError, match=r"id 'A' has the value inf at time 2"):
         list(read_steps({"t": [1, 2, 3], "A": [0, 1, 2]}, freq="2 rows", changes="relative"))
 
 
 def test_series_need_windows():
-    with pytest.raises(InputError, match="say how long a window is"):
+    with pytest.raises(InputError, match="pass the length of a window"):
         read_steps(PRICES)
 
 
 @pytest.mark.parametrize("option", [{"changes": "log"}, {"standardize": True}, {"freq": "2 rows"}])
 def test_options_of_series_alone(option):
-    with pytest.raises(InputError, match="is for series, but the dict holds features"):
+    with pytest.raises(InputError, match="is for series, but the dict contains features"):
         read_steps(columns_of(FEATURES), **option)
 
 
@@ -293,11 +305,11 @@ def test_options_of_series_alone(option):
 def test_features_with_gaps():
     table = {"time": [0, 0, 1], "id": ["a", "b", "a"], "x": [1.0, 2.0, 3.0], "y": [1.0, np.nan, 3.0]}
     with pytest.raises(
-        InputError, match=r"id 'b' has no value \(NaN\) in column 'y' at time 0; give missing='drop'"
+        InputError, match=r"row 2 of the dict has no value in column 'y'; pass missing='drop'"
     ):
         list(read_steps(table))
     assert [step.ids for step in read_steps(table, missing="drop")] == [("a",), ("a",)]
-    with pytest.raises(InputError, match="no id in column id"):
+    with pytest.raises(InputError, match="row 2 of the dict has no id in column 'id'"):
         list(read_steps({**table, "id": ["a", None, "b"], "y": [1, 2, 3]}))
 
 
@@ -318,56 +330,58 @@ def test_rows_without_time():
 )
 def test_several_rows_of_one_object(aggregate, expected):
     table = {"t": [2, 1, 1], "id": ["a", "a", "b"], "x": [3, 1, 5]}
-    with pytest.raises(InputError, match="id 'a' has 2 rows at time 0; give aggregate='mean' "):
+    with pytest.raises(InputError, match="id 'a' has 2 rows at time 0; pass aggregate='mean' "):
         list(read_steps(table, freq=10))
     (step,) = read_steps(table, freq=10, aggregate=aggregate)
     assert step.ids == ("a", "b") and step.values.tolist() == expected
 
 
 def test_unsorted(tmp_path, monkeypatch):
-    monkeypatch.setattr("affect_xp.io.tables.CHUNK_VALUES", 4)
+    monkeypatch.setattr("affect_xp.io.snapshots.CHUNK_VALUES", 4)
     header, *rows = FEATURES.splitlines()
     path = write(tmp_path / "f.csv", "\n".join([header, *reversed(rows)]) + "\n")
-    with pytest.raises(InputError, match=r"not in the order of time.*sort=True"):
-        list(read_steps(path, freq="7D"))
-    assert [(t, set(ids)) for t, ids, _ in simplified(read_steps(path, freq="7D", sort=True))] == [
-        (t, set(ids)) for t, ids, _ in WEEKS
-    ]
+    steps = read_steps(path, freq="7D")  # with ids in the order in which they first appear in the file
+    assert simplified(steps) == [(time, ids[::-1], X[::-1]) for time, ids, X in WEEKS]
+    assert "rows are not in the order of time and were sorted" in steps.notes
 
 
 def test_rows_of_uneven_length(tmp_path):
     path = write(tmp_path / "f.csv", "time,id,x\n1,a,1\n1,b\n")
-    with pytest.raises(InputError, match="row 2 below the names has 2 values, but there are 3 columns"):
+    with pytest.raises(
+        InputError, match=r"line 3 of .*f\.csv .* '1,b'; it has 2 values, but there are 3 columns"
+    ):
         list(read_steps(path))
 
 
 def test_a_file_in_another_encoding(tmp_path):
     path = tmp_path / "f.csv"
     path.write_bytes("time,id,x\n1,Zoë,1\n".encode("latin-1"))
-    with pytest.raises(InputError, match=r"f.csv cannot be read .*; give text in UTF-8"):
+    with pytest.raises(InputError, match=r"line 2 of .*f.csv cannot be read: '1,Zo.*encoding='latin-1'"):
         list(read_steps(path))
+    assert [step.ids for step in read_steps(path, encoding="latin-1")] == [("Zoë",)]
 
 
-def test_a_file_is_read_one_step_at_a_time(tmp_path):
+def test_the_steps_of_a_file_are_made_one_at_a_time(tmp_path, monkeypatch):
     path = tmp_path / "long.csv"
-    n_steps, n_objects = 60, 200
+    n_steps, n_objects = 60, 1000
     with path.open("w", encoding="utf-8") as file:
         file.write("time,id,x,y\n")
         for t, i in itertools.product(range(n_steps), range(n_objects)):
             file.write(f"{t},object number {i},{i * 0.25},{t * 0.5}\n")
 
-    def peak(*, sort):
+    def peak():
+        steps = read_steps(path)
+        assert steps.n_steps == n_steps
         tracemalloc.start()
-        for step in read_steps(path, sort=sort):
+        for step in steps:
             assert step.values.shape == (n_objects, 2)
         _, largest = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         return largest
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("affect_xp.io.tables.CHUNK_VALUES", 400)
-        whole = peak(sort=True)
-        assert peak(sort=False) < 0.1 * whole
+    whole = peak()
+    monkeypatch.setattr("affect_xp.io.snapshots.CHUNK_VALUES", 4000)
+    assert peak() < 0.1 * whole
 
 
 # Times
@@ -377,7 +391,7 @@ def test_a_file_is_read_one_step_at_a_time(tmp_path):
     "freq, width, unit",
     [
         ("7D", 7 * 86400e6, "time"),
-        ("W", 7 * 86400e6, "time"),
+        ("W", 7 * 86400e6, "week"),
         (" 30 min", 1800e6, "time"),
         ("1.5h", 5400e6, "time"),
         (datetime.timedelta(seconds=1), 1e6, "time"),
@@ -408,14 +422,14 @@ def test_widths_of_another_type():
 
 
 def windows_of(times, **options):
-    clock = Clock(**options)
-    positions, known = clock.read(np.array(times), "time")
-    assert known.all()
-    return [clock.name(w, p) for w, p in zip(clock.windows(positions), positions, strict=True)]
+    """The time of the step in which each row is."""
+    steps = read_steps({"time": times, "id": list(range(len(times))), "x": [0] * len(times)}, **options)
+    found = {id: step.time for step in steps for id in step.ids}
+    return [found[i] for i in range(len(times))]
 
 
 def test_windows_of_days_start_at_midnight_and_where_they_are_told():
-    times = ["2024-01-03T15:00", "2024-01-09T23:59:59Z", "2024-01-10"]
+    times = ["2024-01-03T15:00", "2024-01-09T23:59:59", "2024-01-10"]
     assert windows_of(times, freq="7D") == [day("2024-01-03")] * 2 + [day("2024-01-10")]
     assert windows_of(times, freq="7D", origin="2024-01-01") == [day("2024-01-01")] + [day("2024-01-08")] * 2
     assert windows_of(times[:1], freq="12h") == [day("2024-01-03T12:00")]
@@ -438,6 +452,7 @@ def test_windows_of_numbers():
 def test_each_time_is_a_step_without_windows():
     assert windows_of(["2024-01", "2024-02"]) == [day("2024-01-01"), day("2024-02-01")]
     assert windows_of([datetime.date(2024, 1, 1)]) == windows_of(np.array(["2024-01-01"], "M8[D]"))
+    assert windows_of([datetime.date(2024, 1, 1)]) == [day("2024-01-01")]
     assert windows_of(["spring", "autumn", "autumn"]) == ["spring", "autumn", "autumn"]
     assert windows_of([1, 2.5]) == [1, 2.5]
 
@@ -450,16 +465,23 @@ def test_labels_come_in_the_order_of_their_appearance():
 def test_a_format_of_dates():
     assert windows_of(["31/12/2024"], time_format="%d/%m/%Y") == [day("2024-12-31")]
     assert windows_of([20241231], time_format="%Y%m%d", freq="1D") == [day("2024-12-31")]
-    with pytest.raises(InputError, match="'2024-12-31', which cannot be read by time_format='%d/%m/%Y'"):
+    with pytest.raises(
+        InputError, match="'2024-12-31' in column 'time' cannot be read by time_format='%d/%m/%Y'"
+    ):
         windows_of(["2024-12-31"], time_format="%d/%m/%Y")
 
 
 @pytest.mark.parametrize(
     "times, options, told",
     [
-        (["31/12/2024"], {"freq": "1D"}, "neither a number nor a date.*time_format='%d/%m/%Y'"),
-        ([20241231], {"freq": "1D"}, "holds numbers such as .*time_format='%Y%m%d'"),
-        (["2024-12-31"], {"freq": 7}, "holds dates, but freq is a number; give a unit, as in '7D'"),
+        (["soon"], {"freq": "1D"}, "contains labels such as 'soon'; for freq, pass time_format='%d/%m/%Y'"),
+        (["01/02/2024"], {"freq": "1D"}, "01 February 2024 by '%d/%m/%Y' and 02 January 2024 by '%m/%d/%Y'"),
+        ([17], {"freq": "1D"}, "contains numbers such as 17, but freq is a time.*time_format='s'"),
+        (
+            ["2024-12-31"],
+            {"freq": 7},
+            "contains dates such as '2024-12-31'; freq is a number; add a unit, as in '7D'",
+        ),
         (["2024-12-31"], {"freq": "7D", "origin": "soon"}, "origin must be a date"),
         ([1, 2], {"freq": 7, "origin": "soon"}, "origin must be a number"),
     ],
@@ -470,15 +492,15 @@ def test_times_that_do_not_fit(times, options, told):
 
 
 def test_times_that_turn_into_something_else():
-    clock = Clock()
-    clock.read(np.array(["2024-01-01"]), "when")
-    with pytest.raises(InputError, match="column 'when' holds 'soon', which cannot be read as a date"):
-        clock.read(np.array(["soon"]), "when")
+    with pytest.raises(
+        InputError, match="row 2 of the dict: 'soon' in column 'time' cannot be read as a date"
+    ):
+        windows_of(["2024-01-01", "soon"])
 
 
 def test_zones():
-    assert as_microseconds("2024-01-01T01:00+01:00") == as_microseconds("2024-01-01")
-    assert as_microseconds(np.datetime64("1970-01-02")) == 86400 * 10**6
+    (step,) = read_steps({"t": ["2024-01-01T01:00+01:00", "2024-01-01T00:00Z"], "id": [1, 2], "x": [1, 2]})
+    assert step.time == day("2024-01-01")
 
 
 # Matrices, frames and graphs
@@ -502,7 +524,7 @@ def test_wide_frames_by_time():
 def test_wide_frames_with_gaps():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"x": [1, 2, 3], "y": [3, None, 4]}, index=["a", "b", "c"])
-    with pytest.raises(InputError, match=r"id 'b' has no value .* in column 'y' at time 2024; .*'drop'"):
+    with pytest.raises(InputError, match=r"id 'b' has no value \(NaN\) at time 2024; .*'drop'"):
         read_steps({2024: frame})
     (step,) = read_steps({2024: frame}, missing="drop")
     assert step.ids == ("a", "c") and step.values.tolist() == [[1.0, 3.0], [3.0, 4.0]]
@@ -514,7 +536,7 @@ def test_wide_frames_with_gaps():
 def test_wide_frames_without_an_index():
     frame = frame_of("polars", "name,x\na,1\nb,2\n")
     assert simplified(read_steps([frame])) == [(0, ("a", "b"), [[1.0], [2.0]])]
-    with pytest.raises(InputError, match="no column of ids; name it with id="):
+    with pytest.raises(InputError, match="no column of ids; pass id="):
         list(read_steps([frame.rename({"name": "who"})]))
 
 
@@ -524,7 +546,10 @@ def test_graphs(directed):
     graph = (networkx.DiGraph if directed else networkx.Graph)()
     graph.add_weighted_edges_from([("a", "b", 2.0), ("b", "b", 3.0)] + directed * [("b", "a", 1.0)])
     graph.add_node("alone")
-    steps = read_steps([graph, graph])
+    if directed:
+        with pytest.raises(InputError, match=r"is directed.*directed='sum'"):
+            read_steps([graph, graph])
+    steps = read_steps([graph, graph], directed="sum" if directed else None)
     assert steps.kind == "edges" and [step.time for step in steps] == [0, 1]
     (step, _) = steps
     ab = 2.0 + directed
@@ -547,7 +572,7 @@ def test_matrices_of_all_sorts():
 def test_an_iterator_is_read_once():
     steps = read_steps(np.eye(2) for _ in range(3))
     assert [step.time for step in steps] == [0, 1, 2]
-    with pytest.raises(InputError, match="is read already"):
+    with pytest.raises(InputError, match="was read already"):
         list(steps)
 
 
@@ -636,7 +661,7 @@ def test_what_is_no_table(given):
 
 
 def test_empty_inputs():
-    with pytest.raises(InputError, match="holds no steps"):
+    with pytest.raises(InputError, match="contains no steps"):
         read_steps([])
     with pytest.raises(InputError, match="sequence is empty"):
         ax.Affect(ax.KMeans(1), proximity="dot").fit(read_steps({"t": [], "id": [], "x": []}))

@@ -15,7 +15,7 @@ import pytest
 import scipy.sparse
 
 import affect_xp as ax
-from affect_xp.cli.app import main
+from affect_xp.cli import main
 from affect_xp.models.pcm import PCM
 from affect_xp.models.pcq import PCQ
 from affect_xp.models.rg import RG

@@ -14,7 +14,7 @@ from sequences import churning, compact, drifting
 import affect_xp as ax
 from affect_xp.affect.hindsight import _Sources
 from affect_xp.affect.step import State
-from affect_xp.cli.app import main
+from affect_xp.cli import main
 from affect_xp.datasets import colliding_gaussians, contacts, separated_gaussians
 from affect_xp.exceptions import InputError, InputTypeError, SkewedWarning
 from affect_xp.models import smooth as module

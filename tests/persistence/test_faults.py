@@ -23,8 +23,8 @@ import scipy.sparse
 from hypothesis import strategies
 
 import affect_xp as ax
+from affect_xp import files
 from affect_xp.exceptions import AffectError, FileFormatError, InputError, SaveError
-from affect_xp.io import replacement
 from affect_xp.models.base import Evolving
 from affect_xp.persistence import _archive, load, save
 
@@ -399,7 +399,7 @@ class TestWriting:
             return io.BufferedRandom(Disk(file, "x+")) if mode == "x+b" else open(file, mode)
 
         saved()
-        monkeypatch.setattr(replacement, "open", full, raising=False)
+        monkeypatch.setattr(files, "open", full, raising=False)
         with pytest.raises(
             SaveError, match=r"No space left on device; make room .* is still whole"
         ) as caught:
@@ -422,7 +422,7 @@ class TestWriting:
         def failing(*_):
             raise OSError(errno.EIO, "Input/output error")
 
-        monkeypatch.setattr(replacement.os, name, failing)
+        monkeypatch.setattr(files.os, name, failing)
         with pytest.raises(SaveError, match="Input/output error"):
             save(fitted(), old)
 
@@ -432,7 +432,7 @@ class TestWriting:
                 raise OSError(errno.EROFS, os.strerror(errno.EROFS))
             return open(file, mode)
 
-        monkeypatch.setattr(replacement, "open", read_only, raising=False)
+        monkeypatch.setattr(files, "open", read_only, raising=False)
         with pytest.raises(
             SaveError, match="cannot be written: Read-only file system; make room or choose an"
         ):
@@ -469,7 +469,7 @@ class TestWriting:
     def test_what_another_process_is_writing_stays(self, tmp_path):
         live = tmp_path / ".model.0123abcd.tmp"
         with open(live, "wb") as file:
-            assert replacement._lock(file)
+            assert files._lock(file)
             save(fitted(), tmp_path / "model")
             assert live.exists()
 
@@ -488,7 +488,7 @@ class TestWriting:
     def test_what_was_begun_anew_is_not_swept_up(self, tmp_path, monkeypatch):
         left = tmp_path / ".model.0123abcd.tmp"
         left.write_bytes(b"of a process that was killed")
-        lock = replacement._lock
+        lock = files._lock
 
         def begun_anew(file, *, wait=True):
             if not wait:
@@ -496,7 +496,7 @@ class TestWriting:
                 left.write_bytes(b"of one that goes on")
             return lock(file, wait=wait)
 
-        monkeypatch.setattr(replacement, "_lock", begun_anew)
+        monkeypatch.setattr(files, "_lock", begun_anew)
         save(fitted(), tmp_path / "model")
         assert left.read_bytes() == b"of one that goes on"
 

@@ -199,6 +199,31 @@ def test_affect_on_lazy_features(da, expected):
     same_answer(run(lambda x, t: features_to_proximity(da.from_array(x, chunks=(19, 2)))), expected)
 
 
+@pytest.mark.parametrize(
+    "clusterer",
+    [
+        ax.Linkage(2),
+        ax.Linkage("gap", max_clusters=4),
+        ax.Linkage("silhouette", max_clusters=4),
+        ax.Linkage("calinski_harabasz", max_clusters=4),
+        ax.KMeans("silhouette", max_clusters=4),
+        ax.Spectral(2),
+        lambda w: np.arange(w.n) % 2,
+    ],
+    ids=lambda c: type(c).__name__ + str(getattr(c, "n_clusters", "")),
+)
+def test_each_clusterer_takes_several_steps_and_has_the_answers_of_dense(da, clusterer):
+    models = [ax.Affect(clusterer, rescale=None, random_state=0) for _ in range(2)]
+    for x, ids in steps(n=20, n_steps=3):
+        w = np.exp(-((x[:, None] - x) ** 2).sum(axis=2) / 20)
+        w = 1 - w if isinstance(clusterer, ax.Linkage) else w
+        models[0].partial_fit(w, ids)
+        models[1].partial_fit(da.from_array(w, chunks=7), ids)
+        assert isinstance(models[1].labels_, np.ndarray)
+        np.testing.assert_array_equal(models[1].labels_, models[0].labels_)
+        np.testing.assert_allclose(models[1].alphas_, models[0].alphas_, rtol=1e-9)
+
+
 def test_features_are_checked_with_one_compute_and_cut_to_size(da, computes):
     import dask
 

@@ -1,0 +1,70 @@
+"""A DuckDB connection for one input, and its errors in plain words."""
+
+import re
+import shutil
+import tempfile
+import threading
+import weakref
+from pathlib import Path
+from typing import Any
+
+from affect_xp.exceptions import InputError
+
+REASONS = {
+    r"Expected Number of Columns: (\d+) Found: (\d+)": r"it has \2 values, but there are \1 columns",
+    "[Uu]nquoted|unterminated": "a quotation mark is not closed, or text follows a closed one",
+    "[Uu]nicode|utf-8": "it is not UTF-8; pass its encoding, as in encoding='latin-1'",
+    "[Mm]aximum line size": "it is too long; look for a quotation mark that is not closed",
+    "Out of Memory": "it needs more memory; pass a larger memory_limit",
+    "[Mm]emory.*(pars|unit)": "pass a number of bytes, or a text such as '2GB'",
+}
+
+
+class Engine:
+    """An in-memory database. Data that does not fit goes to a temporary folder, deleted with the engine."""
+
+    def __init__(self, memory_limit: str | int | None = None) -> None:
+        try:
+            import duckdb
+        except ImportError as error:
+            raise InputError("tables are read by DuckDB; install it: pip install 'affect-xp[io]'") from error
+        self.folder = Path(tempfile.mkdtemp(prefix="affect_xp-"))
+        # It needs no extension, and must not look for one on the network.
+        config = {"temp_directory": str(self.folder), "autoinstall_known_extensions": "false"}
+        self.connection = duckdb.connect(":memory:", config=config)
+        self._error, self._lock = duckdb.Error, threading.Lock()
+        weakref.finalize(self, _close, self.connection, self.folder)
+        if memory_limit is not None:
+            limit = f"{memory_limit} B" if isinstance(memory_limit, int) else memory_limit
+            self.run(f"SET memory_limit = {literal(limit)}", f"memory_limit={memory_limit!r}")
+
+    def run(self, sql: str, title: str = "the table", fetch: str = "fetchall") -> Any:
+        """Return the result of a statement; errors name the input by its title, and its line if known."""
+        try:
+            with self._lock:
+                return getattr(self.connection.execute(sql), fetch)()
+        except self._error as error:
+            line = re.search(r"(?:on Line|in line)[: ]+(\d+)", str(error))
+            where = f"line {line[1]} of {title}" if line else title
+            raise InputError(f"{where} cannot be read: {reason(str(error))}") from error
+
+
+def reason(text: str) -> str:
+    """Return what a message of DuckDB says, in plain words if they are known."""
+    known = (found.expand(say) for key, say in REASONS.items() if (found := re.search(key, text)))
+    return next(known, text.splitlines()[0])
+
+
+def _close(connection: Any, folder: Path) -> None:
+    connection.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def quoted(name: str) -> str:
+    """Return a name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: object) -> str:
+    """Return a text as an SQL literal."""
+    return "'" + str(text).replace("'", "''") + "'"

@@ -1,0 +1,126 @@
+"""Which column of a table is what: the time, the ids, the two ends of edges, and values."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from affect_xp.exceptions import InputError
+from affect_xp.io.options import ReadOptions
+
+# Single letters count in lower case only: upper case ones are stocks.
+CLEAR_TIMES = ("time", "date", "datetime", "timestamp")
+USUAL = {
+    "time": (*CLEAR_TIMES, "t", "ts", "step", "period", "week", "day", "month", "quarter", "year"),
+    "id": ("id", "name", "object", "node", "ticker", "symbol", "user", "entity", "item"),
+    "source": ("source", "src", "from", "sender", "u", "i"),
+    "target": ("target", "dst", "to", "receiver", "v", "j"),
+    "weight": ("weight", "w", "value", "count"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Roles:
+    """What the columns of a table are.
+
+    Attributes
+    ----------
+    kind : "features", "edges" or "series"
+    time : str
+    objects : tuple of str
+        The column of ids; for edges the columns of both ends; for a wide series none.
+    values : tuple of str
+        The columns of features; for edges that of weights, if any; for a series one per object, or the
+        column of the values of all objects.
+    unused : tuple of str
+    """
+
+    kind: str
+    time: str
+    objects: tuple[str, ...]
+    values: tuple[str, ...]
+    unused: tuple[str, ...] = ()
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        return (self.time, *self.objects, *self.values)
+
+    def __str__(self) -> str:
+        ends = ("source", "target") if self.kind == "edges" else ("id",)
+        parts = [f"time {self.time!r}", *(f"{a} {b!r}" for a, b in zip(ends, self.objects, strict=False))]
+        parts += [f"values {listed(self.values)}"] if self.values else []
+        unused = f"; not used: {listed(self.unused)}" if self.unused else ""
+        return f"{self.kind}: {', '.join(parts)}{unused}"
+
+
+def find_roles(title: str, columns: Sequence[str], options: ReadOptions, dated: str | None = None) -> Roles:
+    """Return what the columns of a table are, by the options and by their names.
+
+    `dated` is an index column that contains dates: the time, if there is no other.
+    """
+
+    def find(role: str, given: str | None, default: str | None = None) -> str:
+        """Return the column of a role: the one passed, or the only one with a usual name."""
+        found = named_as(role, columns) if given is None else [name for name in columns if name == given]
+        if role == "time" and len(found) > 1:
+            found = [name for name in found if name.lower() in CLEAR_TIMES] or found
+        if len(found) == 1 or (not found and given is None and default is not None):
+            return found[0] if found else str(default)
+        problem = f"{listed(found)} could each be the {role}" if found else f"it has {listed(columns)}"
+        what = f"{role}={given!r} is not a column" if given is not None else f"cannot find the {role} column"
+        raise InputError(f"{what} of {title}: {problem}; pass {role}= with one of them, or names=[...]")
+
+    time, kind = find("time", options.time, dated), str(options.kind)
+    linked = options.source or options.target or (is_edge_list(columns) and options.id is None)
+    if kind == "auto":
+        alone = options.value is not None or not (options.id or named_as("id", columns))
+        kind = "edges" if linked else "series" if alone else "features"
+    if kind == "edges":
+        objects = [find("source", options.source), find("target", options.target)]
+        weight = find("weight", options.weight or options.value, "")
+        values = [weight] if weight else []
+    else:
+        objects = [find("id", options.id)] if kind == "features" or options.value is not None else []
+        given = options.features if options.value is None else [options.value]
+        given = [given] if isinstance(given, str) else given
+        rest = [name for name in columns if name not in (time, *objects) and not is_index(name)]
+        values = rest if given is None else [find("features", name) for name in given]
+        if not values:
+            raise InputError(f"{title} has no columns of values besides {listed([time, *objects])}; add some")
+    used = {time, *objects, *values}
+    if len(used) < 1 + len(objects) + len(values):
+        raise InputError(
+            f"a column of {title} has two roles: {listed([time, *objects, *values])}; use each once"
+        )
+    return Roles(
+        kind, time, tuple(objects), tuple(values), tuple(name for name in columns if name not in used)
+    )
+
+
+def named_as(role: str, columns: Sequence[str]) -> list[str]:
+    """Return the columns with a usual name of a role."""
+    return [name for name in columns if (name if len(name) == 1 else name.lower()) in USUAL.get(role, ())]
+
+
+def is_edge_list(columns: Sequence[str]) -> bool:
+    """Return whether a table contains edges, by the names of its columns."""
+    return bool(named_as("source", columns) and named_as("target", columns))
+
+
+def is_over_time(columns: Sequence[str], *, alone: bool) -> bool:
+    """Return whether a table contains several times, by the names of its columns.
+
+    With `alone`, a clear name of a time suffices; other names of times need ids or edges besides.
+    """
+    times = named_as("time", columns)
+    clear = alone and any(name.lower() in CLEAR_TIMES for name in times)
+    return clear or bool(times and (named_as("id", columns) or is_edge_list(columns)))
+
+
+def is_index(name: str) -> bool:
+    """Return whether a column is the index of a DataFrame that was saved with it."""
+    return name == "" or name.startswith(("Unnamed: ", "__index_level_"))
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return a few names."""
+    few = ", ".join(repr(name) for name in names[:8])
+    return few if len(names) <= 8 else f"{few}, ... ({len(names)} in all)"

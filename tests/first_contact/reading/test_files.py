@@ -1,0 +1,656 @@
+"""Files as people have them, each with what must come out: the right steps, or the exact refusal."""
+
+# ruff: noqa: E501  (messages as they are printed)
+
+import datetime
+import gzip
+import warnings
+
+import pytest
+import scipy.sparse
+
+from affect_xp.exceptions import AffectError
+from affect_xp.io import read_steps
+
+# The name of the file, its text, the options; then the steps (time, ids, values), or the refusal; then warnings.
+FILES = {
+    "ISO dates": (
+        "sales.csv",
+        "date,id,x\n2024-01-31,a,1\n2024-02-01,b,2\n",
+        {},
+        [("2024-01-31", ("a",), [[1.0]]), ("2024-02-01", ("b",), [[2.0]])],
+        [],
+    ),
+    "ISO dates and times": (
+        "sales.csv",
+        "date,id,x\n2024-01-31 09:30,a,1\n2024-01-31T17:45:30,b,2\n",
+        {"freq": "1D"},
+        [("2024-01-31", ("a", "b"), [[1.0], [2.0]])],
+        [],
+    ),
+    "days before months, shown by one row": (
+        "sales.csv",
+        "date,id,x\n31/01/2024,a,1\n01/02/2024,b,2\n13/01/2024,c,3\n",
+        {},
+        [("2024-01-13", ("c",), [[3.0]]), ("2024-01-31", ("a",), [[1.0]]), ("2024-02-01", ("b",), [[2.0]])],
+        [],
+    ),
+    "days or months, not shown by any row": (
+        "sales.csv",
+        "date,id,x\n01/02/2024,a,1\n02/03/2024,b,2\n",
+        {},
+        "column 'date' of {file} is ambiguous: '01/02/2024' is 01 February 2024 by '%d/%m/%Y' and 02 January 2024 by '%m/%d/%Y'; pass time_format='%d/%m/%Y' or time_format='%m/%d/%Y'",
+        [],
+    ),
+    "days or months, with the format": (
+        "sales.csv",
+        "date,id,x\n01/02/2024,a,1\n02/03/2024,b,2\n",
+        {"time_format": "%d/%m/%Y"},
+        [("2024-02-01", ("a",), [[1.0]]), ("2024-03-02", ("b",), [[2.0]])],
+        [],
+    ),
+    "days or months that agree": (
+        "sales.csv",
+        "date,id,x\n05/05/2024,a,1\n06/06/2024,b,2\n",
+        {},
+        [("2024-05-05", ("a",), [[1.0]]), ("2024-06-06", ("b",), [[2.0]])],
+        [],
+    ),
+    "dates with dots, as in Germany": (
+        "umsatz.csv",
+        "date,id,x\n31.01.2024,a,1\n01.02.2024,b,2\n",
+        {},
+        [("2024-01-31", ("a",), [[1.0]]), ("2024-02-01", ("b",), [[2.0]])],
+        [],
+    ),
+    "American dates with a clock of 12 hours": (
+        "sales.csv",
+        "date,id,x\n01/31/2024 3:04 PM,a,1\n02/01/2024 9:00 AM,b,2\n",
+        {},
+        [("2024-01-31T15:04:00", ("a",), [[1.0]]), ("2024-02-01T09:00:00", ("b",), [[2.0]])],
+        [],
+    ),
+    "years of two digits": (
+        "sales.csv",
+        "date,id,x\n31-Jan-24,a,1\n01-Feb-24,b,2\n",
+        {},
+        [("2024-01-31", ("a",), [[1.0]]), ("2024-02-01", ("b",), [[2.0]])],
+        [],
+    ),
+    "years of two digits that could be days": (
+        "sales.csv",
+        "date,id,x\n01/02/03,a,1\n02/03/04,b,2\n",
+        {},
+        "column 'date' of {file} is ambiguous: '01/02/03' is 01 February 2003 by '%d/%m/%y' and 02 January 2003 by '%m/%d/%y'; pass time_format='%d/%m/%y' or time_format='%m/%d/%y'",
+        [],
+    ),
+    "names of months": (
+        "sales.csv",
+        "date,id,x\n5 Jan 2024,a,1\n6 Feb 2024,b,2\n",
+        {},
+        [("2024-01-05", ("a",), [[1.0]]), ("2024-02-06", ("b",), [[2.0]])],
+        [],
+    ),
+    "names of months, quoted": (
+        "sales.csv",
+        'date,id,x\n"Jan 5, 2024",a,1\n"May 6, 2024",b,2\n',
+        {},
+        [("2024-01-05", ("a",), [[1.0]]), ("2024-05-06", ("b",), [[2.0]])],
+        [],
+    ),
+    "months": (
+        "sales.csv",
+        "date,id,x\n2024-02,a,1\n2024-01,b,2\n",
+        {},
+        [("2024-01-01", ("b",), [[2.0]]), ("2024-02-01", ("a",), [[1.0]])],
+        [],
+    ),
+    "quarters": (
+        "sales.csv",
+        "date,id,x\n2024Q2,a,1\n2024Q1,b,2\n",
+        {},
+        [("2024-01-01", ("b",), [[2.0]]), ("2024-04-01", ("a",), [[1.0]])],
+        [],
+    ),
+    "ISO weeks": (
+        "sales.csv",
+        "date,id,x\n2024-W05,a,1\n2023-W50,b,2\n",
+        {},
+        [("2023-12-11", ("b",), [[2.0]]), ("2024-01-29", ("a",), [[1.0]])],
+        [],
+    ),
+    "labels": (
+        "seasons.csv",
+        "date,id,x\nspring,a,1\nsummer,b,2\nspring,c,3\n",
+        {},
+        [("spring", ("a", "c"), [[1.0], [3.0]]), ("summer", ("b",), [[2.0]])],
+        [],
+    ),
+    "times with zones": (
+        "calls.csv",
+        "date,id,x\n2024-01-31T00:30+01:00,a,1\n2024-01-30T23:30Z,b,2\n",
+        {},
+        [("2024-01-30T23:30:00", ("a", "b"), [[1.0], [2.0]])],
+        [],
+    ),
+    "times with and without zones": (
+        "calls.csv",
+        "date,id,x\n2024-01-31T03:04,a,1\n2024-02-01T09:00Z,b,2\n",
+        {},
+        "line 3 of {file} ('2024-02-01T09:00Z,b,2'): '2024-02-01T09:00Z' in column 'date' mixes times with and without a time zone; convert all to UTC",
+        [],
+    ),
+    "a word among dates": (
+        "sales.csv",
+        "date,id,x\n2024-01-01,a,1\nsoon,b,2\n2024-01-03,c,3\n",
+        {},
+        "line 3 of {file} ('soon,b,2'): 'soon' in column 'date' cannot be read as a date",
+        [],
+    ),
+    "a date that does not exist": (
+        "sales.csv",
+        "date,id,x\n2024-02-28,a,1\n2024-02-30,b,2\n",
+        {},
+        "line 3 of {file} ('2024-02-30,b,2'): '2024-02-30' in column 'date' cannot be read as a date",
+        [],
+    ),
+    "a missing time": (
+        "sales.csv",
+        "date,id,x\n2024-02-28,a,1\n,b,2\n",
+        {},
+        "line 3 of {file} (',b,2') has no time in column 'date'; pass missing='drop' to leave such rows out, or fill it in first",
+        [],
+    ),
+    "a missing time, dropped": (
+        "sales.csv",
+        "date,id,x\n2024-02-28,a,1\n,b,2\n",
+        {"missing": "drop"},
+        [("2024-02-28", ("a",), [[1.0]])],
+        [],
+    ),
+    "seconds since 1970 with a freq in days": (
+        "log.csv",
+        "date,id,x\n1704067200,a,1\n1704672000,b,2\n",
+        {"freq": "7D"},
+        [("2024-01-01", ("a",), [[1.0]]), ("2024-01-08", ("b",), [[2.0]])],
+        ["column 'date' of {file} contains 1704067200, read as 2024-01-01; confirm it with time_format='s'"],
+    ),
+    "milliseconds since 1970, said": (
+        "log.csv",
+        "date,id,x\n1704067200000,a,1\n1704672000000,b,2\n",
+        {"freq": "7D", "time_format": "ms"},
+        [("2024-01-01", ("a",), [[1.0]]), ("2024-01-08", ("b",), [[2.0]])],
+        [],
+    ),
+    "small numbers with a freq in days": (
+        "log.csv",
+        "date,id,x\n17,a,1\n18,b,2\n",
+        {"freq": "7D"},
+        "column 'date' of {file} contains numbers such as 17, but freq is a time; pass freq as a number, too, or time_format='s' (since 1970), '%Y%m%d' or '%Y'",
+        [],
+    ),
+    "20240101 with a freq in days": (
+        "log.csv",
+        "date,id,x\n20240101,a,1\n20240102,b,2\n",
+        {"freq": "1D"},
+        [("2024-01-01", ("a",), [[1.0]]), ("2024-01-02", ("b",), [[2.0]])],
+        [
+            "column 'date' of {file} contains 20240101, read as 2024-01-01; confirm it with time_format='%Y%m%d'"
+        ],
+    ),
+    "20240101 with the format": (
+        "log.csv",
+        "date,id,x\n20240101,a,1\n20240102,b,2\n",
+        {"freq": "1D", "time_format": "%Y%m%d"},
+        [("2024-01-01", ("a",), [[1.0]]), ("2024-01-02", ("b",), [[2.0]])],
+        [],
+    ),
+    "numbers and a freq that is a number": (
+        "log.csv",
+        "date,id,x\n0,a,1\n4,b,2\n10,c,3\n",
+        {"freq": 5},
+        [(0, ("a", "b"), [[1.0], [2.0]]), (10, ("c",), [[3.0]])],
+        [],
+    ),
+    "dates and a freq that is a number": (
+        "sales.csv",
+        "date,id,x\n2024-01-31,a,1\n",
+        {"freq": 7},
+        "column 'date' of {file} contains dates such as '2024-01-31'; freq is a number; add a unit, as in '7D'",
+        [],
+    ),
+    "freq ME": (
+        "calls.csv",
+        "date,id,x\n2024-01-05 10:00,a,1\n2024-01-06 10:00,b,2\n2024-02-01 12:30,c,3\n",
+        {"freq": "ME"},
+        [("2024-01-01", ("a", "b"), [[1.0], [2.0]]), ("2024-02-01", ("c",), [[3.0]])],
+        [],
+    ),
+    "freq MS": (
+        "calls.csv",
+        "date,id,x\n2024-01-05 10:00,a,1\n2024-01-06 10:00,b,2\n2024-02-01 12:30,c,3\n",
+        {"freq": "MS"},
+        [("2024-01-01", ("a", "b"), [[1.0], [2.0]]), ("2024-02-01", ("c",), [[3.0]])],
+        [],
+    ),
+    "freq W-FRI": (
+        "calls.csv",
+        "date,id,x\n2024-01-05 10:00,a,1\n2024-01-06 10:00,b,2\n2024-02-01 12:30,c,3\n",
+        {"freq": "W-FRI"},
+        [("2023-12-30", ("a",), [[1.0]]), ("2024-01-06", ("b",), [[2.0]]), ("2024-01-27", ("c",), [[3.0]])],
+        [],
+    ),
+    "freq 1mo": (
+        "calls.csv",
+        "date,id,x\n2024-01-05 10:00,a,1\n2024-01-06 10:00,b,2\n2024-02-01 12:30,c,3\n",
+        {"freq": "1mo"},
+        [("2024-01-01", ("a", "b"), [[1.0], [2.0]]), ("2024-02-01", ("c",), [[3.0]])],
+        [],
+    ),
+    "freq QE": (
+        "calls.csv",
+        "date,id,x\n2024-01-05 10:00,a,1\n2024-01-06 10:00,b,2\n2024-02-01 12:30,c,3\n",
+        {"freq": "QE"},
+        [("2024-01-01", ("a", "b", "c"), [[1.0], [2.0], [3.0]])],
+        [],
+    ),
+    "freq 2h": (
+        "calls.csv",
+        "date,id,x\n2024-01-05 10:00,a,1\n2024-01-06 10:00,b,2\n2024-02-01 12:30,c,3\n",
+        {"freq": "2h"},
+        [
+            ("2024-01-05T10:00:00", ("a",), [[1.0]]),
+            ("2024-01-06T10:00:00", ("b",), [[2.0]]),
+            ("2024-02-01T12:00:00", ("c",), [[3.0]]),
+        ],
+        [],
+    ),
+    "freq W": (
+        "calls.csv",
+        "date,id,x\n2024-01-05 10:00,a,1\n2024-01-06 10:00,b,2\n2024-02-01 12:30,c,3\n",
+        {"freq": "W"},
+        [("2024-01-01", ("a", "b"), [[1.0], [2.0]]), ("2024-01-29", ("c",), [[3.0]])],
+        [],
+    ),
+    "freq YE-JUN": (
+        "calls.csv",
+        "date,id,x\n2024-01-05 10:00,a,1\n2024-01-06 10:00,b,2\n2024-02-01 12:30,c,3\n",
+        {"freq": "YE-JUN"},
+        [("2023-07-01", ("a", "b", "c"), [[1.0], [2.0], [3.0]])],
+        [],
+    ),
+    "freq QS-FEB": (
+        "calls.csv",
+        "date,id,x\n2024-01-05 10:00,a,1\n2024-01-06 10:00,b,2\n2024-02-01 12:30,c,3\n",
+        {"freq": "QS-FEB"},
+        [("2023-11-01", ("a", "b"), [[1.0], [2.0]]), ("2024-02-01", ("c",), [[3.0]])],
+        [],
+    ),
+    "freq 1d12h": (
+        "calls.csv",
+        "date,id,x\n2024-01-05 10:00,a,1\n2024-01-06 10:00,b,2\n2024-02-01 12:30,c,3\n",
+        {"freq": "1d12h"},
+        [("2024-01-05", ("a", "b"), [[1.0], [2.0]]), ("2024-02-01", ("c",), [[3.0]])],
+        [],
+    ),
+    "freq fortnight": (
+        "calls.csv",
+        "date,id,x\n2024-01-05 10:00,a,1\n2024-01-06 10:00,b,2\n2024-02-01 12:30,c,3\n",
+        {"freq": "fortnight"},
+        "freq='fortnight' is not understood; pass a number and a unit, such as '7D', '12h', '2W', 'W-FRI', '1mo', 'QE', '1Y' or '15 rows'",
+        [],
+    ),
+    "an unsorted file": (
+        "sales.csv",
+        "date,id,x\n2024-02-01,a,1\n2024-01-01,b,2\n2024-02-01,c,3\n",
+        {},
+        [("2024-01-01", ("b",), [[2.0]]), ("2024-02-01", ("a", "c"), [[1.0], [3.0]])],
+        [],
+    ),
+    "ids with zeros in front, blanks, and NA": (
+        "people.csv",
+        "week,name,x\n1,007,1\n1, 7 ,2\n1,NA,3\n1,Zoë,4\n",
+        {},
+        [(1, ("007", "7", "NA", "Zoë"), [[1.0], [2.0], [3.0], [4.0]])],
+        [],
+    ),
+    "an id that is missing": (
+        "people.csv",
+        "time,id,x\n1,,1\n",
+        {},
+        "line 2 of {file} ('1,,1') has no id in column 'id'; pass missing='drop' to leave such rows out, or fill it in first",
+        [],
+    ),
+    "two columns that could be the time": (
+        "people.csv",
+        "date,time,id,x\n2024-01-01,10:00,a,1\n",
+        {},
+        "cannot find the time column of {file}: 'date', 'time' could each be the time; pass time= with one of them, or names=[...]",
+        [],
+    ),
+    "no column that could be the time": (
+        "people.csv",
+        "when,id,x\n2024-01-01,a,1\n",
+        {},
+        "cannot find the time column of {file}: it has 'when', 'id', 'x'; pass time= with one of them, or names=[...]",
+        [],
+    ),
+    "an index saved by pandas": (
+        "people.csv",
+        ",date,id,x\n0,2024-01-01,a,1\n1,2024-01-01,b,2\n",
+        {},
+        [("2024-01-01", ("a", "b"), [[1.0], [2.0]])],
+        [],
+    ),
+    "an index saved twice": (
+        "people.csv",
+        "Unnamed: 0.1,Unnamed: 0,date,id,x\n0,0,2024-01-01,a,1\n",
+        {},
+        [("2024-01-01", ("a",), [[1.0]])],
+        [],
+    ),
+    "prices with dates as index": (
+        "prices.csv",
+        ",AAPL,MSFT\n2024-01-01,1,2\n2024-01-02,3,4\n",
+        {"freq": "2 rows"},
+        [("2024-01-01", ("AAPL", "MSFT"), [[1.0, 3.0], [2.0, 4.0]])],
+        [],
+    ),
+    "prices, the last rows left over": (
+        "prices.csv",
+        "Date,AAPL,MSFT\n2024-01-01,1,2\n2024-01-02,3,4\n2024-01-03,5,6\n",
+        {"freq": "2 rows"},
+        [("2024-01-01", ("AAPL", "MSFT"), [[1.0, 3.0], [2.0, 4.0]])],
+        ["rows at the end of {file} that do not fill a window of 2 rows were left out: 1"],
+    ),
+    "prices, the last days left over": (
+        "prices.csv",
+        "Date,AAPL,MSFT\n2024-01-01,1,2\n2024-01-02,3,4\n2024-01-03,5,6\n",
+        {"freq": "2D"},
+        [
+            ("2024-01-01", ("AAPL", "MSFT"), [[1.0, 3.0], [2.0, 4.0]]),
+            ("2024-01-03", ("AAPL", "MSFT"), [[5.0], [6.0]]),
+        ],
+        [],
+    ),
+    "prices with a gap": (
+        "prices.csv",
+        "Date,AAPL,MSFT\n2024-01-01,1,2\n2024-01-02,,4\n",
+        {"freq": "2D"},
+        "line 3 of {file} ('2024-01-02,,4') has no value in column 'AAPL'; pass missing='drop' to leave such rows out, or fill it in first",
+        [],
+    ),
+    "prices without a freq": (
+        "prices.csv",
+        "Date,AAPL,MSFT\n2024-01-01,1,2\n",
+        {},
+        "{file} contains series, whose values in a window are features; pass the length of a window, as in freq='30D' or freq='20 rows'",
+        [],
+    ),
+    "a tidy table of prices": (
+        "prices.csv",
+        "date,symbol,price\n2024-01-02,A,3\n2024-01-01,A,1\n2024-01-01,B,2\n2024-01-02,B,4\n",
+        {"value": "price", "freq": "2D"},
+        [("2024-01-01", ("A", "B"), [[1.0, 3.0], [2.0, 4.0]])],
+        [],
+    ),
+    "a tidy table of prices, without value=": (
+        "prices.csv",
+        "date,symbol,price\n2024-01-02,A,3\n2024-01-01,A,1\n2024-01-01,B,2\n2024-01-02,B,4\n",
+        {"freq": "2D"},
+        "id 'A' has 2 rows at time 2024-01-01; pass aggregate='mean' (or 'sum', 'last') to combine them, or value='price' for a series",
+        [],
+    ),
+    "a tidy table with a price too many": (
+        "prices.csv",
+        "date,symbol,price\n2024-01-02,A,3\n2024-01-01,A,1\n2024-01-01,B,2\n2024-01-02,B,4\n2024-01-02,B,5\n",
+        {"value": "price", "freq": "2D"},
+        "id 'B' has 2 rows at time 2024-01-01; pass aggregate='mean' (or 'sum', 'last') to combine them, or value='price' for a series",
+        [],
+    ),
+    "decimal commas": (
+        "umsatz.csv",
+        "datum;name;x\n1;a;1,5\n1;b;2\n",
+        {"time": "datum", "decimal": ","},
+        [(1, ("a", "b"), [[1.5], [2.0]])],
+        [],
+    ),
+    "decimal commas, not said": (
+        "umsatz.csv",
+        "datum;name;x\n1;a;1,5\n",
+        {"time": "datum"},
+        "line 2 of {file} ('1;a;1,5') has no number in column 'x'; name the columns to use with features=[...], or pass decimal=',' for decimal commas",
+        [],
+    ),
+    "a file in Latin-1": (
+        "leute.csv",
+        b"time,id,x\n1,Zo\xeb,1\n",
+        {},
+        "line 2 of {file} cannot be read: '1,Zo??1'; it is not UTF-8; pass its encoding, as in encoding='latin-1'",
+        [],
+    ),
+    "a file in Latin-1, said": (
+        "leute.csv",
+        b"time,id,x\n1,Zo\xeb,1\n",
+        {"encoding": "latin-1"},
+        [(1, ("Zoë",), [[1.0]])],
+        [],
+    ),
+    "a file in UTF-16, as Excel saves it": (
+        "leute.csv",
+        b"\xff\xfet\x00i\x00m\x00e\x00,\x00i\x00d\x00,\x00x\x00\n\x001\x00,\x00Z\x00o\x00\xeb\x00,\x001\x00\n\x00",
+        {"encoding": "utf-16"},
+        [(1, ("Zoë",), [[1.0]])],
+        [],
+    ),
+    "a file with a byte order mark": (
+        "leute.csv",
+        b"\xef\xbb\xbftime,id,x\n1,Zo\xc3\xab,1\n",
+        {},
+        [(1, ("Zoë",), [[1.0]])],
+        [],
+    ),
+    "lines that end in several ways": (
+        "mixed.csv",
+        "time,id,x\r\n1,a,1\n1,b,2\r\n",
+        {},
+        [(1, ("a", "b"), [[1.0], [2.0]])],
+        [],
+    ),
+    "columns set with blanks": (
+        "table.txt",
+        "time id   x\n1  a  1\n1 b 2\n",
+        {},
+        [(1, ("a", "b"), [[1.0], [2.0]])],
+        [],
+    ),
+    "comments": (
+        "table.csv",
+        "# made by hand\n\ntime,id,x\n1,a,1\n# more\n1,b,2\n",
+        {},
+        [(1, ("a", "b"), [[1.0], [2.0]])],
+        [],
+    ),
+    "tabs": ("table.tsv", "time\tid\tx\n1\ta\t1\n", {}, [(1, ("a",), [[1.0]])], []),
+    "a packed file": ("table.csv.gz", gzip.compress(b"time,id,x\n1,a,1\n"), {}, [(1, ("a",), [[1.0]])], []),
+    "JSON lines": (
+        "log.jsonl",
+        '{"time": 1, "id": "007", "x": 1.5}\n{"time": 1, "id": "8", "x": 2}\n',
+        {},
+        [(1, ("007", "8"), [[1.5], [2.0]])],
+        [],
+    ),
+    "JSON lines with a word": (
+        "log.jsonl",
+        '{"time": 1, "id": "007", "x": 1.5}\n{"time": 1, "id": "8", "x": "word"}\n',
+        {},
+        'line 2 of {file} (\'{"time": 1, "id": "8", "x": "word"}\') has no number in column \'x\'; name the columns to use with features=[...], or pass decimal=\',\' for decimal commas',
+        [],
+    ),
+    "a row that is too short": (
+        "table.csv",
+        "time,id,x\n1,a,1\n1,b\n1,c,3\n",
+        {},
+        "line 3 of {file} cannot be read: '1,b'; it has 2 values, but there are 3 columns",
+        [],
+    ),
+    "a row that is too long": (
+        "table.csv",
+        "time,id,x\n1,a,1\n1,b,2,3\n",
+        {},
+        "line 3 of {file} cannot be read: '1,b,2,3'; it has 4 values, but there are 3 columns",
+        [],
+    ),
+    "a word among numbers": (
+        "table.csv",
+        "time,id,x\n1,a,1\n1,b,word\n",
+        {},
+        "line 3 of {file} ('1,b,word') has no number in column 'x'; name the columns to use with features=[...], or pass decimal=',' for decimal commas",
+        [],
+    ),
+    "a missing value": (
+        "table.csv",
+        "time,id,x\n1,a,1\n1,b,NA\n",
+        {},
+        "line 3 of {file} ('1,b,NA') has no value in column 'x'; pass missing='drop' to leave such rows out, or fill it in first",
+        [],
+    ),
+    "a missing value, dropped": (
+        "table.csv",
+        "time,id,x\n1,a,1\n1,b,NA\n",
+        {"missing": "drop"},
+        [(1, ("a",), [[1.0]])],
+        [],
+    ),
+    "a quotation mark that is not closed": (
+        "table.csv",
+        'time,id,x\n1,"a,1\n1,b,2\n',
+        {},
+        "line 2 of {file} cannot be read: '1,\"a,1\\n1,b,2'; a quotation mark is not closed, or text follows a closed one",
+        [],
+    ),
+    "names with commas and line breaks": (
+        "table.csv",
+        'time,id,x\n1,"Smith, Ann",1\n1,"two\nlines",2\n',
+        {},
+        [(1, ("Smith, Ann", "two\nlines"), [[1.0], [2.0]])],
+        [],
+    ),
+    "numbers in the first line": (
+        "contacts.txt",
+        "1 2 100\n2 3 150\n",
+        {},
+        "line 1 of {file} contains numbers, not names of columns; name its 3 columns, as in names=['time', 'source', 'target']",
+        [],
+    ),
+    "numbers in the first line, named": (
+        "contacts.txt",
+        "1 2 100\n2 3 150\n",
+        {"names": ["source", "target", "time"]},
+        [(100, ("1", "2"), [[0.0, 1.0], [1.0, 0.0]]), (150, ("2", "3"), [[0.0, 1.0], [1.0, 0.0]])],
+        [],
+    ),
+    "an empty file": (
+        "table.csv",
+        "",
+        {},
+        "{file} is empty; it needs a line of column names and rows below it",
+        [],
+    ),
+    "names without rows": ("table.csv", "time,id,x\n", {}, [], []),
+    "a spreadsheet": (
+        "table.xlsx",
+        b"PK",
+        {},
+        "{file} must end in one of .csv, .tsv, .txt, .jsonl, .ndjson, .json, .parquet, .pq, .npy, .npz, .mat; rename the file to what it contains",
+        [],
+    ),
+    "edges that go both ways": (
+        "mail.csv",
+        "time,source,target,weight\n1,a,b,3\n1,b,a,1\n1,a,a,5\n1,a,b,2\n1,b,c,4\n",
+        {},
+        "edges of {file} go both ways, as from 'a' to 'b' and back at time 1; pass directed='sum' (the total, as of contacts), directed='mean' or directed='max'",
+        [],
+    ),
+    "edges that go both ways, sum": (
+        "mail.csv",
+        "time,source,target,weight\n1,a,b,3\n1,b,a,1\n1,a,a,5\n1,a,b,2\n1,b,c,4\n",
+        {"directed": "sum"},
+        [(1, ("a", "b", "c"), [[5.0, 6.0, 0.0], [6.0, 0.0, 4.0], [0.0, 4.0, 0.0]])],
+        [],
+    ),
+    "edges that go both ways, mean": (
+        "mail.csv",
+        "time,source,target,weight\n1,a,b,3\n1,b,a,1\n1,a,a,5\n1,a,b,2\n1,b,c,4\n",
+        {"directed": "mean"},
+        [(1, ("a", "b", "c"), [[5.0, 3.0, 0.0], [3.0, 0.0, 2.0], [0.0, 2.0, 0.0]])],
+        [],
+    ),
+    "edges that go both ways, max": (
+        "mail.csv",
+        "time,source,target,weight\n1,a,b,3\n1,b,a,1\n1,a,a,5\n1,a,b,2\n1,b,c,4\n",
+        {"directed": "max"},
+        [(1, ("a", "b", "c"), [[5.0, 5.0, 0.0], [5.0, 0.0, 4.0], [0.0, 4.0, 0.0]])],
+        [],
+    ),
+    "edges that go both ways in different weeks": (
+        "mail.csv",
+        "time,source,target\n1,a,b\n2,b,a\n",
+        {},
+        [(1, ("a", "b"), [[0.0, 1.0], [1.0, 0.0]]), (2, ("a", "b"), [[0.0, 1.0], [1.0, 0.0]])],
+        [],
+    ),
+    "users and items": (
+        "ratings.csv",
+        "time,source,target\n1,u1,i1\n1,u2,i2\n1,u1,i2\n",
+        {},
+        [
+            (
+                1,
+                ("u1", "i1", "u2", "i2"),
+                [[0.0, 1.0, 0.0, 1.0], [1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0], [1.0, 0.0, 1.0, 0.0]],
+            )
+        ],
+        [
+            "the graph of {file} is bipartite: its 2 sources are not targets; clusters will contain objects of both sides"
+        ],
+    ),
+    "several rows of one object": (
+        "visits.csv",
+        "time,id,x\n1,a,1\n1,a,3\n",
+        {},
+        "id 'a' has 2 rows at time 1; pass aggregate='mean' (or 'sum', 'last') to combine them, or value='price' for a series",
+        [],
+    ),
+    "several rows of one object, their mean": (
+        "visits.csv",
+        "time,id,x\n1,a,1\n1,a,3\n",
+        {"aggregate": "mean"},
+        [(1, ("a",), [[2.0]])],
+        [],
+    ),
+}
+
+
+def plain(step):
+    """Return the time, the ids and the values of a step as a person would write them."""
+    time = step.time
+    if isinstance(time, datetime.datetime):
+        time = time.isoformat().removesuffix("T00:00:00")
+    values = step.values.toarray() if scipy.sparse.issparse(step.values) else step.values
+    return time, step.ids, values.tolist()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file(name, tmp_path):
+    path, text, options, expected, said = FILES[name]
+    file = tmp_path / path
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            found = [plain(step) for step in read_steps(file, **options)]
+        except AffectError as error:
+            found = str(error).replace(str(file), "{file}")
+    assert found == expected
+    assert [str(warning.message).replace(str(file), "{file}") for warning in caught] == said

@@ -1,0 +1,212 @@
+"""Frames, graphs and lists as people have them, each with what must come out."""
+
+import datetime
+import gzip
+import subprocess
+import sys
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import affect_xp as ax
+from affect_xp.exceptions import InputError, InputWarning
+from affect_xp.io import read_steps
+
+DAYS = pd.to_datetime(["2024-01-01", "2024-01-01", "2024-01-02"])
+LONG = pd.DataFrame({"date": DAYS, "id": ["a", "b", "a"], "x": [1.0, 2.0, 3.0]})
+EDGES = {"source": ["a", "b"], "target": ["b", "c"]}
+TWO_DAYS = [("2024-01-01", ("a", "b"), [[1.0], [2.0]]), ("2024-01-02", ("a",), [[3.0]])]
+
+
+def dense(values):
+    return (values.toarray() if hasattr(values, "toarray") else np.asarray(values)).tolist()
+
+
+def steps_of(table, **options):
+    steps = read_steps(table, **options)
+    return [(str(step.time).removesuffix(" 00:00:00"), step.ids, dense(step.values)) for step in steps]
+
+
+class Arrow:
+    """An object of which only the Arrow stream is known."""
+
+    def __init__(self, table):
+        self.table = table
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
+FRAMES = {
+    "pandas": lambda: LONG,
+    "pandas with an index of two levels": lambda: LONG.set_index(["date", "id"]),
+    "pandas with an index without names": lambda: LONG.set_index(["date", "id"]).rename_axis([None, None]),
+    "pandas with an index of dates": lambda: LONG.set_index("date"),
+    "pandas with zones": lambda: LONG.assign(date=LONG["date"].dt.tz_localize("UTC")),
+    "pandas with nullable types": lambda: LONG.assign(
+        x=LONG["x"].astype("Float64"), id=LONG["id"].astype("category")
+    ),
+    "pandas with texts for dates": lambda: LONG.assign(date=LONG["date"].dt.strftime("%d.%m.%Y")),
+    "polars": lambda: pl.from_pandas(LONG),
+    "a lazy frame": lambda: pl.from_pandas(LONG).lazy(),
+    "an Arrow table": lambda: pa.Table.from_pandas(LONG),
+    "a record batch reader": lambda: Arrow(pa.Table.from_pandas(LONG)),
+    "a dict of columns": lambda: {name: LONG[name].tolist() for name in LONG},
+    "a dict with dates": lambda: {**LONG.to_dict("list"), "date": [day.date() for day in DAYS]},
+    "a list of frames with times": lambda: [LONG.iloc[:2], LONG.iloc[2:]],
+    "a list of frames in two libraries": lambda: [LONG.iloc[:2], pl.from_pandas(LONG.iloc[2:])],
+}
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_frames(name):
+    expected = TWO_DAYS
+    if "texts" in name:
+        with pytest.raises(InputError, match=r"is ambiguous: '02\.01\.2024' is 02 January 2024"):
+            read_steps(FRAMES[name]())
+        assert steps_of(FRAMES[name](), time_format="%d.%m.%Y") == expected
+    else:
+        assert steps_of(FRAMES[name]()) == expected
+
+
+def test_files_of_every_kind(tmp_path):
+    LONG.to_csv(tmp_path / "1.csv")
+    LONG.to_parquet(tmp_path / "2.parquet")
+    LONG.to_json(tmp_path / "3.jsonl", orient="records", lines=True, date_format="iso")
+    (tmp_path / "4.csv.gz").write_bytes(gzip.compress(LONG.to_csv(sep=";").encode()))
+    duckdb = pytest.importorskip("duckdb")
+    columns = f"SELECT date, id, x FROM '{tmp_path / '1.csv'}'"
+    duckdb.sql(f"COPY ({columns}) TO '{tmp_path / '5.csv.zst'}' (HEADER, COMPRESSION zstd)")
+    )
+    for path in sorted(tmp_path.iterdir()):
+        assert steps_of(path) == TWO_DAYS, path.name
+    assert steps_of([tmp_path / "1.csv", tmp_path / "2.parquet"], aggregate="mean") == TWO_DAYS
+
+
+def test_lists_of_files_and_patterns(tmp_path):
+    for day, name in (("2024-01-02", "b"), ("2024-01-01", "a")):
+        (tmp_path / f"{name}.csv").write_text(f"date,id,x\n{day},{name},1\n", encoding="utf-8")
+    expected = [("2024-01-01", ("a",), [[1.0]]), ("2024-01-02", ("b",), [[1.0]])]
+    assert steps_of(str(tmp_path / "*.csv")) == expected
+    assert steps_of([tmp_path / "b.csv", str(tmp_path / "a.csv")]) == expected
+    with pytest.raises(InputError, match=r"no file matches .*\*\.tsv"):
+        read_steps(str(tmp_path / "*.tsv"))
+    (tmp_path / "c.csv").write_text("date,id,y\n2024-01-03,c,1\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"c\.csv has no column 'x', unlike .*a\.csv"):
+        read_steps(str(tmp_path / "*.csv"))
+    (tmp_path / "c.csv").write_text("date,id,x\n2024-01-03,c,1\n2024-01-04,c\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"line 3 of .*c\.csv cannot be read: '2024-01-04,c'"):
+        read_steps(str(tmp_path / "*.csv"))
+
+
+def test_names_that_mean_something_in_sql(tmp_path):
+    path = tmp_path / "it's; [1] DROP TABLE raw--.csv"
+    path.write_text("date,id,x\"y;'\n1,o'neil;--,2\n", encoding="utf-8")
+    assert steps_of(path) == [("1", ("o'neil;--",), [[2.0]])]
+
+
+def test_ids_stay_what_they_are():
+    ids = ["007", 7, "Zoë", (1, 2), " b "]
+    (step,) = read_steps({"time": [0] * 5, "id": ids, "x": range(5)})
+    assert step.ids == ("007", 7, "Zoë", (1, 2), "b")
+    (step,) = read_steps({"time": [0, 0], "id": np.array([3, 1]), "x": [1, 2]})
+    assert step.ids == (3, 1)
+    with pytest.raises(InputError, match="'7' and 7 are both written '7'; rename one"):
+        read_steps({"time": [0, 0], "id": [7, "7"], "x": [1, 2]})
+
+
+def test_rolling_correlations():
+    rng = np.random.default_rng(0)
+    dates = pd.date_range("2024-01-01", periods=6)
+    returns = pd.DataFrame(rng.normal(size=(6, 3)), columns=list("ABC"), index=dates)
+    with pytest.warns(InputWarning, match="3 times without any value are left out"):
+        steps = read_steps(returns.rolling(4).corr())
+    assert steps.kind == "proximities"
+    assert [step.time for step in steps] == [day.to_pydatetime() for day in dates[3:]]
+    np.testing.assert_allclose(list(steps)[-1].values, returns.iloc[2:].corr())
+
+
+def test_dicts_by_time():
+    frame = pd.DataFrame({"x": [1.0, 2.0]}, index=["a", "b"])
+    assert [(t, ids) for t, ids, _ in steps_of({2024: frame, 2023: frame})] == [
+        ("2023", ("a", "b")),
+        ("2024", ("a", "b")),
+    ]
+    edges = {"2024-01-02": pd.DataFrame(EDGES), "2024-01-01": pd.DataFrame(EDGES).iloc[:1]}
+    links = steps_of(edges)
+    assert [(t, ids) for t, ids, _ in links] == [("2024-01-01", ("a", "b")), ("2024-01-02", ("a", "b", "c"))]
+    graphs = {datetime.date(2024, 1, 2): nx.path_graph(2), datetime.date(2024, 1, 1): nx.path_graph(3)}
+    assert [(t, ids) for t, ids, _ in steps_of(graphs)] == [("2024-01-01", (0, 1, 2)), ("2024-01-02", (0, 1))]
+
+
+def test_graphs():
+    with pytest.raises(InputError, match=r"the graph at time 0 is directed.*directed='sum'"):
+        read_steps([nx.DiGraph([(1, 2)])])
+    both = nx.DiGraph()
+    both.add_weighted_edges_from([(1, 2, 3.0), (2, 1, 1.0), (1, 1, 5.0)])
+    for directed, w in (("sum", 4.0), ("mean", 2.0), ("max", 3.0)):
+        assert steps_of([both], directed=directed) == [("0", (1, 2), [[5.0, w], [w, 0.0]])]
+    with pytest.warns(InputWarning, match="is bipartite"):
+        read_steps([nx.complete_bipartite_graph(2, 2)])
+
+
+def test_zones_in_some_tables_only():
+    aware = LONG.assign(date=LONG["date"].dt.tz_localize("UTC"))
+    with pytest.raises(InputError, match="column 'date' has a time zone in some tables only"):
+        read_steps([LONG, aware])
+
+
+def test_a_model_takes_them_as_they_are(tmp_path):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {"time": np.repeat(np.arange(3), 8), "id": np.tile(np.arange(8), 3), "x": rng.normal(size=24)}
+    )
+    table.to_csv(tmp_path / "f.csv", index=False)
+    models = [
+        ax.Affect(ax.KMeans(2), proximity="dot", random_state=0).fit(given)
+        for given in (
+            read_steps(table),
+            table,
+            pl.from_pandas(table).lazy(),
+            table.to_dict("list"),
+            tmp_path / "f.csv",
+        )
+    ]
+    assert all(model.history_.times == [0, 1, 2] for model in models)
+    assert all((model.labels_ == models[0].labels_).all() for model in models)
+    with pytest.raises(InputError, match="the model takes proximities"):
+        ax.Affect(ax.KMeans(2)).fit(str(tmp_path / "f.csv"))
+
+
+def test_notes_say_what_was_done(tmp_path):
+    path = tmp_path / "f.csv"
+    path.write_text(",day,name,x\n0,02/01/2024,a,1\n1,13/01/2024,b,\n2,01/01/2024,c,2\n", encoding="utf-8")
+    steps = read_steps(path, missing="drop")
+    assert list(steps.notes) == [
+        "features: time 'day', id 'name', values 'x'; not used: ''",
+        "times such as '02/01/2024' are read as %d/%m/%Y",
+        "rows without a value left out: 1",
+        "rows are not in the order of time and were sorted",
+    ]
+    assert steps.n_steps == 2
+
+
+def test_without_duckdb_the_error_says_what_to_install(tmp_path):
+    (tmp_path / "f.csv").write_text("time,id,x\n1,a,1\n", encoding="utf-8")
+    np.save(tmp_path / "x.npy", np.ones((2, 3, 3)))
+    code = f"""
+import sys
+sys.modules["duckdb"] = None
+import affect_xp as ax
+assert len(list(ax.io.read_steps({str(tmp_path / "x.npy")!r}))) == 2
+try:
+    ax.io.read_steps({str(tmp_path / "f.csv")!r})
+except ax.exceptions.InputError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "tables are read by DuckDB; install it: pip install 'affect-xp[io]'"

@@ -1,0 +1,123 @@
+"""Damaged files: each ends in the right steps or in an error that names the line, never in anything else."""
+
+import csv
+import io
+import os
+import re
+
+import numpy as np
+import pytest
+
+from affect_xp.exceptions import AffectError
+from affect_xp.io import read_steps
+
+COUNT = int(os.environ.get("AFFECT_XP_MUTATIONS", "60"))
+BITS = [
+    b",",
+    b'"',
+    b"\n",
+    b"\r\n",
+    b"\r",
+    b";",
+    b"\0",
+    b"\xff",
+    b"\xc3",
+    b" ",
+    b"x",
+    b"-",
+    b"1e9",
+    b"NA",
+    b"#",
+    b"'",
+    b"\t",
+]
+
+
+def original(rng):
+    """A small table with some of what tables have: blanks, quotes, line breaks, signs, repeated ids."""
+    names = ["ann", "bob", '"Smith, Jo"', "Zoë", "007", "  cy", '"two\nlines"', "d-e"]
+    rows = [
+        f"{t},{name},{rng.normal():.3f},{rng.integers(9)}"
+        for t in range(4)
+        for name in rng.permutation(names)
+    ]
+    return ("time,id,x,y\n" + "\n".join(rows) + "\n").encode()
+
+
+def mutated(text, rng):
+    """Return a text with up to three bytes or parts cut, repeated, replaced or inserted."""
+    for _ in range(rng.integers(1, 4)):
+        i, n = int(rng.integers(len(text))), int(rng.integers(1, 12))
+        bit = BITS[rng.integers(len(BITS))]
+        change = rng.integers(6)
+        if change == 0:
+            text = text[:i] + text[i + n :]
+        elif change == 1:
+            text = text[:i] + bit + text[i:]
+        elif change == 2:
+            text = text[:i] + bit + text[i + 1 :]
+        elif change == 3:
+            text = text[:i] + text[i : i + n] + text[i:]
+        elif change == 4:
+            text = text[:i] + bytes([rng.integers(256)]) + text[i + 1 :]
+        else:
+            text = text[: max(i, 30)]
+    return text
+
+
+def slow_rows(text):
+    """The rows (time, id, x, y) of a text that is well formed, read by the csv module; otherwise None."""
+    try:
+        lines = list(csv.reader(io.StringIO(text.decode("utf-8-sig"), newline=""), strict=True))
+        rows = [row for row in lines[1:] if row]
+        if any(len(row) != len(lines[0]) for row in rows):
+            return None
+        columns = [name.strip() for name in lines[0]]
+        found = [dict(zip(columns, row, strict=True)) for row in rows]
+        return [
+            (
+                float(row["time"]),
+                row["id"].strip(" \t\r\n\u00a0"),
+                [float(row[name]) for name in columns if name not in ("time", "id")],
+            )
+            for row in found
+        ]
+    except (UnicodeError, csv.Error, ValueError, KeyError, IndexError):
+        return None
+
+
+def slow_steps(text):
+    rows = slow_rows(text)
+    if rows is None or not all(name and np.isfinite([time, *values]).all() for time, name, values in rows):
+        return None
+    order = list(dict.fromkeys(name for _, name, _ in rows))
+    steps = {}
+    for time, name, values in sorted(rows, key=lambda row: (row[0], order.index(row[1]))):
+        steps.setdefault(time, []).append((name, values))
+    return [
+        (time, tuple(name for name, _ in found), [values for _, values in found])
+        for time, found in steps.items()
+    ]
+
+
+def check(seed, folder):
+    rng = np.random.default_rng(seed)
+    text = mutated(original(rng), rng)
+    file = folder / "f.csv"
+    file.write_bytes(text)
+    try:
+        found = [
+            (step.time, step.ids, step.values.tolist()) for step in read_steps(file, time="time", id="id")
+        ]
+    except AffectError as error:
+        said = str(error)
+        known = re.search(r"line \d+ of|row \d+ of|id .* has \d+ rows|column|is empty|encoding", said)
+        assert known and "\n  file = " not in said, (seed, text, said)
+        return
+    assert found == slow_steps(text), (seed, text)
+
+
+@pytest.mark.parametrize("batch", range(4))
+def test_damaged_files(batch, tmp_path):
+    for seed in range(batch, COUNT, 4):
+        check(seed, tmp_path)
