@@ -302,7 +302,7 @@ BAD_PARAMETERS = [
     ("Affect", {"proximity": "manhattan"}, "must be one of 'precomputed', 'dot'"),
     ("Affect", {"proximity": "euclidean"}, "gives a dissimilarity, but KMeans takes a similarity"),
     ("Static", {"warm_start": 1}, "warm_start must be True or False, got 1"),
-    ("Static", {"clusterer": ax.Linkage(2, method="ward")}, "method must be one of"),
+    ("Static", {"clusterer": ax.Linkage(2, method="median")}, "method must be one of"),
     ("PCQ", {"alpha": -0.1}, "alpha must be between 0 and 1, got -0.1"),
     ("PCQ", {"clusterer": ax.KMeans(2)}, "PCQ takes a Spectral as clusterer"),
     ("PCM", {"membership": "fuzzy"}, "membership must be one of 'relaxed', 'discrete', got 'fuzzy'"),
