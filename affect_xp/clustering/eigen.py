@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from affect_xp.array import cuda
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
@@ -32,6 +33,8 @@ from affect_xp.exceptions import InputError
 from affect_xp.proximity import Proximity
 
 SOLVERS = ("auto", "full", "iterative")
+# Beyond it the workspace of cuSOLVER has more elements than it can count.
+MAX_CUSOLVER_SIZE = 25_000
 # Up to this size a full decomposition is quicker than, or about as quick as, the iteration.
 FULL_SIZE = 400
 # Up to this size "auto" decomposes in full what the iteration could not solve.
@@ -242,6 +245,11 @@ def _complete(values: np.ndarray, k: int, tie: float, n_available: int) -> int:
 @blas_threads()
 def _full(A: Operator, k: int, m: int) -> Eigenpairs:
     """Decompose the operator in full."""
+    if cuda.is_cupy(A.like) and A.n > MAX_CUSOLVER_SIZE:
+        raise InputError(
+            f"solver='full' decomposes at most {MAX_CUSOLVER_SIZE:,} objects on a GPU, got {A.n:,}; "
+            "use solver='iterative'"
+        )
     xp = array_namespace(A.like)
     a = A.deflated()
     values, vectors = (xp.flip(x, axis=-1) for x in xp.linalg.eigh(a))
