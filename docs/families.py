@@ -26,8 +26,10 @@ HOLDS = {
     "partition": "labels of one step",
     "alignment": "objects of two steps",
     "checks": "arguments",
-    "parameters": "parameters by name",
+    "parameters": "by name",
     "display": "reprs",
+    "files": "atomic files, locks",
+    "progress": "on stderr",
     "array": "the one door to NumPy, CuPy, torch and dask",
     "exceptions": "errors and warnings",
 }

@@ -49,7 +49,7 @@ class Smoothed:
 
     @property
     def labels(self) -> list[Array]:
-        """The cluster of each object at each step; ids are consistent over time."""
+        """The cluster of each object at each step, NumPy arrays; ids are consistent over time."""
         return self.history_.labels
 
     def __repr__(self) -> str:

@@ -67,7 +67,7 @@ class Proximity(abc.ABC):
 
     @property
     def magnitude(self) -> float:
-        """log₂ of the largest |wᵢⱼ|, about; −∞ if all are 0. By default W is trusted to be of usual size.
+        """log₂ of the largest absolute entry, about; −∞ if all are 0. By default W is of usual size.
 
         It is known of matrices that were checked and of their blends; otherwise the host waits for it once.
         """

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 from scipy.sparse.linalg import eigsh, lobpcg
+from scipy.spatial.distance import cdist
 
 import affect_xp as ax
-from affect_xp.proximity.kernels import features_to_proximity
 
 from .._data import communities, drifting
 from .._measure import over
@@ -56,7 +56,7 @@ def dense(setting: Setting) -> Case:
 
     n, n_steps = setting.rows_at(full=(5_000, 5), quick=(1_500, 3), tiny=(60, 2))
     steps = list(drifting(n, n_steps, K, p=2, spread=4.0, drift=0.2))
-    host = [np.asarray(features_to_proximity(x, "rbf", gamma=0.5).like) for x, _ in steps]
+    host = [np.exp(-0.5 * cdist(x, x, "sqeuclidean")) for x, _ in steps]
     labels = [labels for _, labels in steps]
     matrices = [ax.Dense(setting.device.array(w)) for w in host]
     models: dict[str, ax.Affect] = {}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -433,6 +434,15 @@ def test_slower_actions_are_flagged():
     assert problems == {"novelty": "no such thing yet"}
     text = compare.tell(differences, problems)
     assert "SLOWER" in text and "faster" in text and "of 3, by more than 10 %: 1 slower, 1 faster" in text
+
+
+def test_workloads_use_public_names_alone():
+    """Revisions in which modules have moved can be measured, too."""
+    names = ("_worker", "__main__", "_suite", "_measure", "_report", "_data", "_device", "_scenario")
+    files = [compare.ROOT / "bench" / f"{name}.py" for name in names]
+    for file in [*files, *(compare.ROOT / "bench" / "workloads").glob("*.py")]:
+        found = re.findall(r"(?m)^(?:from|import) (affect_xp\S*)", file.read_text("utf-8"))
+        assert set(found) <= {"affect_xp", "affect_xp.datasets", "affect_xp.exceptions"}, file
 
 
 def test_the_noise_is_the_standard_error_of_the_median():

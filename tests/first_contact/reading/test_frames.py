@@ -81,7 +81,6 @@ def test_files_of_every_kind(tmp_path):
     duckdb = pytest.importorskip("duckdb")
     columns = f"SELECT date, id, x FROM '{tmp_path / '1.csv'}'"
     duckdb.sql(f"COPY ({columns}) TO '{tmp_path / '5.csv.zst'}' (HEADER, COMPRESSION zstd)")
-    )
     for path in sorted(tmp_path.iterdir()):
         assert steps_of(path) == TWO_DAYS, path.name
     assert steps_of([tmp_path / "1.csv", tmp_path / "2.parquet"], aggregate="mean") == TWO_DAYS
