@@ -523,10 +523,10 @@ def test_offline_without_steps(tmp_path, capsys):
 def test_blas_has_one_thread_meanwhile(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     held = []
-
-    def clusterer(psi):
-        held.append(threads.n_threads())
-        return np.arange(psi.n) % 2
-
-    smooth(list(drifting(0, 4, n=8)), clusterer, random_state=0)
-    assert set(held) == {2}  # one outside of `own_threads`
+    smooth(
+        list(drifting(0, 4, n=8)),
+        ax.KMeans(2),
+        random_state=0,
+        callback=lambda record: held.append(threads.n_threads()),
+    )
+    assert held == [2] * 4  # one outside of `own_threads`
