@@ -42,7 +42,7 @@ RESCUE_SIZE = 3000
 # Pairs followed beyond those asked for, at least: they show where eigenvalues are tied.
 MIN_GUARDS = 4
 # Products before convergence is believed: vectors to start from may be exact and yet not the largest.
-MIN_PRODUCTS = 3
+MIN_PRODUCTS = 4
 MAX_PRODUCTS = 300
 # The same before float32 is given up.
 MAX_NARROW_PRODUCTS = 100

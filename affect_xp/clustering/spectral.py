@@ -104,7 +104,7 @@ def spectral(
     components: str = "joint",
     n_init: int = 10,
     solver: str = "auto",
-    tol: float = 0.02,
+    tol: float = 0.01,
     start: Array | None = None,
     rng: Seed = None,
 ) -> SpectralResult:
@@ -543,7 +543,7 @@ class Spectral(Parameters):
     components: str = "joint"
     n_init: int = 10
     solver: str = "auto"
-    tol: float = 0.02
+    tol: float = 0.01
     max_clusters: int = 10
 
     def check(self) -> None:
