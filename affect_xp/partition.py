@@ -3,13 +3,10 @@
 import dataclasses
 import functools
 
-import numpy as np
-
 from affect_xp.array.namespace import (
     array_namespace,
     as_like,
     device_of,
-    from_host,
     gather,
     label_counts,
     label_table,
@@ -156,11 +153,3 @@ def _partition_of(labels: Array, like: Array, n_clusters: int | None, name: str)
     if high >= k:
         raise InputError(f"{name} holds {high}, but n_clusters={k} allows 0 to {k - 1} only")
     return Partition(labels, k, 0 if low >= 0 else None)
-
-
-def relabel(partition: Partition, names: np.ndarray) -> Array:
-    """Return the labels with cluster c renamed names[c]; -1 stays."""
-    labels = partition.labels
-    xp = array_namespace(labels)
-    renamed = partition.by_object(from_host(names, labels, dtype=xp.int64))
-    return xp.where(labels >= 0, renamed, labels)

@@ -26,8 +26,7 @@ GPUS = {"A100": 2.0e12, "H100": 3.35e12, "RTX 4090": 1.008e12}  # bytes a second
 CPU = 204.8e9  # of a server with 32 cores and eight channels of DDR4-3200
 SHARE = 0.85  # of the bandwidth that is reached in practice
 LAUNCH, WAIT = 10e-6, 20e-6  # seconds
-ASKED_SIZES = (300, 600, 900)  # two for the fit, one to check it
-BLOCKS = 4  # into which matrices are cut in a further count: launches should be the same
+ASKED_SIZES = (400, 500, 600)  # two for the fit, one to check it
 CHURN = 0.02  # share of the objects that leave and come
 MARKS = ("<!-- begin: python -m bench.gpu_model -->", "<!-- end: python -m bench.gpu_model -->")
 HEADER = (
@@ -45,10 +44,9 @@ HEADER = (
 
 @dataclasses.dataclass
 class Counts:
-    """What was counted, by the `init` of AFFECT: at three sizes; with more blocks; with churn."""
+    """What was counted, by the `init` of AFFECT: at three sizes, and with churn."""
 
     asked: dict[str, list[Asked]] = dataclasses.field(default_factory=dict)
-    in_blocks: dict[str, Asked] = dataclasses.field(default_factory=dict)
     with_churn: dict[str, Asked] = dataclasses.field(default_factory=dict)
 
     @staticmethod
@@ -57,10 +55,7 @@ class Counts:
         saved = json.loads(path.read_text(encoding="utf-8"))
         return Counts(
             {init: [Asked(**row) for row in rows] for init, rows in saved["asked"].items()},
-            *(
-                {init: Asked(**row) for init, row in saved[name].items()}
-                for name in ("in_blocks", "with_churn")
-            ),
+            {init: Asked(**row) for init, row in saved["with_churn"].items()},
         )
 
     def write(self, path: Path) -> None:
@@ -70,11 +65,11 @@ class Counts:
     @staticmethod
     def counted(label: str | None = None) -> "Counts":
         """Count on CuPy."""
-        counts, last = Counts(), ASKED_SIZES[-1]
+        counts = Counts()
         for init in progress(_scenario.INITS, len(_scenario.INITS), label):
             counts.asked[init] = [count_asked(n, init) for n in ASKED_SIZES]
-            counts.in_blocks[init] = count_asked(last, init, blocks=BLOCKS)
-            counts.with_churn[init] = count_asked(last, init, churn=round(CHURN * last))
+            n = ASKED_SIZES[0]
+            counts.with_churn[init] = count_asked(n, init, churn=round(CHURN * n))
         return counts
 
 
@@ -143,7 +138,7 @@ def _milliseconds(seconds: float) -> str:
 def remarks(counts: Counts, init: str) -> list[str]:
     """Return what the table does not tell, and the prediction errors of the fits on held-out counts."""
     *_, last = asked = counts.asked[init]
-    churn, cut = counts.with_churn[init], counts.in_blocks[init]
+    churn = counts.with_churn[init]
     even = ", ".join(f"{break_even(asked, bandwidth):,} ({gpu})" for gpu, bandwidth in GPUS.items())
     off = bytes_moved(asked)(last.n) / last.n_bytes - 1
     per_entry = line_through([(count.n, count.n_bytes / count.n) for count in asked])
@@ -154,7 +149,6 @@ def remarks(counts: Counts, init: str) -> list[str]:
         f"break-even with the CPU: n = {even}",
         f"when {CHURN:.0%} of the objects leave and come: {churn.launches:,} launches, {churn.waits} waits, "
         f"{passes([churn]):.1f} passes",
-        f"with matrices in {BLOCKS} blocks of rows: {cut.launches:,} launches, {cut.waits} waits",
         f"bytes at n = {last.n:,}: model error {off:+.1%}",
     ]
 

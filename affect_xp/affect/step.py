@@ -18,11 +18,11 @@ from affect_xp.affect.movers import margin_weight, move_probability, pair_moment
 from affect_xp.affect.sensitivity import alpha_is_insensitive
 from affect_xp.affect.state import Past, State, Step
 from affect_xp.alignment import Ids
-from affect_xp.array.namespace import array_namespace, is_array, is_at_hand, to_host
+from affect_xp.array.namespace import array_namespace, is_array, is_at_hand, smallest_int, to_host
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
 from affect_xp.clustering.base import Call, Clusterer, Clustering
-from affect_xp.partition import Partition, relabel
+from affect_xp.partition import Partition
 from affect_xp.proximity import Blend, GroupedPair, ObjectBlend, Pair, Proximity
 from affect_xp.proximity.blend import unit_of
 from affect_xp.tracking.events import DEFAULT_RULES, Clusters, EventRules, follow, members_of
@@ -300,13 +300,13 @@ def conclude(past: Past, found: Clustering, result: Iterations, rules: EventRule
     """Give clusters the names of those before them, tell what happened, read α, and return the step."""
     state, partition, n, blend = past.before, found.partition, past.W.n, result.blend
     before = Clusters.none() if state is None else state.clusters
-    table, sizes, alphas, squares = _read(past.start, partition, len(before.names), result)
+    table, sizes, alphas, squares, labels = _read(past.start, partition, len(before.names), result)
     clusters, events = follow(
         before,
         table,
         sizes,
         members_before=lambda: [] if state is None else _members(state.partition, state.ids),
-        members=lambda: _members(partition, past.ids),
+        members=lambda: members_of(labels, past.ids, partition.k),
         rules=rules,
     )
     # The share of objects in clusters is taken to be the same for those that were there before.
@@ -314,7 +314,7 @@ def conclude(past: Past, found: Clustering, result: Iterations, rules: EventRule
     return Step(
         # The membership is let go: it would be the largest array of a sparse state.
         state=State(None, dataclasses.replace(partition), clusters, past.ids, found.memory),
-        labels=relabel(partition, clusters.names),
+        labels=_named(labels, clusters.names, partition),
         alphas=tuple(alphas),
         events=events,
         n_iter=result.n_iter,
@@ -333,18 +333,24 @@ def _members(partition: Partition, ids: Ids) -> list[frozenset[Hashable]]:
     return members_of(labels, ids, partition.k)
 
 
+def _named(labels: np.ndarray, names: np.ndarray, partition: Partition) -> np.ndarray:
+    """Return labels on the host with the names of clusters; of a device, in the smallest integers."""
+    named = np.where(labels >= 0, names[labels], -1)
+    return named if isinstance(partition.labels, np.ndarray) else smallest_int(named)
+
+
 def _read(
     start: Partition | None, partition: Partition, k_before: int, result: Iterations
-) -> tuple[np.ndarray, np.ndarray, list[float], list[float]]:
-    """Read in one go the overlap of clusters before and now, (k_before, k), sizes, all α, and the squares."""
+) -> tuple[np.ndarray, np.ndarray, list[float], list[float], np.ndarray]:
+    """Read in one go the overlap of clusters before and now, (k_before, k), sizes, all α, squares, labels."""
     reason = "matching clusters, and α"
     on_device = [a for a in result.alphas if is_array(a)]  # all of them, or none
-    arrays = [partition.sizes, *on_device, *result.squares]
+    arrays = [partition.labels, partition.sizes, *on_device, *result.squares]
     if start is None:
-        sizes, *read = to_host(*arrays, reason=reason)
+        labels, sizes, *read = to_host(*arrays, reason=reason)
         table = np.zeros((k_before, partition.k))
     else:
-        table, sizes, *read = to_host(start.table(partition), *arrays, reason=reason)
-    numbers = [float(a) for a in read]
-    n = len(on_device)
-    return table, sizes, numbers[:n] if on_device else [float(a) for a in result.alphas], numbers[n:]
+        table, labels, sizes, *read = to_host(start.table(partition), *arrays, reason=reason)
+    numbers, n = [float(a) for a in read], len(on_device)
+    alphas = numbers[:n] if on_device else [float(a) for a in result.alphas]
+    return table, sizes, alphas, numbers[n:], labels.astype(np.int64, copy=False)

@@ -70,7 +70,7 @@ def products(w: Array, labels: Array, k: int) -> Array:
     return out
 
 
-def block_residuals(w: Array, labels: Array, guess: Array) -> tuple[Array, Array]:
+def block_residuals(w: Array, labels: Array, guess: Array, z: Array) -> tuple[Array, Array]:
     """Return Σ (g − wᵢⱼ) and Σ (g − wᵢⱼ)² over i ≠ j of each block, (k, k), with g the guess for it."""
     n, k = labels.shape[0], guess.shape[0]
     cupy = _cupy()
@@ -78,7 +78,6 @@ def block_residuals(w: Array, labels: Array, guess: Array) -> tuple[Array, Array
     short, guess = labels.astype(np.int16), cupy.ascontiguousarray(guess, dtype=np.float64)
     for first, width in _pieces(k, 2):
         _by_rows("residuals", w, 2 * width, (short, guess, n, *_ints(k, first, width), out))
-    z = (labels[:, None] == cupy.arange(k)).astype(np.float64)
     total = z.T @ out
     return total[:, :k], total[:, k:]
 

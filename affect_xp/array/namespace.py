@@ -43,6 +43,7 @@ __all__ = [
     "ratio",
     "row_blocks",
     "rows_at",
+    "smallest_int",
     "thin_product",
     "to_host",
     "wide_dtype",
@@ -307,6 +308,13 @@ def not_negative(index: Array) -> Array:
     """Return an index with 0 in place of negative numbers."""
     xp = array_namespace(index)
     return xp.where(index >= 0, index, xp.zeros_like(index))
+
+
+def smallest_int(values: np.ndarray) -> np.ndarray:
+    """Return integers in the smallest dtype that holds them."""
+    low, high = int(values.min(initial=0)), int(values.max(initial=0))
+    sizes = (np.int8, np.int16, np.int32, np.int64)
+    return values.astype(next(d for d in sizes if np.iinfo(d).min <= low and high <= np.iinfo(d).max))
 
 
 def from_host(values: object, like: Array, dtype: object | None = None) -> Array:

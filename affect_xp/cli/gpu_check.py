@@ -212,7 +212,7 @@ def _kernel_results(
     yield "products", cuda.products(on_device, there[:, None], k).get(), wide @ z
     guess = np.full((k, k), 6.0)
     d = np.where(np.eye(len(w)) > 0, 0, 6.0 - wide)
-    sums, squares = cuda.block_residuals(on_device, there, cupy.asarray(guess))
+    sums, squares = cuda.block_residuals(on_device, there, cupy.asarray(guess), cupy.asarray(z))
     yield "block_residuals", sums.get(), z.T @ d @ z
     yield "block_residuals, squares", squares.get(), z.T @ (d * d) @ z
     yield "extremes", cuda.extremes(on_device).get(), np.array([np.abs(wide).max(), 0.0])

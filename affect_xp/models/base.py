@@ -14,7 +14,7 @@ import numpy as np
 from affect_xp import display
 from affect_xp.affect.state import State, Step
 from affect_xp.alignment import Ids, as_ids
-from affect_xp.array.namespace import current_device_of, is_array, to_host
+from affect_xp.array.namespace import array_namespace, current_device_of, from_host, is_array, to_host
 from affect_xp.array.random import draw_seed
 from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array
@@ -351,8 +351,10 @@ class Evolving(Observing, SklearnEstimator):
     @property
     def labels_(self) -> Array:
         """The cluster of each object at the last step; ids are consistent over time."""
-        self._fitted()
-        return self.history_[-1].labels
+        like, labels = self._fitted().partition.labels, self.history_[-1].labels
+        if isinstance(like, np.ndarray):
+            return labels
+        return from_host(labels, like, array_namespace(like).int64)
 
     @property
     def _like(self) -> Array | None:

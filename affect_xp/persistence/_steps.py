@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from affect_xp.alignment import Ids
-from affect_xp.array.namespace import array_namespace, from_host, to_host
+from affect_xp.array.namespace import array_namespace, from_host, smallest_int, to_host
 from affect_xp.exceptions import InputError
 from affect_xp.persistence._archive import Reader
 from affect_xp.persistence._proximities import Arrays
@@ -61,7 +61,7 @@ class Names:
     def pack(self, arrays: Arrays) -> Json:
         """Return the table; the indices go to an array."""
         places = np.concatenate([np.empty(0, dtype=np.int64), *self._parts])
-        return {"names": self._names, "places": arrays.put("places", _narrow(places))}
+        return {"names": self._names, "places": arrays.put("places", smallest_int(places))}
 
 
 class KnownNames:
@@ -132,8 +132,7 @@ def pack_history(history: History, names: Names, arrays: Arrays) -> Json:
         joined = array_namespace(*moved).concat(moved)
         arrays.put("moved", to_host(joined, reason="saving probabilities of moves")[0])
     if labels := history.labels:
-        joined = array_namespace(*labels).concat(labels)  # a single transfer
-        arrays.put("labels", _narrow(to_host(joined, reason="saving labels")[0]))
+        arrays.put("labels", smallest_int(np.concatenate(labels)))
     return [_pack_record(record, names) for record in history]
 
 
@@ -157,7 +156,7 @@ def _pack_record(record: Record, names: Names) -> Json:
 
 
 def unpack_history(stored: Json, names: KnownNames, file: Reader) -> History:
-    """Return all steps, with labels in the requested library."""
+    """Return all steps."""
     ends = np.cumsum([0, *(record["n"] for record in stored)])
     labels = file.fresh_array("labels", np.empty(0)).astype(np.int64) if stored else np.empty(0)
     if len(labels) != ends[-1] or np.any(np.diff(ends) < 1):
@@ -191,7 +190,7 @@ def _unpack_record(
         k=stored["k"],
         alpha=decode(stored["alpha"]),
         alphas=tuple(decode(stored["alphas"])),
-        labels=from_host(labels, file.like, array_namespace(file.like).int64),
+        labels=labels if isinstance(file.like, np.ndarray) else smallest_int(labels),
         ids=ids,
         events=tuple(_unpack_event(event) for event in stored["events"]),
         scores=None if scores is None else {k: decode(score) for k, score in scores},
@@ -209,10 +208,3 @@ _EVENT = tuple(field.name for field in dataclasses.fields(Event))
 def _unpack_event(stored: Sequence[Json]) -> Event:
     fields = dict(zip(_EVENT, stored, strict=True))
     return Event(**{**fields, "before": tuple(fields["before"]), "after": tuple(fields["after"])})
-
-
-def _narrow(values: np.ndarray) -> np.ndarray:
-    """Return integers in the smallest dtype that holds them."""
-    low, high = int(values.min(initial=0)), int(values.max(initial=0))
-    sizes = (np.int8, np.int16, np.int32, np.int64)
-    return values.astype(next(d for d in sizes if np.iinfo(d).min <= low and high <= np.iinfo(d).max))

@@ -182,7 +182,7 @@ class Dense(Summable):
     def _residual_sums(self, partition: Partition, guess: Array) -> tuple[Array, Array]:
         """Return Σ (g − w) and Σ (g − w)² over i ≠ j of each block, (k, k)."""
         if cuda.usable(self.array, partition.k):
-            return cuda.block_residuals(self.array, partition.labels, guess)
+            return cuda.block_residuals(self.array, partition.labels, guess, partition.membership)
         z = partition.membership
         s = q = array_namespace(guess).zeros_like(guess)
         for rows, columns, x in self._residual_blocks(partition, guess):
@@ -229,7 +229,7 @@ class Dense(Summable):
     def careful_distance(self, partition: Partition, means: Array) -> Array:
         """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² from the differences."""
         if cuda.usable(self.array, partition.k):
-            return cuda.block_residuals(self.array, partition.labels, means)[1].sum()
+            return self._residual_sums(partition, means)[1].sum()
         xp = array_namespace(self.array)
         member = partition.is_member
         total = xp.zeros((), dtype=member.dtype, device=device_of(member))

@@ -31,8 +31,8 @@ class Record:
         The forgetting factor; 0 at the first step, which has no past.
     alphas : tuple of float
         The forgetting factor by iteration.
-    labels : (n,) int array
-        The cluster of each object.
+    labels : (n,) NumPy array of int
+        The cluster of each object; of a device, in the smallest integers that hold them.
     ids : sequence of hashables
         The objects, in the order of the labels.
     events : tuple of Event

@@ -111,9 +111,8 @@ class TestCupyKernels:
         guess = np.random.default_rng(1).normal(6.0, 0.1, (k, k))
         d = np.where(np.eye(n) > 0, 0.0, guess[labels][:, labels] - w.astype(float))
         z = one_hot(labels, k)
-        sums, squares = same_bits(
-            lambda: [x.get() for x in cuda.block_residuals(*map(cupy.asarray, (w, labels, guess)))]
-        )
+        given = [cupy.asarray(x) for x in (w, labels, guess, z)]
+        sums, squares = same_bits(lambda: [x.get() for x in cuda.block_residuals(*given)])
         np.testing.assert_allclose(sums, z.T @ d @ z, atol=1e-11)
         np.testing.assert_allclose(squares, z.T @ (d * d) @ z, rtol=1e-13, atol=1e-13)
 

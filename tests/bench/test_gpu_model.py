@@ -14,7 +14,7 @@ def asked(n, **changed):
 
 def counts():
     sizes = [asked(n) for n in (300, 600, 900)]
-    return gpu_model.Counts({"auto": sizes}, {"auto": asked(900)}, {"auto": asked(900, launches=150)})
+    return gpu_model.Counts({"auto": sizes}, {"auto": asked(900, launches=150)})
 
 
 def test_the_model_of_a_gpu():

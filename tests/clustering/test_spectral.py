@@ -335,3 +335,10 @@ def test_links_of_the_present_do_not_count_where_the_past_is_all():
     model = ax.Affect(ax.Spectral(3), alpha=1.0, random_state=0).fit([past, W])
     assert model.labels_.tolist() == model.history_[0].labels.tolist()
     assert len(set(model.labels_[1:3].tolist())) == len(set(model.labels_[3:].tolist())) == 1
+
+
+def test_a_gpu_decomposes_no_more_than_cusolver_can(monkeypatch):
+    cupy = pytest.importorskip("cupy")
+    monkeypatch.setattr("affect_xp.clustering.eigen.MAX_CUSOLVER_SIZE", 10)
+    with pytest.raises(ValueError, match=r"solver='full' decomposes at most 10 .* use solver='iterative'"):
+        ax.spectral(cupy.ones((20, 20)), 2, solver="full")
