@@ -16,6 +16,7 @@ from affect_xp.array.typing import Array
 
 __all__ = [
     "MAX_CLUSTERS",
+    "MAX_COUNTS",
     "blend",
     "block_residuals",
     "extremes",
@@ -31,6 +32,7 @@ SHARED_BYTES = 48 * 1024  # of a block, on every device
 MAX_WARPS = 8  # in a block
 MAX_BINS = 96  # of a warp; more clusters than these take another read of W
 MAX_CLUSTERS = 2**15 - 1  # labels are 16-bit integers: they stay in cache
+MAX_COUNTS = 8192  # of clusters in all runs, which a block counts in shared memory
 TILE = 32  # of the check of symmetry
 SLICES = 8  # blocks that share a row of tiles
 
@@ -92,6 +94,7 @@ def moved_products(
     n, runs = w.shape[0], after.shape[1]
     k, out = wz.shape[1] // runs, _cupy().empty(wz.shape)
     wz, objects, before, after = *_in_order(np.float64, wz), *_in_order(np.int64, objects, before, after)
+    (places,) = _in_order(np.int64, places)
     for first, width in _pieces(runs * k, 1):
         warps, bounds = _n_warps(width), _ints(runs, k, first, width)
         given = (objects, places, *_ints(objects.shape[0]), before, after, n, *bounds, wz, out)
@@ -119,6 +122,7 @@ def blend(
     width = k if labels is not None and k <= MAX_BINS else 0
     product = cupy.empty((n, k)) if width else None
     short = labels.astype(np.int16) if labels is not None and width else None
+    (source,) = _in_order(np.int64, source)
     matrices = [y for x in (past, out) for y in (x, x.strides[0] // x.itemsize)]
     given = (*matrices, source, *_weight(alpha), short, n, *_ints(k, width), product)
     _by_rows("blend", w, width, given)
@@ -145,8 +149,7 @@ def lloyd_assign(
     cupy, (n, runs) = _cupy(), labels.shape
     bins = runs * k
     (wz, w_ii), (labels,) = _in_order(np.float64, wz, w_ii), _in_order(np.int64, labels)
-    if past is not None:
-        (past,) = _in_order(np.float64, past)
+    (past,) = _in_order(np.float64, past)
     mixed = (past, *_weight(0.0 if alpha is None else alpha))
     sums, report = cupy.empty((3, bins)), cupy.empty(2 * runs + 2)
     found, rows = cupy.empty(labels.shape, dtype=np.int64), cupy.empty(n, dtype=np.int64)
@@ -182,9 +185,9 @@ def _weight(alpha: Array | float) -> tuple[Array | None, float]:
     return None, float(alpha)
 
 
-def _in_order(dtype: type, *arrays: Array) -> tuple[Array, ...]:
+def _in_order(dtype: type, *arrays: Array | None) -> tuple[Any, ...]:
     """Return arrays as the kernels read them: of a dtype, by rows, without gaps; mostly they are."""
-    return tuple(_cupy().ascontiguousarray(x, dtype=dtype) for x in arrays)
+    return tuple(None if x is None else _cupy().ascontiguousarray(x, dtype=dtype) for x in arrays)
 
 
 def _ints(*values: int) -> tuple[np.int32, ...]:

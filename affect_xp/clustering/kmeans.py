@@ -329,7 +329,7 @@ class _Batch:
 
     def assign(self) -> _Assignment:
         """Find the nearest centroid of each object; one read of the host, two when a cluster ran empty."""
-        if cuda.is_cupy(self.groups.labels):
+        if cuda.is_cupy(self.groups.labels) and self.groups.n_runs * self.groups.k <= cuda.MAX_COUNTS:
             return self._assign_by_kernels()
         m, own, k = self.sizes, self.groups.own(), self.groups.k
         labels, bounds = self.groups.nearest(m, own, self.bounds)
