@@ -37,7 +37,7 @@ def test_a_folder_in_use(owner, tmp_path):
         pass
     owner.communicate()  # it ends
     with files.exclusive_use(tmp_path):
-        assert (tmp_path / files.LOCK).read_text().startswith(f"{os.getpid()} on ")
+        assert (tmp_path / files.LOCK).read_text(encoding="utf-8").startswith(f"{os.getpid()} on ")
     assert not list(tmp_path.iterdir())
 
 

@@ -97,5 +97,5 @@ def test_fit_predict_and_callback(capsys):
 def test_both_passes_of_smooth(capsys):
     found = ax.smooth(matrices(12), ax.KMeans(2), random_state=0, verbose=True)
     lines = capsys.readouterr().err.splitlines()
-    assert lines[:4] == [f"step {t} of 16, backward pass, {t} of 12" for t in (1, 2, 3, 4)]
-    assert lines[4:] == [f"step {t + 5} of 16, {record}" for t, record in enumerate(found.history_)]
+    assert lines[:12] == [f"step {t} of 24, backward pass, {t} of 12" for t in range(1, 13)]
+    assert lines[12:] == [f"step {t + 13} of 24, {record}" for t, record in enumerate(found.history_)]

@@ -35,7 +35,7 @@ All sums are over pairs i ≠ j of objects that have a past. Nothing here makes 
 import dataclasses
 import functools
 
-from affect_xp.array.namespace import array_namespace, device_of, gather, ratio
+from affect_xp.array.namespace import array_namespace, device_of, gather, ratio, row_blocks
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
 from affect_xp.proximity import GroupedPair
@@ -198,29 +198,34 @@ def row_inflation(moments: PairMoments, v: Array) -> Array:
 def move_probability(moments: PairMoments, move_rate: float = MOVE_RATE) -> Array:
     """Return p by (P), (n,): 0 without a past, with an empty row, and where there is one cluster."""
     partition, k = moments.partition, moments.partition.k
-    R, P = _positive(moments.rows), _positive(moments.past_rows)
-    xp, z = array_namespace(R), partition.membership
+    xp, z = array_namespace(moments.rows), partition.membership
     if k < 2:
-        return xp.zeros((partition.n,), dtype=R.dtype, device=device_of(R))
-    S = R + P
-    Q = z.T @ S
+        return xp.zeros((partition.n,), dtype=z.dtype, device=device_of(z))
+    blocks = list(row_blocks(moments.rows))
+    Q = sum(z[b, :].T @ (_positive(moments.rows[b, :]) + _positive(moments.past_rows[b, :])) for b in blocks)
     g = (1 - UNIFORM_SHARE) * ratio(xp.sum(Q, axis=0), xp.sum(Q)) + UNIFORM_SHARE / k
     profiles = Q + PRIOR_WEIGHT * g
-    # The profile of its own cluster is without the object itself.
-    own = xp.maximum(partition.by_object(profiles) - S, xp.full_like(S, MIN_PROFILE))
-    log_q, log_own = _log_shares(profiles), _log_shares(own)
-    phi = _dispersion(moments)
+    log_q, phi = _log_shares(profiles), _dispersion(moments)
 
-    def posterior(rows: Array) -> Array:
-        score = rows @ log_q.T
-        score += z * (xp.sum(rows * log_own, axis=1)[:, None] - score)
-        weight = xp.exp((score - xp.max(score, axis=1)[:, None]) / phi)
-        return weight / xp.sum(weight, axis=1)[:, None]
+    def probability(block: slice) -> Array:
+        R, P = _positive(moments.rows[block, :]), _positive(moments.past_rows[block, :])
+        own_z, S = z[block, :], R + P
+        # The profile of its own cluster is without the object itself.
+        own = xp.maximum(partition.at(block).by_object(profiles) - S, xp.full_like(S, MIN_PROFILE))
+        log_own = _log_shares(own)
 
-    same = xp.sum(posterior(P) * posterior(R), axis=1)
-    stays, moves = (1 - move_rate) * same, move_rate * (1 - same) / (k - 1)
-    known = (partition.labels >= 0) & (xp.sum(R, axis=1) > 0) & (xp.sum(P, axis=1) > 0)
-    return xp.where(known, ratio(_positive(moves), stays + _positive(moves)), xp.zeros_like(same))
+        def posterior(rows: Array) -> Array:
+            score = rows @ log_q.T
+            score += own_z * (xp.sum(rows * log_own, axis=1)[:, None] - score)
+            weight = xp.exp((score - xp.max(score, axis=1)[:, None]) / phi)
+            return weight / xp.sum(weight, axis=1)[:, None]
+
+        same = xp.sum(posterior(P) * posterior(R), axis=1)
+        stays, moves = (1 - move_rate) * same, _positive(move_rate * (1 - same) / (k - 1))
+        known = (partition.labels[block] >= 0) & (xp.sum(R, axis=1) > 0) & (xp.sum(P, axis=1) > 0)
+        return xp.where(known, ratio(moves, stays + moves), xp.zeros_like(same))
+
+    return xp.concat([probability(block) for block in blocks])
 
 
 def _dispersion(moments: PairMoments) -> Array:

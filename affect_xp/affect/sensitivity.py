@@ -40,7 +40,7 @@ def alpha_is_insensitive(pair: Pair, k: int, tol: float) -> bool:
     xp = array_namespace(current.like)
     low = xp.minimum(xp.min(current.like), xp.min(past.like))
     low, w, p = to_host(low, _squares(current), _squares(past), reason="can labels change α?")
-    if low < 0 or w + p == 0:
+    if low < 0 or not 0 < w + p < math.inf:
         return False
     a = w / (w + p)
     bounds = [(_SpectralBound(W), factor) for W, factor in ((current, 1.0), (past, a * a))]

@@ -12,7 +12,7 @@ from rich.console import Console
 
 import affect_xp
 from affect_xp.cli.options import ModelOptions, RunOptions, TableOptions, suggestion
-from affect_xp.cli.terminal import note, output_is_closed, robust_output
+from affect_xp.cli.terminal import is_closed_pipe, note, robust_output
 from affect_xp.exceptions import AffectError
 from affect_xp.experiments import EXPERIMENTS, Options
 
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             note(str(error))
             code = 1
         except OSError as error:
-            if not output_is_closed():
+            if not is_closed_pipe(error):
                 note(str(error))
                 code = 1
     return code

@@ -135,7 +135,7 @@ def as_options(message: str) -> str:
     def option(found: re.Match[str]) -> str:
         name, value = found[1].replace("_", "-"), found[2]
         values = re.findall(r"'([^']*)'", value)
-        text = ",".join(values) if values else value.replace("None", "none")
+        text = ",".join(values) if values else value.strip("[]").replace("None", "none")
         return f"--{name} {shlex.quote(text)}" if text not in ("", "True") else f"--{name}"
 
     names = "|".join([*(field.name for field in dataclasses.fields(ReadOptions)), "scale", "rescale"])

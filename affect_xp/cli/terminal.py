@@ -1,6 +1,7 @@
 """Communication with the terminal: notes and warnings in one line, closed pipes, Ctrl-C between steps."""
 
 import contextlib
+import errno
 import os
 import signal
 import sys
@@ -8,7 +9,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
-from typing import Any, Self, TextIO
+from typing import Any, Self
 
 
 def note(text: str) -> None:
@@ -27,27 +28,22 @@ def robust_output() -> Iterator[None]:
     try:
         yield
         sys.stdout.flush()
-    except OSError:
-        if not output_is_closed():
+    except OSError as error:
+        if not is_closed_pipe(error):
             raise
 
 
-def output_is_closed() -> bool:
-    """Return whether nobody reads stdout or stderr any more."""
-    closed = [_closed(stream) for stream in (sys.stdout, sys.stderr)]
-    return any(closed)
-
-
-def _closed(stream: TextIO) -> bool:
-    """Return whether the other end of a pipe is closed; then what is left in the buffer is discarded."""
-    try:
-        stream.flush()
-    except OSError:  # BrokenPipeError; on Windows also EINVAL
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # else Python complains when it ends
-        return True
-    except ValueError:  # closed by this process
-        return True
-    return False
+def is_closed_pipe(error: OSError) -> bool:
+    """Return whether nobody reads the output any more; then the rest of it is discarded."""
+    windows = error.errno == errno.EINVAL and error.filename is None  # there is no EPIPE
+    if not (isinstance(error, BrokenPipeError) or windows):
+        return False
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # Python would complain when it ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return True
 
 
 class StopBetweenSteps:

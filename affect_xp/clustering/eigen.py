@@ -293,20 +293,19 @@ def _lobpcg(A: Operator, k: int, x: Array, tol: float) -> tuple[Eigenpairs, bool
     (n, m), A, xp = x.shape, A.astype(x.dtype), array_namespace(x)
     v, av = (xp.empty((n, 3 * m), dtype=x.dtype, device=device_of(x)) for _ in range(2))
     eps, most = float(xp.finfo(x.dtype).eps), MAX_NARROW_PRODUCTS if A.is_narrow else MAX_PRODUCTS
-    begin, more, n_iter = 0, A.orthogonal(x), 0  # columns of V that are kept, and those that join them
+    v[:, :m] = A.orthogonal(x)
+    av[:, :m] = A.matmul(v[:, :m])
+    end, n_iter = m, 1  # columns of V in use, and products
     while True:
-        end, n_iter = begin + more.shape[1], n_iter + 1
-        v[:, begin:end], av[:, begin:end] = more, A.matmul(more)
         values, c = _ritz(*_grams(v[:, :end], av[:, :end]), min(m, end), eps)
-        n_x, begin = len(values), c.shape[1]
-        residuals = _advance(v, av, end, c, values)
+        residuals, overlaps = _advance(A, v, av, c, values)
         status = _Status.of(A, k, values, residuals, tol)
         active = np.flatnonzero(residuals > status.enough)
         if (status.converged and n_iter >= MIN_PRODUCTS) or len(active) == 0 or n_iter >= most:
             found = _pairs(A, k, values, v, status, n_iter)
             return found, status.converged and status.reliable
-        scale = from_host(1 / residuals[active], x, dtype=x.dtype)
-        more = A.orthogonal(xp.take(v[:, begin : begin + n_x], from_host(active, x), axis=1) * scale)
+        end, n_iter = c.shape[1] + len(active), n_iter + 1
+        _join(A, v, av, c.shape[1], active, overlaps[:, active], 1 / residuals[active])
 
 
 def _grams(v: Array, av: Array) -> tuple[np.ndarray, np.ndarray]:
@@ -344,21 +343,53 @@ def _ritz(g: np.ndarray, h: np.ndarray, m: int, eps: float) -> tuple[np.ndarray,
     return values, t @ np.concatenate([y, p], axis=1)
 
 
-def _advance(v: Array, av: Array, end: int, c: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Write the new X, P and R into V, and AX and AP into AV; return the norms of R on the host."""
-    xp, n_x, width = array_namespace(v), len(values), c.shape[1]
+def _advance(
+    A: Operator, v: Array, av: Array, c: np.ndarray, values: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Write the new X, P and R into V, and AX and AP into AV; return the norms of R, and CᵀR, on the host."""
+    xp, n_x, (end, width) = array_namespace(v), len(values), c.shape
     c, values = from_host(c, v, dtype=v.dtype), from_host(values, v, dtype=v.dtype)
 
     def advance(rows: slice) -> Array:
         x, ax = v[rows, :end] @ c, av[rows, :end] @ c
         r = ax[:, :n_x] - x[:, :n_x] * values
         v[rows, :width], av[rows, :width], v[rows, width : width + n_x] = x, ax, r
-        return xp.sum(r * r, axis=0)
+        squares = xp.sum(r * r, axis=0)[None, :]
+        return squares if A.null is None else xp.concat([squares, A.null[rows, :].T @ r], axis=0)
 
-    squares = to_host(_summed(advance, v), reason="residuals of eigenvectors")[0]
-    if not np.all(np.isfinite(squares)):
+    found = to_host(_summed(advance, v), reason="residuals of eigenvectors")[0].astype(np.float64, copy=False)
+    if not np.all(np.isfinite(found)):
         raise OutOfRangeError
-    return np.sqrt(squares.astype(np.float64, copy=False))
+    return np.sqrt(found[0]), found[1:]
+
+
+def _join(
+    A: Operator, v: Array, av: Array, begin: int, active: np.ndarray, overlaps: np.ndarray, scale: np.ndarray
+) -> None:
+    """Let the active columns of R, scaled to length 1 and orthogonal to C, stand alone behind X and P."""
+    xp, end = array_namespace(v), begin + len(active)
+    scales, overlaps = from_host(scale, v, dtype=v.dtype), from_host(overlaps * scale, v, dtype=v.dtype)
+    index = from_host(begin + active, v)
+    sr = xp.empty((A.n, len(active)), dtype=v.dtype, device=device_of(v))
+
+    def join(rows: slice) -> None:
+        r = xp.take(v[rows, :], index, axis=1) * scales
+        if A.null is not None:
+            r = r - A.null[rows, :] @ overlaps
+        v[rows, begin:end], sr[rows, :] = r, _rows_of(A.s, rows) * r
+
+    def multiplied(rows: slice) -> None:
+        part = _rows_of(A.s, rows) * product[rows, :]
+        av[rows, begin:end] = part + _rows_of(A.e, rows) * v[rows, begin:end] if is_array(A.e) else part
+
+    for_each_block(join, _row_blocks(v), v)
+    product = A.multiply(sr)
+    for_each_block(multiplied, _row_blocks(v), v)
+
+
+def _rows_of(x: Array, rows: slice) -> Array:
+    """Return some rows of a column; a number stands for equal rows."""
+    return x[rows, :] if is_array(x) else x
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -407,11 +438,16 @@ class OutOfRangeError(ArithmeticError):
     """Numbers have left the range of the precision in which they are computed."""
 
 
-def _summed(function: Callable[[slice], Array], like: Array) -> Array:
-    """Return the sum of what a function returns for blocks of rows, in their order."""
+def _row_blocks(like: Array) -> list[slice]:
+    """Return blocks of rows of a thin matrix."""
     n = like.shape[0]
     height = BLOCK_ROWS if isinstance(like, np.ndarray) else n
-    blocks, found = [slice(start, min(start + height, n)) for start in range(0, n, height)], {}
+    return [slice(start, min(start + height, n)) for start in range(0, n, height)]
+
+
+def _summed(function: Callable[[slice], Array], like: Array) -> Array:
+    """Return the sum of what a function returns for blocks of rows, in their order."""
+    blocks, found = _row_blocks(like), {}
 
     def work(rows: slice) -> None:
         found[rows.start] = function(rows)

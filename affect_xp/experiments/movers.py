@@ -31,7 +31,7 @@ from affect_xp.models.pcq import PCQ
 RUNS = 20
 STATIC, PAPER, OBJECTS = "static", "AFFECT as in the paper", "AFFECT by objects"
 # Counts with heavy tails are compared after a logarithm, which helps all methods that smooth.
-FOR_CONTACTS = {"rescale": "log1p", "absent": "keep"}
+FOR_CONTACTS: dict[str, Any] = {"rescale": "log1p", "absent": "keep"}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -198,6 +198,68 @@ def _home(labels: np.ndarray, members: np.ndarray, i: int) -> int:
     return int(np.bincount(labels[others]).argmax()) if others.any() else int(labels[i])
 
 
+# Simulated contacts in which people move, for the calibration of probabilities.
+CALIBRATED: dict[str, dict[str, Any]] = {
+    "50 contacts a day": {"moves": 0.03},
+    "200 contacts a day": {"moves": 0.03, "daily_contacts": 200.0},
+    "200 contacts a day, absences": {"moves": 0.03, "daily_contacts": 200.0, **SIMULATIONS["absences"]},
+    "heavy tails": {"moves": 0.03, **SIMULATIONS["heavy tails"]},
+    "nobody moves": {},
+}
+
+
+def calibration_run(options: Mapping[str, Any], seed: int) -> np.ndarray:
+    """Return for each object and step with a past the probability of a move, and whether it moved, (m, 2)."""
+    made = contacts(STEPS, n_groups=GROUPS, rng=seed, **{"daily_contacts": DAILY_CONTACTS, **options})
+    steps = [MovingStep(s.W, s.ids, s.labels, min(GROUPS, len(s.ids))) for s in made]
+    cut = Spectral([step.k for step in steps], solver="full")
+    model: Any = affect(cut, random_state=seed, forgetting="objects", **FOR_CONTACTS)
+    model.fit([step.W for step in steps], ids=[step.ids for step in steps])
+    moves = {(t, name) for t, name, _ in _moves(steps)}
+    pairs = [
+        (p, (t, name) in moves)
+        for t, (record, before) in enumerate(zip(model.history_[1:], steps, strict=False), start=1)
+        for name, p in zip(record.ids, np.asarray(record.moved).tolist(), strict=True)
+        if name in set(before.ids)
+    ]
+    return np.array(pairs, dtype=float)
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibration(Table):
+    """For each setting, the share of objects that had moved by probability, and the share of moves found."""
+
+    pairs: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    def cells(self) -> tuple[list[str], list[list[str]]]:
+        """Return the heading and the rows as text."""
+        rows = []
+        for name, found in self.pairs.items():
+            p, moved = found[:, 0], found[:, 1] > 0
+            sure, likely = p > 0.9, (p > 0.5) & (p <= 0.9)
+            parts = [_share(moved[sure]), _share(moved[likely]), _share(p[moved] > 0.5)]
+            rows.append([name, *parts, f"{np.sum(~moved & (p > 0.5))} in {len(p):,}"])
+        heading = ["", "moved, of p > 0.9", "moved, of 0.5 < p ≤ 0.9", "moves with p > 0.5", "false p > 0.5"]
+        return heading, rows
+
+
+def _share(holds: np.ndarray) -> str:
+    return f"{np.mean(holds):.0%} of {len(holds)}" if len(holds) else "–"
+
+
+def _calibration(results: Mapping[str, Sequence[np.ndarray]]) -> tuple[Calibration, list[Claim]]:
+    pairs = {name: np.concatenate(list(runs)) for name, runs in results.items()}
+    sure = {name: found[found[:, 0] > 0.9, 1] for name, found in pairs.items()}
+    shares = {name: float(np.mean(moved)) if len(moved) else np.nan for name, moved in sure.items()}
+    entries = tuple(Entry(name, Measured(share)) for name, share in shares.items())
+    title = "Probabilities of moves, and who had really moved at that very step"
+    claims = [
+        Claim(f"{name}: of p > 0.9, {_share(sure[name])} had moved.", shares[name] >= 0.85)
+        for name in list(CALIBRATED)[:3]
+    ]
+    return Calibration(title, "moved, of p > 0.9", entries, pairs=pairs), claims
+
+
 def run(options: Options) -> Report:
     """Run all methods on every available data set."""
     n_runs = options.runs or RUNS
@@ -208,12 +270,17 @@ def run(options: Options) -> Report:
             label = f"movers, {name}" if options.show else None
             run_one = functools.partial(one_run, data)
             results[name] = over_runs(run_one, n_runs, options.seed, jobs=options.jobs, progress=label)
+    calibrated = {
+        name: over_runs(functools.partial(calibration_run, how), n_runs, options.seed + 1, jobs=options.jobs)
+        for name, how in CALIBRATED.items()
+    }
+    table, claims = _calibration(calibrated)
     return Report(
         name="movers",
         title="Objects that move from one group to another",
         settings={"runs": n_runs, "seed": options.seed, "clusterer": "normalised cut, k given"},
-        tables=tuple(_table(name, runs, m) for name, runs in results.items() for m in ("ari", "delay")),
-        claims=tuple(claim for name, runs in results.items() for claim in _claims(name, runs)),
+        tables=(*(_table(name, runs, m) for name, runs in results.items() for m in ("ari", "delay")), table),
+        claims=(*(claim for name, runs in results.items() for claim in _claims(name, runs)), *claims),
         remarks=(
             "All methods are given the number of groups. Weights of contacts are compared after log1p, with "
             'absent="keep", by the method so named and by objects; the others get the weights as they are.',

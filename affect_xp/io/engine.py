@@ -34,6 +34,7 @@ class Engine:
         self.connection = duckdb.connect(":memory:", config=config)
         self._error, self._lock = duckdb.Error, threading.Lock()
         weakref.finalize(self, _close, self.connection, self.folder)
+        self.run("SET enable_progress_bar = false")  # which goes to the standard output
         if memory_limit is not None:
             limit = f"{memory_limit} B" if isinstance(memory_limit, int) else memory_limit
             self.run(f"SET memory_limit = {literal(limit)}", f"memory_limit={memory_limit!r}")

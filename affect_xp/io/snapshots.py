@@ -32,6 +32,7 @@ class TableSteps:
         self.ids: list[Hashable] = list(table.roles.values)
         self.times: list[Hashable] = []
         self.counts: list[int] = []
+        self.bounds: list[int] = []  # the least w of each window, if w is not its number
         self.prepare()
         self.run("DROP TABLE raw")
 
@@ -65,11 +66,14 @@ class TableSteps:
         while (first := last) < len(self.times):
             rows = itertools.accumulate(self.counts[first:])
             last = first + max(sum(1 for _ in itertools.takewhile(lambda n: n <= size, rows)), 1)
-            cells = self.run(f"SELECT * FROM cells WHERE w >= {first} AND w < {last}", fetch="fetchnumpy")
+            bounds = [*self.bounds, 2**62] if self.bounds else range(len(self.times) + 1)
+            bounds = bounds[first : last + 1]
+            part = f"SELECT * FROM cells WHERE w >= {bounds[0]} AND w < {bounds[-1]}"
+            cells = self.run(part, fetch="fetchnumpy")
             if (np.diff(cells["w"]) < 0).any():
                 order = np.argsort(cells["w"], kind="stable")
                 cells = {name: column[order] for name, column in cells.items()}
-            ends = np.searchsorted(cells["w"], np.arange(first, last + 1)).tolist()
+            ends = np.searchsorted(cells["w"], bounds).tolist()
             for time, low, high in zip(self.times[first:last], ends[:-1], ends[1:], strict=True):
                 snapshot = self.snapshot(time, {name: column[low:high] for name, column in cells.items()})
                 if snapshot is not None:
@@ -105,13 +109,13 @@ class EdgeSteps(TableSteps):
         self.times, self.counts = self.table.number_windows("raw", self.table.window)
         self._note_bipartite()
         self.names = np.fromiter(self.ids, object, len(self.ids))
+        key, rows = "windows.k", f"raw JOIN windows ON windows.w = {self.table.window}"
+        if self.table.in_order:  # a window is a range of rows
+            key, rows, self.bounds = "raw.rowid", "raw", self.table.firsts
+        columns = ", ".join([f"{key} AS w, a.k AS i, b.k AS j", *self.table.values])
         ends = "JOIN ids AS a ON a.id = o0 JOIN ids AS b ON b.id = o1"
-        numbers = "windows.k AS w, a.k AS i, b.k AS j"
-        rows = f"FROM raw {ends} JOIN windows ON windows.w = {self.table.window}"
         order = "" if self.table.in_order else "ORDER BY 1"
-        self.run(
-            f"CREATE TEMP TABLE cells AS SELECT {', '.join([numbers, *self.table.values])} {rows} {order}"
-        )
+        self.run(f"CREATE TEMP TABLE cells AS SELECT {columns} FROM {rows} {ends} {order}")
         if self.options.directed is None:
             self._check_one_way()
         else:
@@ -128,10 +132,14 @@ class EdgeSteps(TableSteps):
 
     def _check_one_way(self) -> None:
         """Raise if edges between two objects go both ways in a step."""
-        back = "EXISTS (FROM cells AS b WHERE b.w = a.w AND b.i = a.j AND b.j = a.i)"
-        for w, i, j in self.run(
-            f"SELECT w, i, j FROM cells AS a WHERE i < j AND {back} ORDER BY ALL LIMIT 1"
-        ):
+        back = "EXISTS (FROM cells AS b WHERE b.i = a.j AND b.j = a.i)"
+        window = "ASOF JOIN windows ON c.w >= first" if self.table.in_order else "JOIN windows ON k = c.w"
+        linked = f"(FROM cells AS a WHERE i <> j AND {back}) AS c"
+        pairs = f"SELECT k, least(i, j) AS x, greatest(i, j) AS y, i FROM {linked}"
+        both = (
+            f"SELECT k, x, y FROM ({pairs} {window}) GROUP BY ALL HAVING min(i) < max(i) ORDER BY ALL LIMIT 1"
+        )
+        for w, i, j in self.run(both):
             what = f"{self.ids[i]!r} to {self.ids[j]!r} and back at time {shown(self.times[w])}"
             how = "pass directed='sum' (the total, as of contacts), directed='mean' or directed='max'"
             raise InputError(f"edges of {self.table.title} go both ways, as from {what}; {how}")

@@ -221,8 +221,8 @@ def frame_source(engine: Engine, frame: Any, time: Hashable = None) -> Source:
     engine.connection.register("given", given)
     constant = "" if time is None else f"{literal(time)} AS time, "
     zones = ", ".join(f"timezone('UTC', {quoted(name)}) AS {quoted(name)}" for name in zoned)
-    columns = f"* REPLACE ({zones})" if zones else "*"
-    engine.run(f"CREATE TEMP TABLE {table} AS SELECT {constant}{columns} FROM given", title)
+    replaced = f"* REPLACE ({zones})" if zones else "*"
+    engine.run(f"CREATE TEMP TABLE {table} AS SELECT {constant}{replaced} FROM given", title)
     engine.connection.unregister("given")
     return dataclasses.replace(_described(engine, title, table), originals=originals)
 

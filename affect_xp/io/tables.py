@@ -261,6 +261,7 @@ class Table:
         self.engine.run(f"CREATE TEMP TABLE windows AS {numbered}")
         found = self.engine.run("SELECT w, n, first, last FROM windows ORDER BY k")
         self.in_order = all(a[3] < b[2] for a, b in itertools.pairwise(found))
+        self.firsts = [first for _, _, first, _ in found]
         if not self.in_order:
             self.notes.append("rows are not in the order of time and were sorted")
         return [plain(w) for w, *_ in found], [n for _, n, *_ in found]

@@ -515,7 +515,7 @@ def test_a_worker_answers():
     answers = Answers(Setting("tiny", threads=1))
     assert answer(answers, '["where"]')["result"].endswith("__init__.py")
     assert "alpha" in answer(answers, '["names"]')["result"]
-    assert answer(answers, '["prepare", "alpha"]') == {"result": ["α"]}
+    assert answer(answers, '["prepare", "alpha"]') == {"result": ["α", "unchecked"]}
     assert len(answer(answers, '["run", "α"]')["result"]) == 1
     assert answer(answers, '["run", "β"]') == {"error": "KeyError: 'β'"}
 

@@ -1,6 +1,7 @@
 """The command `affect-xp doctor`."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -136,6 +137,7 @@ def test_memory_of_a_container(monkeypatch):
     assert libraries.host_memory() == Memory(4000 * 1024, 2000 * 4096)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="the program is a script")
 def test_the_driver_is_asked(tmp_path, monkeypatch):
     program = tmp_path / "nvidia-smi"
     program.write_text("#!/bin/sh\necho '| Driver Version: 550.1   CUDA Version: 12.4     |'\n")

@@ -369,7 +369,10 @@ def test_decisions_are_kept_by_the_checkpoint(meetings, out, tmp_path, monkeypat
     assert call(path, "-k", 2, "--out", out, "--resume") == 0
     assert "rescale" not in capsys.readouterr().err  # said at the first step
     assert files(out) == files(tmp_path / "whole")
-    wholes = [json.loads((folder / "summary.json").read_text()) for folder in (out, tmp_path / "whole")]
+    wholes = [
+        json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        for folder in (out, tmp_path / "whole")
+    ]
     assert wholes[0]["decided"] == wholes[1]["decided"]
 
 
@@ -650,6 +653,7 @@ def test_cupy_keeps_sparse_matrices(edges):
 def test_the_arguments_of_reading_are_options():
     assert run.as_options("freq='20 rows' or time=") == "--freq '20 rows' or --time"
     assert run.as_options("names=['time', 'source']") == "--names time,source"
+    assert run.as_options("features=[...]") == "--features ..."
     assert run.as_options("scale='standard' or rescale=None") == "--scale standard or --rescale none"
     assert run.as_options("time_format='%d/%m/%Y', n_clusters=3") == "--time-format %d/%m/%Y, n_clusters=3"
 

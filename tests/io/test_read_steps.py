@@ -14,6 +14,7 @@ import scipy.sparse
 import affect_xp as ax
 from affect_xp.exceptions import InputError, InputTypeError, InputWarning
 from affect_xp.io import Snapshot, read_steps
+from affect_xp.io.engine import Engine
 from affect_xp.io.times import parse_freq
 
 
@@ -720,3 +721,8 @@ def test_a_frame_of_proximities_has_the_same_names_on_both_sides():
     assert ax.Affect(ax.KMeans(2), random_state=0).partial_fit(w).ids_ == tuple("abcd")
     with pytest.raises(ax.exceptions.InputError, match="index and columns differ"):
         ax.Affect(ax.KMeans(2)).partial_fit(w[list("bacd")])
+
+
+def test_reading_prints_nothing():
+    """DuckDB shows a bar after two seconds unless it is told not to, on the standard output."""
+    assert Engine().run("SELECT current_setting('enable_progress_bar')") == [(False,)]

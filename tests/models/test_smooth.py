@@ -12,8 +12,9 @@ import reference
 from sequences import churning, compact, drifting
 
 import affect_xp as ax
-from affect_xp.affect.hindsight import _Sources
+from affect_xp.affect.hindsight import _Sources, weights_of
 from affect_xp.affect.step import State
+from affect_xp.array import threads
 from affect_xp.cli import main
 from affect_xp.datasets import colliding_gaussians, contacts, separated_gaussians
 from affect_xp.exceptions import InputError, InputTypeError, SkewedWarning
@@ -258,7 +259,7 @@ def test_states_found_again_are_the_same(monkeypatch):
 
 
 def n_states():
-    return sum(type(found) is State for found in gc.get_objects())
+    return sum(type(found) is State and found.smoothed is not None for found in gc.get_objects())
 
 
 def test_few_states_are_held():
@@ -331,12 +332,18 @@ def test_nobody_stays():
         np.testing.assert_array_equal(psi.array, w)
 
 
+def weights(sources, partition):
+    """Return α, r and V + D by one partition."""
+    sums = sources.sums(partition)
+    return weights_of([sums], sources.difference(partition, sums))
+
+
 def test_neighbours_that_are_the_same_weigh_the_same():
     w, past = drifting(0, 2, n=20)
     partition = Partition(np.arange(20) % K, K, 0)
     for correction in (None, "objects"):
         sources = _Sources(ax.Dense(w), ax.Dense(past), ax.Dense(past.copy()), correction)
-        alpha, r, _ = sources.weights([partition], sources.difference(partition))
+        alpha, r, _ = weights(sources, partition)
         assert abs(r - 0.5) < 1e-6
         expected = reference.forgetting_factor(w, past, np.arange(20) % K, correction)
         np.testing.assert_allclose(alpha, expected, rtol=1e-9)
@@ -351,7 +358,7 @@ def test_a_neighbour_that_is_further_off_in_the_same_direction_is_left_out():
     for swap in (False, True):
         neighbours = [ax.Dense(past), ax.Dense(mean + 3 * (past - mean))]
         sources = _Sources(ax.Dense(w), *(neighbours[::-1] if swap else neighbours), None)
-        alpha, r, _ = sources.weights([partition], sources.difference(partition))
+        alpha, r, _ = weights(sources, partition)
         assert r == swap
         np.testing.assert_allclose(alpha, ax.forgetting_factor(w, past, partition), rtol=1e-9)
 
@@ -511,3 +518,15 @@ def test_offline_without_steps(tmp_path, capsys):
     path.write_text("time,id,x\n", encoding="utf-8")
     assert call(path, "-k", 2, "--offline", "--out", tmp_path / "out") == 1
     assert "holds no steps" in capsys.readouterr().err
+
+
+def test_blas_has_one_thread_meanwhile(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    held = []
+    smooth(
+        list(drifting(0, 4, n=8)),
+        ax.KMeans(2),
+        random_state=0,
+        callback=lambda record: held.append(threads.n_threads()),
+    )
+    assert held == [2] * 4  # one outside of `own_threads`
