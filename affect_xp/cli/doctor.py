@@ -33,6 +33,7 @@ from affect_xp.models.affect import Affect
 TOLERANCE = 1e-9  # of α, which is about 1
 IN_USE = 0.9  # of the free memory, at most
 MATRICES = 2  # W and Ψ̂
+BREAK_EVEN = 5_000  # objects; see docs/gpu.md
 MATRICES_OF_CHANGE = 3  # the next Ψ̂ too, where objects come and go
 
 # Packages that are good for one thing: module, what for, what to install where it is not the module.
@@ -241,7 +242,8 @@ def _advice(findings: list[Finding]) -> list[str]:
     if gpus:
         best = LIBRARIES[gpus[0].library]
         return [
-            f"A GPU works: pass arrays of {best.title}, or use `affect-xp run ... --backend {best.name}`."
+            f"A GPU works: pass arrays of {best.title}, or use `affect-xp run ... --backend {best.name}`. "
+            f"With fewer than about {BREAK_EVEN:,} objects the CPU is likely to be faster."
         ]
     return ["Computations run on the CPU, with NumPy.", *_gpu_advice(findings)]
 
