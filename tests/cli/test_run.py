@@ -594,7 +594,7 @@ def test_progress_of_both_passes(tmp_path, out, capsys):
     np.save(path, np.stack([step.W for step in ax.datasets.colliding_gaussians(n_steps=12, rng=0)]))
     assert call(path, "-k", 2, "--method", "kmeans", "--offline", "--out", out) == 0
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("step")]
-    assert lines[0] == "step 1 of 16, backward pass, 1 of 12" and lines[-1].startswith("step 16 of 16, 11: ")
+    assert lines[0] == "step 1 of 24, backward pass, 1 of 12" and lines[-1].startswith("step 24 of 24, 11: ")
 
 
 def test_nobody_reads_the_progress(features, out):
