@@ -16,9 +16,8 @@ from affect_xp.io.times import SINCE_1970, numbers_as_dates, parse_freq, reading
 
 SAMPLE = 1000  # rows that suggest how times are written; all rows are checked
 NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN")
-MISSING = ("", "na", "n/a", "nan", "nat", "<na>", "null", "none")
-# As a list: IN may become a join, after which rows are no longer in the order of the file.
-IS_MISSING = f"coalesce(list_contains([{', '.join(map(literal, MISSING))}], lower(trim({{t}}))), true)"
+# No list: IN may become a join, which changes the order of rows, and many lists take long to plan.
+IS_MISSING = r"({t} IS NULL OR regexp_full_match({t}, '(?i)\s*(na|n/a|nan|nat|<na>|null|none)?\s*'))"
 TRIMMED = "nullif(trim({t}, ' \t\r\n\u00a0\u2009\u3000\ufeff'), '')"
 NUMBER = "CASE WHEN isfinite(try_cast({t} AS DOUBLE)) THEN try_cast({t} AS DOUBLE) END"
 OLDEST = "TIMESTAMP '1000-01-01'"  # %Y takes 24 for a year, too
@@ -65,7 +64,8 @@ class Table:
         """Return the result of a query over {rows}, with columns t, o0, o1, v0, v1, ..."""
         rows = " UNION ALL ".join(map(self._select, self.sources))
         try:
-            found = self.engine.run(f"{FORGET}; {sql.replace('{rows}', f'({rows})')}", self.title)
+            self.engine.run(FORGET)
+            found = self.engine.run(sql.replace("{rows}", f"({rows})"), self.title)
         except InputError as error:  # lines may end in several ways
             if "state machine" not in str(error) or not sum(s.rewrite(self.engine) for s in self.sources):
                 raise
@@ -113,7 +113,7 @@ class Table:
         text = name
         if self.options.decimal == ",":
             text = f"CASE WHEN NOT contains({name}, '.') THEN replace({name}, ',', '.') END"
-        missing = f"CASE WHEN {IS_MISSING.replace('{t}', f'{name}::VARCHAR')} THEN 'nan'::DOUBLE END"
+        missing = f"CASE WHEN {IS_MISSING.replace('{t}', name)} THEN 'nan'::DOUBLE END"
         return f"coalesce(try_cast({text} AS DOUBLE), {missing})"
 
     def _check_numbers(self) -> None:
