@@ -18,7 +18,24 @@ PYPROJECT = nox.project.load_toml("pyproject.toml")
 DOCTESTS = ("--doctest-modules", "affect_xp", "--doctest-glob=README.md", "README.md")
 
 # The extras whose oldest release is tried; old releases of torch and CuPy come for CUDA alone.
-OF_LOWEST = ("dask", "sklearn", "pandas", "parquet", "plot", "cli", "linkage")
+OF_LOWEST = ("io", "cli", "plot", "sklearn", "dask", "linkage")
+
+# What to try with each extra alone: a program, and a word that it prints.
+RUN = "sys.exit(main(['run', 'x.csv', '-k', '2', '--quiet']))"
+EXTRAS = {
+    "": "import affect_xp as ax; ax.Affect(ax.KMeans(2)).fit([np.eye(4)])",
+    "io": "import affect_xp as ax; print(len(list(ax.io.read_steps('x.csv'))))",
+    "cli": f"from affect_xp.cli import main; {RUN}",
+    "plot": "import affect_xp as ax; ax.plots.plot_alpha(ax.Static(ax.KMeans(2)).fit([np.eye(4)]).history_)",
+    "sklearn": "import affect_xp as ax; from sklearn.base import clone; clone(ax.Affect(ax.KMeans(2)))",
+    "dask": "import affect_xp as ax, dask.array as da; ax.Affect(ax.KMeans(2)).fit([da.eye(4, chunks=2)])",
+    "torch": "import affect_xp as ax, torch; ax.Affect(ax.KMeans(2)).fit([torch.eye(4)])",
+    "cuda12": "import affect_xp as ax, importlib.util; assert importlib.util.find_spec('cupy')",
+    "cuda13": "import affect_xp as ax, importlib.util; assert importlib.util.find_spec('cupy')",
+    "linkage": "import affect_xp as ax, fastcluster; ax.Affect(ax.Linkage(2)).fit([1 - np.eye(4)])",
+    "all": f"import torch, dask, sklearn, matplotlib, fastcluster; from affect_xp.cli import main; {RUN}",
+}
+TABLE = "time,source,target\n" + "".join(f"{t},{a},{b}\n" for t in (1, 2) for a, b in ("ab", "cd", "ac"))
 
 
 def group(name: str) -> list[str]:
@@ -29,7 +46,7 @@ def group(name: str) -> list[str]:
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check style, types and the direction of imports."""
-    session.install("-e", ".", *group("lint"))
+    session.install("-e", ".[cli]", *group("lint"))
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
     session.run("mypy")
@@ -44,6 +61,18 @@ def tests(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", "-n", "auto", *session.posargs, env=one_thread)
     if not session.posargs:
         session.run("python", "-m", "pytest", *DOCTESTS)
+
+
+@nox.session(venv_backend="none", default=False)
+def tests_cupy(session: nox.Session) -> None:
+    """Run the suite on the real CuPy code executed on a CPU; the first time builds it, about five minutes."""
+    rig, env = Path("tools/cupy_cpu").resolve(), {"OMP_NUM_THREADS": "1", "AFFECT_XP_BACKENDS": "cupy"}
+    session.run(str(rig / "build"), external=True)
+    python = (str(rig / "run"), "python", "-m")
+    session.run(*python, "pip", "install", "--quiet", *group("test-cupy"), external=True)
+    session.run(*python, "pip", "install", "--quiet", "--no-deps", "-e", ".", external=True)
+    options = session.posargs or ("-n", "2", "-k", "cupy")
+    session.run(*python, "pytest", *options, env=env, external=True)
 
 
 @nox.session(default=False)
@@ -68,7 +97,7 @@ def review(session: nox.Session) -> None:
 @nox.session(default=False)
 def docs(session: nox.Session) -> None:
     """Run the examples of README, docstrings and pages, and build the site; warnings are errors."""
-    session.install("-e", ".[dask,pandas,plot,sklearn]", *group("docs"))
+    session.install("-e", ".[cli,dask,plot,sklearn]", *group("docs"))
     session.run("python", "-m", "pytest", *DOCTESTS, *session.posargs)
     session.run("python", "-m", "pytest", "--doctest-glob=*.md", "docs", *session.posargs)
     shutil.rmtree("docs/gallery", ignore_errors=True)  # pages of scripts that are gone would stay
@@ -81,7 +110,7 @@ def docs(session: nox.Session) -> None:
 @nox.session(default=False)
 def demo(session: nox.Session) -> None:
     """Run the demonstration."""
-    session.install("-e", ".[plot]")
+    session.install("-e", ".[cli,plot]")
     session.run("affect-xp", "demo", *session.posargs)
 
 
@@ -98,7 +127,8 @@ def fuzz(session: nox.Session) -> None:
     """Try 100,000 random sequences of steps and more."""
     session.install("-e", ".", *group("test"))
     env = {"AFFECT_XP_FUZZ": "100000", "OMP_NUM_THREADS": "1"}  # examples, all tests together
-    session.run("python", "-m", "pytest", "tests/test_fuzz.py", "-n", "auto", *session.posargs, env=env)
+    files = ("tests/test_fuzz.py", "tests/test_fuzz_agreement.py")
+    session.run("python", "-m", "pytest", *files, "-n", "auto", *session.posargs, env=env)
 
 
 @nox.session(default=False)
@@ -123,9 +153,23 @@ def lowest(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+@nox.parametrize("extra", list(EXTRAS), ids=[extra or "none" for extra in EXTRAS])
+def extras(session: nox.Session, extra: str) -> None:
+    """Install the package with each extra alone and use it; `nox -s "extras(cli)"` tries one of them."""
+    session.install(f".[{extra}]" if extra else ".")
+    with session.chdir(session.create_tmp()):
+        Path("x.csv").write_text(TABLE, encoding="utf-8")
+        shutil.rmtree("affect-xp-run", ignore_errors=True)
+        session.run("python", "-c", f"import sys; import numpy as np; {EXTRAS[extra]}")
+        if extra not in ("cli", "all"):  # the command names what to install
+            missing = session.run("affect-xp", "demo", success_codes=[1], silent=True)
+            assert "pip install 'affect_xp[cli]'" in str(missing), missing
+
+
+@nox.session(default=False)
 def audit(session: nox.Session) -> None:
     """Look up known vulnerabilities of all that is installed with the package; asks pypi.org."""
-    session.install(".[dask,sklearn,pandas,parquet,plot,cli,linkage]", "pip-audit>=2.7")
+    session.install(".[cli,plot,sklearn,dask,linkage]", "pip-audit>=2.7")
     session.run("pip-audit", "--local", "--skip-editable", *session.posargs)
 
 

@@ -7,59 +7,75 @@ with `Affect` and `KMeans`.
 import importlib
 import typing
 
-from affect_xp import exceptions, io
-from affect_xp.affect.forgetting import (
-    forgetting_factor,
-    gaussian_mixture_proximity,
-    oracle_forgetting_factor,
-)
-from affect_xp.affect.moments import BlockMoments, block_moments
-from affect_xp.clustering.external import as_external
-from affect_xp.clustering.kmeans import KMeans, KMeansResult, kmeans
-from affect_xp.clustering.linkage import Dendrogram, Linkage, linkage
-from affect_xp.clustering.metrics import adjusted_rand_index, rand_index, tracking_error
-from affect_xp.clustering.n_clusters import calinski_harabasz, modularity, silhouette
-from affect_xp.clustering.spectral import Spectral, SpectralResult, spectral
-from affect_xp.models.affect import Affect, Static
-from affect_xp.models.over_steps import OverSteps
-from affect_xp.proximity import Chunked, Dense, Factored, Proximity, Sparse, as_proximity
-from affect_xp.proximity.dissimilarity import to_dissimilarity, to_similarity
-from affect_xp.tracking.change_points import change_points
-from affect_xp.tracking.events import Event, EventRules
-from affect_xp.tracking.matching import match_labels
-
 if typing.TYPE_CHECKING:
-    from affect_xp import datasets, plots
+    from affect_xp import datasets, exceptions, io, plots
+    from affect_xp.affect.forgetting import (
+        forgetting_factor,
+        gaussian_mixture_proximity,
+        oracle_forgetting_factor,
+    )
+    from affect_xp.affect.moments import BlockMoments, block_moments
+    from affect_xp.clustering.external import as_external
+    from affect_xp.clustering.kmeans import KMeans, KMeansResult, kmeans
+    from affect_xp.clustering.linkage import Dendrogram, Linkage, linkage
+    from affect_xp.clustering.metrics import adjusted_rand_index, rand_index, tracking_error
+    from affect_xp.clustering.n_clusters import calinski_harabasz, modularity, silhouette
+    from affect_xp.clustering.spectral import Spectral, SpectralResult, spectral
+    from affect_xp.models.affect import Affect
+    from affect_xp.models.over_steps import OverSteps
     from affect_xp.models.pcm import PCM
     from affect_xp.models.pcq import PCQ
     from affect_xp.models.rg import RG
     from affect_xp.models.smooth import Smoothed, smooth
+    from affect_xp.models.static import Static
     from affect_xp.models.tuning import cross_validate_alpha, tune_alpha
     from affect_xp.persistence import load
+    from affect_xp.proximity import Chunked, Dense, Factored, Proximity, Sparse, as_proximity
+    from affect_xp.proximity.dissimilarity import to_dissimilarity, to_similarity
     from affect_xp.report import write_report
+    from affect_xp.tracking.change_points import change_points
+    from affect_xp.tracking.events import Event, EventRules
+    from affect_xp.tracking.matching import match_labels
 
 __version__ = "0.1.0"
 
-# Where to find what is imported when it is first used: not every program waits for it.
-_LATER = {
-    "PCM": "models.pcm",
-    "PCQ": "models.pcq",
-    "RG": "models.rg",
-    **dict.fromkeys(("cross_validate_alpha", "tune_alpha"), "models.tuning"),
-    "datasets": "datasets",
-    "Smoothed": "models.smooth",
-    "load": "persistence",
-    "plots": "plots",
-    "smooth": "models.smooth",
-    "write_report": "report",
+# The public names of each module, which is imported when one of them is first used (PEP 562, SPEC 1).
+_NAMES = {
+    "affect.forgetting": ("forgetting_factor", "gaussian_mixture_proximity", "oracle_forgetting_factor"),
+    "affect.moments": ("BlockMoments", "block_moments"),
+    "clustering.external": ("as_external",),
+    "clustering.kmeans": ("KMeans", "KMeansResult", "kmeans"),
+    "clustering.linkage": ("Dendrogram", "Linkage", "linkage"),
+    "clustering.metrics": ("adjusted_rand_index", "rand_index", "tracking_error"),
+    "clustering.n_clusters": ("calinski_harabasz", "modularity", "silhouette"),
+    "clustering.spectral": ("Spectral", "SpectralResult", "spectral"),
+    "models.affect": ("Affect",),
+    "models.over_steps": ("OverSteps",),
+    "models.pcm": ("PCM",),
+    "models.pcq": ("PCQ",),
+    "models.rg": ("RG",),
+    "models.smooth": ("Smoothed", "smooth"),
+    "models.static": ("Static",),
+    "models.tuning": ("cross_validate_alpha", "tune_alpha"),
+    "persistence": ("load",),
+    "proximity": ("Chunked", "Dense", "Factored", "Proximity", "Sparse", "as_proximity"),
+    "proximity.dissimilarity": ("to_dissimilarity", "to_similarity"),
+    "report": ("write_report",),
+    "tracking.change_points": ("change_points",),
+    "tracking.events": ("Event", "EventRules"),
+    "tracking.matching": ("match_labels",),
 }
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
+_MODULES = ("datasets", "exceptions", "io", "plots")
 
 
 def __getattr__(name: str) -> typing.Any:
-    if name not in _LATER:
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = importlib.import_module(f"{__name__}.{_LATER[name]}")
-    return globals().setdefault(name, module if name == _LATER[name] else getattr(module, name))
+    module = importlib.import_module(f"{__name__}.{_MODULE_OF[name]}")
+    return globals().setdefault(name, getattr(module, name))
 
 
 def __dir__() -> list[str]:

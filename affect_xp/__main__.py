@@ -2,7 +2,7 @@
 
 import sys
 
-from affect_xp.cli.app import main
+from affect_xp.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterable
 
 import numpy as np
 
-from affect_xp.array.namespace import array_namespace, from_host, is_array, to_host
+from affect_xp.array.namespace import from_host, is_array, places_of, rows_at, to_host
 from affect_xp.array.typing import Array
 from affect_xp.exceptions import InputError
 
@@ -84,22 +84,16 @@ class Alignment:
 
     def new(self) -> Array:
         """Return the positions at t of the objects that were not there before."""
-        xp = array_namespace(self.source)
-        order = xp.argsort(xp.astype(self.source >= 0, xp.int8), stable=True)  # type: ignore[operator]
-        return order[: self.n_new]
+        return places_of(self.source < 0, self.n_new)  # type: ignore[operator]
 
     def gone(self) -> Array:
         """Return the positions at t-1 of the objects that are there no more."""
-        xp = array_namespace(self.target)
-        order = xp.argsort(xp.astype(self.target >= 0, xp.int8), stable=True)  # type: ignore[operator]
-        return order[: self.n_gone]
+        return places_of(self.target < 0, self.n_gone)  # type: ignore[operator]
 
     def common(self) -> tuple[Array, Array]:
         """Return the positions of the common objects at t and at t-1; only when something has changed."""
-        xp = array_namespace(self.source)
-        order = xp.argsort(xp.astype(self.source < 0, xp.int8), stable=True)  # type: ignore[operator]
-        here = order[: self.n_common]
-        return here, xp.take(self.source, here)
+        here = places_of(self.source >= 0, self.n_common)  # type: ignore[operator]
+        return here, rows_at(self.source, here)
 
 
 UNCHANGED = Alignment(None, None, n_common=0, n_new=0)

@@ -1,6 +1,7 @@
-"""HTML for notebooks: tables that inherit the colours of the page."""
+"""Numbers and times as text, and HTML for notebooks: tables that inherit the colours of the page."""
 
-from collections.abc import Mapping, Sequence
+import datetime
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 # Only semi-transparent greys and the text colour, so that it is readable in dark and light themes.
 STYLE = """<style>
@@ -76,3 +77,22 @@ def in_bytes(number: int) -> str:
     while size >= 1000 and len(units) > 1:
         size, units = size / 1000, units[1:]
     return f"{size:.3g} {units[0]}" if size < 1000 else f"{size:,.0f} {units[0]}"
+
+
+def time_format(times: Iterable[Hashable]) -> Callable[[Hashable], str]:
+    """Return one format for all times: dates if all are midnights, otherwise ISO 8601.
+
+    Examples
+    --------
+    >>> time_format([datetime.datetime(2024, 1, 1)])(datetime.datetime(2024, 1, 1))
+    '2024-01-01'
+    """
+    moments = [time for time in times if isinstance(time, datetime.datetime)]
+    by_day = all(moment.time() == datetime.time.min for moment in moments)
+
+    def shown(time: Hashable) -> str:
+        if isinstance(time, datetime.datetime):
+            return time.date().isoformat() if by_day else time.isoformat()
+        return str(time)
+
+    return shown

@@ -3,15 +3,13 @@
 import dataclasses
 import functools
 
-import numpy as np
-
 from affect_xp.array.namespace import (
     array_namespace,
+    as_like,
     device_of,
-    from_host,
     gather,
-    is_array,
-    is_lazy,
+    label_counts,
+    label_table,
     one_hot,
     rows_at,
     to_host,
@@ -52,20 +50,11 @@ class Partition:
     @functools.cached_property
     def sizes(self) -> Array:
         """The number of objects of each cluster, m = Zᵀ1, (k,), in wide floats."""
-        if isinstance(self.labels, np.ndarray):
-            return np.bincount(self.labels + 1, minlength=self.k + 1)[1:].astype(np.float64)
-        z = self.membership
-        # As a product: faster than a sum along an axis.
-        return array_namespace(z).ones((self.n,), dtype=z.dtype, device=device_of(z)) @ z
+        return label_counts(self.labels[:, None], self.k)[0, :]
 
     def table(self, other: "Partition") -> Array:
         """Return how many objects each cluster shares with each one of another partition, (k, k')."""
-        ours, theirs = self.labels, other.labels
-        if not isinstance(ours, np.ndarray) or not isinstance(theirs, np.ndarray):
-            return self.membership.T @ other.membership
-        shape = self.k + 1, other.k + 1
-        counts = np.bincount((ours + 1) * shape[1] + (theirs + 1), minlength=shape[0] * shape[1])
-        return counts.astype(np.float64).reshape(shape)[1:, 1:]
+        return label_table(self.labels, self.k, other.labels, other.k)
 
     @functools.cached_property
     def is_member(self) -> Array:
@@ -148,14 +137,7 @@ def as_partition(
 
 
 def _partition_of(labels: Array, like: Array, n_clusters: int | None, name: str) -> Partition:
-    if not is_array(labels):
-        labels = np.asarray(labels)
-    if is_lazy(labels) and not is_lazy(like):
-        labels = to_host(labels, reason=f"{name} of a lazy library")[0]
-    if isinstance(labels, np.ndarray) and not isinstance(like, np.ndarray):
-        if labels.dtype.kind in "iu":
-            labels = labels.astype(np.int64)
-        labels = from_host(labels, like)
+    labels = as_like(labels, like, reason=f"{name} of a lazy library")
     xp = array_namespace(labels, like)
     if labels.ndim != 1:
         raise InputError(f"{name} must be one-dimensional, got shape {tuple(labels.shape)}")
@@ -171,11 +153,3 @@ def _partition_of(labels: Array, like: Array, n_clusters: int | None, name: str)
     if high >= k:
         raise InputError(f"{name} holds {high}, but n_clusters={k} allows 0 to {k - 1} only")
     return Partition(labels, k, 0 if low >= 0 else None)
-
-
-def relabel(partition: Partition, names: np.ndarray) -> Array:
-    """Return the labels with cluster c renamed names[c]; -1 stays."""
-    labels = partition.labels
-    xp = array_namespace(labels)
-    renamed = partition.by_object(from_host(names, labels, dtype=xp.int64))
-    return xp.where(labels >= 0, renamed, labels)

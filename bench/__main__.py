@@ -3,7 +3,7 @@
 Each figure is a ratio of two things that took turns in the same run; of several rounds the shortest times
 count. Peak memory is that of NumPy's arrays (tracemalloc), on a GPU that of CuPy's pool, in a run apart.
 
-For all rows and the pictures: pip install 'affect_xp[threads,sklearn,linkage,plot,cli]'
+For all rows and the pictures: pip install 'affect_xp[sklearn,linkage,plot,cli]'
 """
 
 import argparse
@@ -16,36 +16,47 @@ from pathlib import Path
 from affect_xp.exceptions import AffectError
 
 from ._device import DEVICES
-from ._suite import Setting, busy, run
+from ._suite import INTERRUPTED, Setting, busy, run
 from .workloads import WORKLOADS
 
 OUT = Path("affect-xp-bench")
+NAMES = [workload.name for workload in WORKLOADS]
 
 
-def main(arguments: Sequence[str] | None = None, prog: str = "python -m bench") -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run and return the exit code: 0 done, 1 something failed, 2 wrong arguments."""
     parser = argparse.ArgumentParser(
-        prog=prog, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_options(parser)
     parser.add_argument("--device", choices=DEVICES, default="cpu", help="cuda: CuPy arrays on a GPU")
     parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help=f"(default: {OUT})")
     options = parser.parse_args(arguments)
     try:
-        setting = setting_of(options, options.device)
+        return measure(options.size, options.only, options.threads, options.device, options.out)
     except AffectError as error:
         parser.error(str(error))
+
+
+def measure(size: str, only: Sequence[str] | None, threads: int, device: str, out: Path) -> int:
+    """Measure workloads, write the results and return the exit code."""
+    setting = _setting(size, threads, device)
     if setting.size != "full":
         print(f"{setting.size}: smaller than what the goals are set for, so no verdicts", file=sys.stderr)
     busy()
-    chosen = [workload for workload in WORKLOADS if not options.only or workload.name in options.only]
+    chosen = [workload for workload in WORKLOADS if not only or workload.name in only]
     results = run(chosen, setting, label="bench")
     print(results.text())
     can_draw = importlib.util.find_spec("matplotlib") is not None
-    paths = results.write(options.out, draw=can_draw)
+    paths = results.write(out, draw=can_draw)
     print(f"\nwritten: {', '.join(map(str, paths))}")
     if not can_draw:
         print("for the pictures: pip install 'affect_xp[plot]'")
+    left = [name for name, why in results.problems.items() if why == INTERRUPTED]
+    if left:
+        options = " ".join(f"--only {name}" for name in left)
+        print(f"interrupted; these options measure the others: {options}", file=sys.stderr)
+        return 130
     return int(any(why.startswith("FAILED") for why in results.problems.values()))
 
 
@@ -66,9 +77,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--only",
         action="append",
-        choices=[workload.name for workload in WORKLOADS],
+        choices=NAMES,
         metavar="NAME",
-        help=f"one workload (may be repeated): {', '.join(workload.name for workload in WORKLOADS)}",
+        help=f"one workload (may be repeated): {', '.join(NAMES)}",
     )
     parser.add_argument(
         "--threads", type=_positive, default=2, metavar="N", help="of all libraries (default: 2)"
@@ -84,8 +95,12 @@ def _positive(text: str) -> int:
 
 def setting_of(options: argparse.Namespace, device: str = "cpu") -> Setting:
     """Return the setting that the options ask for."""
+    return _setting(options.size, options.threads, device)
+
+
+def _setting(size: str, threads: int, device: str) -> Setting:
     data = os.environ.get("AFFECT_XP_DATA")
-    return Setting(options.size, DEVICES[device](), options.threads, Path(data) if data else None)
+    return Setting(size, DEVICES[device](), threads, Path(data) if data else None)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from affect_xp.plots import style
-
 from ._measure import fitted_power
 
 HEADER = ("workload", "against", "figure", "must", "aim", "verdict")
@@ -201,6 +199,8 @@ def draw_curves(rows: Iterable[Row], folder: Path, told: str = "") -> list[Path]
     """Draw a picture for each quantity, both axes logarithmic, with the fitted exponents in its legend."""
     import matplotlib
     from matplotlib.figure import Figure
+
+    from affect_xp.plots import style
 
     drawn = []
     grown = [(row, row.curve) for row in rows if row.curve is not None]

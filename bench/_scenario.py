@@ -28,9 +28,9 @@ def model(init: str = "auto", **options: Any) -> Callable[[Any], ax.Affect]:
     """Return a function that takes a step with what it is given, and returns the model."""
     affect = ax.Affect(ax.KMeans(K, max_iter=LLOYD), init=init, random_state=0, **options)
 
-    def take(w: Any) -> ax.Affect:
+    def take(w: Any, ids: Any = None) -> ax.Affect:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            return affect.partial_fit(w)
+            return affect.partial_fit(w, ids)
 
     return take

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 import affect_xp
-from affect_xp.experiments._progress import progress
 
 from ._device import Cuda, Host
 from ._measure import Action, Effort, take_turns
@@ -26,6 +25,7 @@ Choice = TypeVar("Choice")
 EFFORTS = {"tiny": Effort(1, 0.0), "quick": Effort(2, 5.0, longest=8.0), "full": Effort(3, 60.0)}
 BUSY = 0.5  # processes that want a processor, by processor, before anything is measured
 THREADS = "OMP_NUM_THREADS"
+INTERRUPTED = "left out, interrupted"
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "fastcluster", "threadpoolctl", "cupy-cuda12x", "cupy-cuda13x")
 
 
@@ -153,6 +153,8 @@ def limited_threads(threads: int) -> Iterator[None]:
 
 def run(workloads: Sequence[Workload], setting: Setting, *, label: str | None = None) -> Results:
     """Run workloads one after the other; one that fails does not stop the others."""
+    from affect_xp.progress import progress  # unknown to older revisions, which `_worker` measures
+
     rows, problems, details = {}, {}, {}
     environment, began = described(setting), time.perf_counter()
     for workload in progress(workloads, len(workloads), label):
@@ -167,6 +169,9 @@ def run(workloads: Sequence[Workload], setting: Setting, *, label: str | None = 
             rows[workload.name] = list(case.rows(measured))
             spent = round(time.perf_counter() - start, 1)
             details[workload.name] = measured.as_json() | {"seconds spent": spent}
+        except KeyboardInterrupt:  # what is done is kept
+            problems |= {other.name: INTERRUPTED for other in workloads if other.name not in rows}
+            break
         except Exception as error:
             problems[workload.name] = f"FAILED, {type(error).__name__}: {error}"
     took = f"{time.perf_counter() - began:.0f} s"

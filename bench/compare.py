@@ -8,6 +8,7 @@ differs. What a revision cannot do yet is left out.
 
 A difference is pointed out if the shortest times show it and so does the median of the rounds: a lucky
 round moves the first, a program that comes and goes the second. It is measured again before it is believed.
+The column "noise" is the standard error of the median over the rounds.
 """
 
 import argparse
@@ -29,7 +30,7 @@ from typing import Any, Self
 import numpy as np
 
 from affect_xp.exceptions import AffectError, InputError
-from affect_xp.experiments._progress import progress
+from affect_xp.progress import progress
 
 from .__main__ import add_options
 from ._measure import Effort
@@ -40,18 +41,23 @@ ROOT = Path(__file__).parents[1]
 SLOWER = 1.10  # flagged from here on, and from 1 / SLOWER on the other side
 ROUNDS = 3  # at least: a median of fewer is none
 CHANCES = 3  # times that a difference is measured before it is believed
-HEADER = ("workload", "action", "old, s", "new, s", "new / old", "median", "")
+HEADER = ("workload", "action", "old, s", "new, s", "new / old", "median", "noise", "")
 
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """The shortest seconds of one action in both revisions, and the median of new / old by rounds."""
+    """The shortest seconds of one action in both revisions, and the median of new / old by rounds.
+
+    `noise` is the standard error of this median, from the median absolute deviation of the rounds; nan if
+    there was only one.
+    """
 
     workload: str
     action: str
     old: float
     new: float
     median: float
+    noise: float = math.nan
 
     @property
     def ratio(self) -> float:
@@ -71,7 +77,7 @@ class Difference:
     def cells(self) -> tuple[str, ...]:
         """Return the row of the table."""
         flag = "SLOWER" if self.is_slower else "faster" if self.is_faster else ""
-        ratios = f"{self.ratio:.2f}", f"{self.median:.2f}"
+        ratios = f"{self.ratio:.2f}", f"{self.median:.2f}", f"± {self.noise:.2f}"
         return self.workload, self.action, f"{self.old:.4g}", f"{self.new:.4g}", *ratios, flag
 
 
@@ -150,10 +156,20 @@ def compare_action(name: str, action: str, old: Any, new: Any, effort: Effort) -
                 seconds[worker].append(worker.ask("run", action))
         best_old, best_new = (float(np.min(seconds[worker], axis=0).sum()) for worker in (old, new))
         by_round = np.sum(seconds[new], axis=1) / np.sum(seconds[old], axis=1)
-        difference = Difference(name, action, best_old, best_new, float(np.median(by_round)))
+        difference = Difference(
+            name, action, best_old, best_new, float(np.median(by_round)), noise_of_median(by_round)
+        )
         if not (difference.is_slower or difference.is_faster):
             break
     return difference
+
+
+def noise_of_median(values: np.ndarray) -> float:
+    """Return the standard error of a median: √(π/2) · 1.483 MAD / √n, as for normal values."""
+    if len(values) < 2:
+        return math.nan
+    deviation = 1.483 * float(np.median(np.abs(values - np.median(values))))
+    return math.sqrt(math.pi / 2) * deviation / math.sqrt(len(values))
 
 
 def compare(

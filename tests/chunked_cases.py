@@ -4,7 +4,6 @@ import os
 import signal
 
 import numpy as np
-import reference
 
 import affect_xp as ax
 
@@ -19,22 +18,6 @@ def symmetric(n=N, seed=0, mean=0.0):
 
 def close(found, expected, rtol=1e-12, atol=1e-12):
     np.testing.assert_allclose(found, expected, rtol=rtol, atol=atol)
-
-
-def moments_twin(w, labels, k):
-    """Return the mean of each block and the sum of squares about it, entry by entry."""
-    means, squares = np.zeros((k, k)), np.zeros((k, k))
-    for c, d, pairs in reference.blocks(labels):
-        if d is not None and pairs:
-            values = np.array([w[i, j] for i, j in pairs])
-            means[c, d], squares[c, d] = values.mean(), ((values - values.mean()) ** 2).sum()
-    return means, squares
-
-
-def distance_twin(w, labels, means):
-    inside = labels >= 0
-    off_diagonal = np.outer(inside, inside) & ~np.eye(len(w), dtype=bool)
-    return ((w - means[np.ix_(labels, labels)]) ** 2)[off_diagonal].sum()
 
 
 def steps(n=60, n_steps=4):

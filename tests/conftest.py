@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import importlib
 import os
+import warnings
 from typing import Any
 
 import hypothesis
@@ -42,6 +43,8 @@ class Backend:
 
     def numpy(self, x) -> np.ndarray:
         """Bring a result to the host."""
+        if isinstance(x, np.ndarray):
+            return x
         if self.name == "strict":
             return np.from_dlpack(x, device="cpu", copy=True)
         if self.name == "cupy":
@@ -62,19 +65,21 @@ class Backend:
         )
 
 
-def _backend(name: str) -> Backend | None:
-    """Return a backend if its library is here and works."""
+def _backend(name: str) -> Backend | Exception:
+    """Return a backend, or the error that tells why it cannot be used."""
     try:
         if name == "strict":
             strict = importlib.import_module("array_api_strict")
             return Backend(name, strict, strict.Device("device1"))
         if name == "dask":
             return Backend(name, importlib.import_module("array_api_compat.dask.array"))
-        xp = importlib.import_module(f"array_api_compat.{name}")
-        xp.asarray([0.0]) + 1  # CuPy can be imported without a driver
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # CuPy warns, among others, of several CUDA installations
+            xp = importlib.import_module(f"array_api_compat.{name}")
+            xp.asarray([0.0]) + 1  # CuPy can be imported without a driver
         return Backend(name, xp, xp.asarray([0.0]).device if name == "cupy" else None)
-    except Exception:
-        return None
+    except Exception as error:
+        return error
 
 
 def _wanted() -> list[Backend]:
@@ -83,13 +88,21 @@ def _wanted() -> list[Backend]:
     if unknown:
         raise pytest.UsageError(f"AFFECT_XP_BACKENDS names {sorted(unknown)}; known are {KNOWN}")
     found = {name: _backend(name) for name in chosen or KNOWN}
-    missing = [name for name in chosen if found[name] is None]
-    if missing:
-        raise pytest.UsageError(f"AFFECT_XP_BACKENDS asks for {missing}, which cannot be used here")
-    return [backend for backend in found.values() if backend is not None]
+    UNUSABLE.update({name: error for name, error in found.items() if isinstance(error, Exception)})
+    if chosen and UNUSABLE:
+        raise pytest.UsageError(f"AFFECT_XP_BACKENDS asks for what cannot be used: {UNUSABLE}")
+    return [backend for backend in found.values() if isinstance(backend, Backend)]
 
 
+UNUSABLE: dict[str, Exception] = {}
 BACKENDS = _wanted()
+
+
+def pytest_report_header():
+    """Tell which libraries the suite runs on, and why it does not run on one that is installed."""
+    broken = {name: repr(e) for name, e in UNUSABLE.items() if not isinstance(e, ModuleNotFoundError)}
+    used = f"array libraries: {', '.join(b.name for b in BACKENDS)}"
+    return [used, *(f"NOT USED: {name}: {error}" for name, error in broken.items())]
 
 
 def pytest_generate_tests(metafunc):
@@ -130,7 +143,8 @@ def small_blocks(request, monkeypatch):
         monkeypatch.setattr("affect_xp.array.namespace.HOST_BLOCK_BYTES", 600)
         monkeypatch.setattr("affect_xp.array.namespace.HOST_BLOCK_ROWS", 1)
         monkeypatch.setattr("affect_xp.array.namespace.DEVICE_BLOCK_BYTES", 600)
-        monkeypatch.setattr("affect_xp.clustering._krylov.BLOCK_ROWS", 7)
+        monkeypatch.setattr("affect_xp.clustering.eigen.BLOCK_ROWS", 7)
         monkeypatch.setattr("affect_xp.proximity.sparse.BLOCK_ENTRIES", 8)
         monkeypatch.setattr("affect_xp.proximity.checks.HOST_TILE", 4)
         monkeypatch.setattr("affect_xp.proximity.checks.DEVICE_TILE", 4)
+        monkeypatch.setattr("affect_xp.proximity.checks.BLOCK_ROWS", 2)

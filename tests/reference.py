@@ -223,3 +223,14 @@ def greedy_centres(w, order, draws):
         centres.append(tried[int(np.argmin(left))])
         weight = np.array([min(distance(i, c) for c in centres) for i in range(len(w))])
     return centres
+
+
+def cluster_distance(d, a, b, method):
+    """Return the distance of two clusters, lists of objects, from its definition; Ward's squared.
+
+    Ward: 2 m_a m_b / (m_a + m_b) ‖x̄_a − x̄_b‖², with the distance of the centroids from mean squares.
+    """
+    if method != "ward":
+        return {"single": np.min, "complete": np.max, "average": np.mean}[method](d[np.ix_(a, b)])
+    between, within_a, within_b = (np.mean(d[np.ix_(i, j)] ** 2) for i, j in ((a, b), (a, a), (b, b)))
+    return 2 * len(a) * len(b) / (len(a) + len(b)) * (between - within_a / 2 - within_b / 2)

@@ -40,7 +40,7 @@ def test_alpha_and_blend_neither_wait_nor_copy():
     alpha, count = counted(lambda: estimate(w, past, labels, labels))
     assert count.sync == count.d2h == 0, count.where
     assert count.largest < N * N * 4
-    _, count = counted(lambda: w.blend(past, alpha, same, overwrite=True))
+    _, count = counted(lambda: w.blend(past, alpha, same, out=past))
     assert count.sync == count.d2h == 0, count.where
     assert count.largest < N * N * 4
 

@@ -156,10 +156,24 @@ def test_packed_gives_what_dense_gives(packed):
 def test_medoids_follow_flocks():
     medoids = runpy.run_path(str(EXTENDING / "medoids.py"))["KMedoids"]
     steps = list(boids(10, rng=0))
-    model = ax.Affect(medoids(4), proximity="euclidean").fit(step.X for step in steps)
+    model = ax.Affect(medoids(4), proximity="euclidean", scale="none").fit(step.X for step in steps)
     scores = [ax.rand_index(r.labels, s.labels) for r, s in zip(model.history_, steps, strict=True)]
     assert min(scores) > 0.9
     with pytest.raises(ax.exceptions.InputError, match="n_clusters must be at least 1, got 0"):
         ax.Affect(medoids(0)).partial_fit(np.eye(3))
     with pytest.raises(ax.exceptions.InputError, match="takes a dissimilarity"):
         ax.Affect(medoids(4), proximity="dot").partial_fit(steps[0].X)
+
+
+def test_the_picture_of_the_families_follows_the_import_contract():
+    """If it does not: python docs/families.py"""
+    drawing = runpy.run_path(str(ROOT / "docs" / "families.py"))
+    assert drawing["PICTURE"].read_text("utf-8") == drawing["drawn"]()
+
+
+def test_the_architecture_names_files_that_exist():
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    names = set(re.findall(r"`((?:[a-z_]+/)+(?:\w+\.\w+)?)`", page))
+    assert len(names) > 25
+    for name in names:
+        assert (ROOT / name).exists() or (ROOT / "affect_xp" / name).exists(), name

@@ -6,36 +6,19 @@ parts that can run side by side.
 
 import contextlib
 import dataclasses
-import os
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 import reference
 import scipy.sparse
-from hypothesis import HealthCheck, assume, given, settings
+from fuzzing import fuzz
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import affect_xp as ax
-
-IS_LONG = "AFFECT_XP_FUZZ" in os.environ
-EXAMPLES = int(os.environ.get("AFFECT_XP_FUZZ", "180"))
-PARTS = 4 if IS_LONG else 1
-
-
-def fuzz(share):
-    """Run a test on its share of all examples; short runs try the same ones each time."""
-
-    def decorate(test):
-        settled = settings(
-            max_examples=max(10, int(share * EXAMPLES / PARTS) + 1),
-            deadline=None,
-            derandomize=not IS_LONG,
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-        )(test)
-        return pytest.mark.parametrize("part", range(PARTS))(settled)
-
-    return decorate
-
+from affect_xp.persistence import load, save
 
 # Random similarities may well be skewed, or all the same.
 pytestmark = [
@@ -135,7 +118,7 @@ def run(steps, clusterer, put, exponent=None, **parameters):
     return model
 
 
-@fuzz(share=0.33)
+@fuzz(share=0.3)
 @given(sequences(), st.sampled_from(REPRESENTATIONS), st.sampled_from([None, "objects"]))
 def test_kmeans_in_any_units(part, steps, put, correction):
     model = run(steps, ax.KMeans(steps.k), put, correction=correction)
@@ -164,15 +147,24 @@ CLUSTERERS = {
 }
 
 
-@fuzz(share=0.34)
+@fuzz(share=0.3)
 @given(st.data(), sequences(most=12), st.sampled_from(sorted(CLUSTERERS)))
 def test_alpha_against_the_twin(part, data, steps, name):
     """Whatever the clusters are, α is that of the definition, entry by entry."""
     make, representations = CLUSTERERS[name]
     put = data.draw(st.sampled_from(representations))
-    if name not in ("kmeans", "k-means++", "function"):  # of graphs, similarities are not negative
+    rescale = data.draw(st.sampled_from([None, *RESCALED])) if put in (dense, sparse) else None
+    if rescale is not None:
+        steps = dataclasses.replace(steps, exponent=0)
+    if rescale is not None or name not in ("kmeans", "k-means++", "function"):
+        # Similarities of graphs, and those that are rescaled, are not negative.
         steps = dataclasses.replace(steps, features=[abs(x) for x in steps.features], keep=-1)
-    alpha_is_as_defined(steps, make(steps.k), put)
+    correction = data.draw(st.sampled_from([None, "objects"]))
+    save_after = data.draw(st.integers(0, len(steps.ids) - 1))
+    alpha_is_as_defined(steps, make(steps.k), put, rescale, correction, save_after)
+
+
+RESCALED = {"log1p": np.log1p, "sqrt": np.sqrt, "binary": np.sign}
 
 
 def chunked(steps, t, exponent=None):
@@ -189,17 +181,15 @@ def test_alpha_of_chunks_against_the_twin(part, steps):
         alpha_is_as_defined(steps, ax.KMeans(steps.k), chunked)
 
 
-def alpha_is_as_defined(steps, clusterer, put):
+def alpha_is_as_defined(steps, clusterer, put, rescale=None, correction=None, save_after=None):
     """Check α of each step entry by entry, given the clusters of the step before."""
-    model, psi, past_ids = (
-        ax.Affect(clusterer, rescale=None, n_iter=1, init="previous", random_state=0),
-        None,
-        [],
-    )
+    options = {"n_iter": 1, "init": "previous", "correction": correction, "random_state": 0}
+    model, psi, past_ids = ax.Affect(clusterer, rescale=rescale, **options), None, []
     for t, ids in enumerate(steps.ids):
         before = dict(zip(past_ids, np.asarray(model.labels_).tolist(), strict=True)) if t else {}
         exactly = steps.pattern if put is sparse else steps.products
         w = (distances(steps, t, 0) if put is distances else exactly(t, 0)).astype(float)
+        w = w if rescale is None else RESCALED[rescale](w)
         model.partial_fit(put(steps, t), ids)
         check_step(model, len(ids), 5)
         here = [p for p, i in enumerate(ids) if i in before]
@@ -208,10 +198,20 @@ def alpha_is_as_defined(steps, clusterer, put):
             there = [past_ids.index(ids[p]) for p in here]
             labels = np.array([before[ids[p]] for p in here])
             known = w[np.ix_(here, here)], psi_before[np.ix_(there, there)]
-            expected = reference.forgetting_factor(*known, labels)
+            expected = reference.forgetting_factor(*known, labels, correction)
             assert abs(model.alpha_ - expected) <= (1e-9 if steps.dtype == "float64" else 1e-4)
             psi = reference.blend(w, psi_before, model.alpha_, ids, past_ids)
         past_ids = ids
+        if t == save_after:
+            model = resumed(model, clusterer)
+
+
+def resumed(model, clusterer):
+    """Return the model after it was saved and loaded."""
+    functions = {"clusterer": clusterer} if callable(clusterer) else {}
+    with tempfile.TemporaryDirectory() as folder:
+        save(model, Path(folder, "file"))
+        return load(Path(folder, "file"), **functions)
 
 
 @st.composite
@@ -261,7 +261,7 @@ def accidents():
         reference.repair, reference.distances = usual
 
 
-@fuzz(share=0.33)
+@fuzz(share=0.3)
 @given(smooth_sequences(), st.sampled_from(["previous", "static"]), st.sampled_from(["Dense", "Factored"]))
 def test_the_whole_loop_against_the_twin(part, drawn, init, representation):
     steps, k = drawn

@@ -53,7 +53,7 @@ def test_overwriting_makes_none():
     w, past = matrix(torch.float32), matrix(torch.float32)
     same = align(range(N), range(N), w.like)
     with Large() as large:
-        w.blend(past, torch.empty((), dtype=torch.float64, device="meta"), same, overwrite=True)
+        w.blend(past, torch.empty((), dtype=torch.float64, device="meta"), same, out=past)
     assert large.found == []
 
 
@@ -72,7 +72,7 @@ def test_a_whole_step(monkeypatch, overwrite, churn):
     with Large() as large, pytest.warns(ax.exceptions.ConvergenceWarning):
         found = step(state, w, range(churn, N + churn), ax.KMeans(12, max_iter=2))
         assert large.found == []
-        found.smoothed(overwrite=overwrite)
+        found.smoothed(out=state.smoothed if overwrite else None)
     assert large.found == ([] if overwrite and not churn else [("empty_like", (N, N))])
 
 

@@ -77,8 +77,9 @@ def test_kmeans_reads_one_sample_to_compare_starts():
 
 @pytest.mark.parametrize("init", ["auto", "previous", "static"])
 @pytest.mark.parametrize("churn", [0, 3], ids=["same objects", "objects come and go"])
-def test_a_step_needs_four_more_than_its_kmeans(init, churn):
-    model = ax.Affect(ax.KMeans(3), init=init, random_state=0)
+@pytest.mark.parametrize("alpha_tol", [0.0, 0.01])
+def test_a_step_needs_few_more_than_its_kmeans(init, churn, alpha_tol):
+    model = ax.Affect(ax.KMeans(3), init=init, alpha_tol=alpha_tol, random_state=0)
     for t, w in enumerate(steps(n_steps=6)):
         with counted() as seen:
             model.partial_fit(w, ids=range(churn * t, churn * t + 40))
@@ -86,5 +87,7 @@ def test_a_step_needs_four_more_than_its_kmeans(init, churn):
         # that begin or end the members are read.
         kinds = {event.kind for event in model.history_[-1].events}
         more = 1 if t == 0 else 2 * bool(kinds - {"continuation", "growth", "shrink"})
+        # α is compared from the first iteration on, labels only from the second on.
+        more += alpha_tol > 0
         assert seen.total() <= model.history_[-1].n_iter + 4 + more, seen.where
     assert max(record.n_iter for record in model.history_) > 2

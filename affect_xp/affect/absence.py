@@ -134,16 +134,18 @@ def fill_unmet_pairs(
     return past, dataclasses.replace(alignment, source=from_host(found, W.like), target=index)
 
 
-def keep_absent(before: "State | None", found: "Step", max_absence: int, *, overwrite: bool) -> "State":
+def keep_absent(
+    before: "State | None", found: "Step", max_absence: int, *, out: Proximity | None = None
+) -> "State":
     """Return the state after a step, with the objects behind that are away for at most so many steps."""
     if before is None or before.smoothed is None:
-        return found.with_smoothed(found.smoothed(overwrite=overwrite))
+        return found.commit(out=out)
     source = positions(found.state.ids, before.ids)
     gone = np.setdiff1d(np.arange(len(before.ids)), source)
     seen = _last_seen(before)
     kept = gone[found.state.t - seen[gone] <= max_absence]
     if len(kept) == 0:
-        return found.with_smoothed(found.smoothed(overwrite=overwrite))
+        return found.commit(out=out)
     like = found.labels
     smoothed = found.smoothed().with_absent(before.smoothed, from_host(source, like), from_host(kept, like))
     meetings = Meetings.of_all(len(before.ids)) if before.away is None else before.away.meetings

@@ -6,24 +6,29 @@ from typing import Any
 import numpy as np
 
 from affect_xp.affect.moments import BlockMoments, mean_variances, moments_of
-from affect_xp.array.namespace import array_namespace, device_of, row_blocks, to_host, wide_dtype
+from affect_xp.alignment import UNCHANGED
+from affect_xp.array.namespace import (
+    array_namespace,
+    device_of,
+    on_input_device,
+    ratio,
+    row_blocks,
+    wide_dtype,
+)
 from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
 from affect_xp.exceptions import InputError
 from affect_xp.partition import Partition, as_partition
-from affect_xp.proximity import Grouped, Proximity, as_proximity
-from affect_xp.proximity._scale import in_units_of_their_own
+from affect_xp.proximity import Grouped, Pair, Proximity, as_proximity
 
 # A rule for α: "estimate", a number, one for each step, or a function.
 Alpha = (
     str | float | Sequence[float] | np.ndarray | Callable[[Proximity, Proximity, Array, int], Array | float]
 )
 
-# Sums of squares below this, or above its inverse, are not trusted; squares of those between are numbers.
-MIN_TRUSTED_SUM_OF_SQUARES = 1e-140
 
-
+@on_input_device
 @own_threads()
 def forgetting_factor(
     W: Array | Proximity,
@@ -82,12 +87,8 @@ def forgetting_factor(
     array_namespace(W.like, past.like)
     partition = as_partition(labels, W.n, W.like, n_clusters)
     check_correction(correction)
-    with np.errstate(over="ignore", invalid="ignore"):  # seen to below
-        noise, drift = noise_and_drift(W.group(partition), past.group(partition), correction)
-    if not in_range(float(to_host(noise + drift, reason="is α within the range of numbers?")[0])):
-        W, past, _ = in_units_of_their_own(W, past)
-        noise, drift = noise_and_drift(W.group(partition), past.group(partition), correction)
-    return share_of_noise(noise, drift)
+    groups = Pair(W, past, UNCHANGED).group(partition).in_units
+    return share_of_noise(*noise_and_drift(groups.common, groups.past, correction))
 
 
 def check_correction(correction: object) -> str | None:
@@ -100,7 +101,7 @@ def check_correction(correction: object) -> str | None:
 def noise_and_drift(W: Grouped, past: Grouped, correction: str | None = None) -> tuple[Array, Array]:
     """Return the sums of which α is the share of the first: noise / (noise + drift).
 
-    Both are squares of proximities: where they are not `in_range`, W and the past are to be scaled.
+    Both are sums of squares of proximities, which must be numbers (see `Pair.in_units`).
 
     The correction: the sample mean μ̂ of a block strays from the expectation μ independently of the past, so
     that over the N entries of the block
@@ -118,14 +119,6 @@ def noise_and_drift(W: Grouped, past: Grouped, correction: str | None = None) ->
         return moments.total_variance(), drift
     uncertainty = moments.total(*mean_variances(W, moments))  # U
     return _positive(moments.total_squares() + uncertainty), _positive(drift - uncertainty)
-
-
-def in_range(total: float) -> bool:
-    """Tell whether a sum of squares of proximities, and its square, is far from the ends of the range.
-
-    Squares of entries that are tiny, or all of them, may be lost below; above there is infinity.
-    """
-    return MIN_TRUSTED_SUM_OF_SQUARES < total < 1 / MIN_TRUSTED_SUM_OF_SQUARES
 
 
 def drift_from(past: Grouped, moments: BlockMoments) -> Array:
@@ -146,10 +139,10 @@ def share_of_noise(noise: Array, drift: Array) -> Array:
     """Return noise / (noise + drift), and 0 where both are 0, or one is no number."""
     xp = array_namespace(noise)
     both = noise + drift
-    defined = (both > 0) & (both < xp.inf)
-    return xp.where(defined, noise / xp.where(defined, both, xp.ones_like(both)), xp.zeros_like(both))
+    return xp.where(both < xp.inf, ratio(noise, both), xp.zeros_like(both))
 
 
+@on_input_device
 def oracle_forgetting_factor(psi: Array, noise_variance: Array, past: Array) -> Array:
     """Return the forgetting factor of an oracle that knows the true proximities and the noise.
 
@@ -185,6 +178,7 @@ def oracle_forgetting_factor(psi: Array, noise_variance: Array, past: Array) -> 
     return share_of_noise(noise, drift)
 
 
+@on_input_device
 def gaussian_mixture_proximity(means: Array, covariances: Array, labels: Array) -> tuple[Array, Array]:
     """Return the expectation and the variance of the dot products of samples of a Gaussian mixture.
 
@@ -238,13 +232,13 @@ def gaussian_mixture_proximity(means: Array, covariances: Array, labels: Array) 
 
 def _by_step(alpha: object) -> bool:
     """Tell whether α is given as one number for each step."""
-    return isinstance(alpha, Sequence) or (isinstance(alpha, np.ndarray) and alpha.ndim > 0)
+    return isinstance(alpha, Sequence) or getattr(alpha, "ndim", 0) > 0
 
 
 def alpha_at(alpha: Any, t: int) -> float:
     """Return the fixed forgetting factor of step t."""
     if not _by_step(alpha):
-        return check_fraction("alpha", alpha.item() if isinstance(alpha, np.ndarray) else alpha)
+        return check_fraction("alpha", alpha.item() if hasattr(alpha, "item") else alpha)
     if t >= len(alpha):
         raise InputError(f"alpha has {len(alpha)} entries, but this is step {t}; give one for each step")
     return check_fraction(f"alpha[{t}]", alpha[t])

@@ -36,19 +36,22 @@ as it is observed.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from affect_xp.affect.forgetting import drift_from, in_range, share_of_noise
-from affect_xp.affect.moments import mean_variances, moments_of
+from affect_xp.affect.forgetting import drift_from, share_of_noise
+from affect_xp.affect.moments import BlockMoments, mean_variances, moments_of
 from affect_xp.affect.state import Past, State
+from affect_xp.affect.step import Options
 from affect_xp.alignment import Alignment, Ids
 from affect_xp.array.namespace import array_namespace, from_host, to_host
 from affect_xp.array.typing import Array
 from affect_xp.clustering.base import Call, Clusterer, Clustering
 from affect_xp.partition import Partition
 from affect_xp.proximity import Pair, Proximity
+from affect_xp.proximity.blend import unit_of
 from affect_xp.tracking.history import Record
 
 
@@ -76,10 +79,7 @@ def two_sided(
     t: int,
     views: tuple[View, View],
     clusterer: Clusterer,
-    *,
-    n_iter: int,
-    correction: str | None,
-    seed: int,
+    options: Options,
 ) -> Found:
     """Return what is found at step t, given what the forward and the backward pass know there."""
     past, future = (Past.of(view.neighbour, ids, W) for view in views)
@@ -89,11 +89,11 @@ def two_sided(
         return causal
     if past.start is None:
         return _alone(here[1], views[1].record, [(0.0, alpha) for alpha in views[1].record.alphas])
-    calls = [Call(t, side.start, side.memory, [seed, t]) for side in here]
-    sources = _Sources.of(W, past, future, here, correction)
+    calls = [Call(t, side.start, side.memory, [options.seed, t]) for side in here]
+    sources = _Sources.of(W, past, future, here, options.correction)
     if isinstance(sources, Proximity):  # no pair has both neighbours
         return Found(clusterer.cluster(sources, calls[0]), [(0.0, 0.0)], lambda: sources)
-    return _in_turn(sources, calls, clusterer, n_iter) or causal
+    return _in_turn(sources, calls, clusterer, options.n_iter, options.alpha_tol) or causal
 
 
 def _alone(here: Past, record: Record, weights: Sequence[tuple[float, float]]) -> Found:
@@ -110,37 +110,74 @@ def _of_step(here: Past) -> Proximity:
     return here.smoothed if source is None else here.smoothed.take(source)
 
 
-def _in_turn(sources: "_Sources", calls: Sequence[Call], clusterer: Clusterer, n_iter: int) -> Found | None:
+def _in_turn(
+    sources: "_Sources", calls: Sequence[Call], clusterer: Clusterer, n_iter: int, alpha_tol: float
+) -> Found | None:
     """Go from clusters to weights to clusters a few times.
 
     The first weights are by the clusters of both passes. The clusterer starts from those of the pass whose
-    neighbour weighs more. None where there is neither noise nor drift, or their squares are out of range.
+    neighbour weighs more. None where there is neither noise nor drift.
     """
     both = [call.start for call in calls if call.start is not None]
-    G = sources.difference(both[0])
-    alpha, r, total = sources.weights(both, G)
+    measured = sources.in_units
+    sums = [measured.sums(partition) for partition in both]
+    G = measured.difference(both[0], sums[0])
+    alpha, r, total = weights_of(sums, G)
     share, size = to_host(r, total, reason="does the future weigh more than the past?")
-    if not in_range(float(size)):
+    if size == 0:
         return None
     on_device, call, before, n_runs = [(alpha, r)], calls[int(share > 0.5)], None, 0
     for i in range(n_iter):
         blend = sources.blend(*on_device[-1])
-        found = clusterer.cluster(blend, call)
+        found = clusterer.cluster(blend, dataclasses.replace(call, rough=i + 1 < n_iter))
         n_runs += found.n_iter
         if i + 1 == n_iter or (before is not None and _same(found.partition, before)):
             break  # the next weights would be the same
-        call, before = dataclasses.replace(call, memory=found.memory), found.partition
-        on_device.append(sources.weights([before], G)[:2])
+        call, before = call.after(found), found.partition
+        weights = weights_of([measured.sums(before)], G)[:2]
+        if alpha_tol > 0 and _change(weights, on_device[-1]) <= alpha_tol:
+            break
+        on_device.append(weights)
+    if found.rough:
+        found = clusterer.cluster(blend, call.from_found(found))
+        n_runs += found.n_iter
     read = to_host(*(x for pair in on_device for x in pair), reason="weights of past and future")
     pairs = zip(map(float, read[::2]), map(float, read[1::2]), strict=True)
-    weights = [((1 - r) * alpha, r * alpha) for alpha, r in pairs]
-    return Found(dataclasses.replace(found, n_iter=n_runs), weights, lambda: blend)
+    found = dataclasses.replace(found, n_iter=n_runs)
+    return Found(found, [((1 - r) * alpha, r * alpha) for alpha, r in pairs], lambda: blend)
+
+
+def _change(weights: tuple[Array, Array], before: tuple[Array, Array]) -> float:
+    """Return the largest change of a and b."""
+    read = to_host(*weights, *before, reason="have the weights changed?")
+    alpha, r, alpha_before, r_before = map(float, read)
+    return max(abs(alpha * r - alpha_before * r_before), abs(alpha * (1 - r) - alpha_before * (1 - r_before)))
 
 
 def _same(partition: Partition, other: Partition) -> bool:
     xp = array_namespace(partition.labels)
     same = xp.all(partition.labels == other.labels)
     return partition.k == other.k and bool(to_host(same, reason="have labels changed?")[0])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Sums:
+    """V, D_F, D_B and U by the clusters of a partition, and the moments of its blocks."""
+
+    terms: tuple[Array, Array, Array, Array]
+    moments: BlockMoments
+
+
+def weights_of(sums: Sequence[_Sums], G: Array) -> tuple[Array, Array, Array]:
+    """Return α and r from the average of some sums, and V + D."""
+    V, D_F, D_B, U = (sum(terms) / len(sums) for terms in zip(*(s.terms for s in sums), strict=True))
+    xp = array_namespace(G)
+    zero, one = xp.zeros_like(G), xp.ones_like(G)
+    differ = G > 0  # otherwise they are the same
+    r = 0.5 + xp.where(differ, (D_F - D_B) / (2 * xp.where(differ, G, one)), zero)
+    r = xp.minimum(xp.maximum(r, zero), one)
+    V, D = (xp.maximum(x, zero) for x in (V, (1 - r) * D_F + r * D_B - r * (1 - r) * G - U))
+    return share_of_noise(V, D), r, V + D
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -178,38 +215,31 @@ class _Sources:
         sources = (W.take(index), past.smoothed.take(index_before), future.smoothed.take(index_after))
         return _Sources(*sources, correction, places, rest)
 
-    @np.errstate(over="ignore", invalid="ignore")
-    def difference(self, partition: Partition) -> Array:
-        """Return G = Σ(f − b)² = 2 Σ(f − μ)² + 2 Σ(b − μ)² − 4 Σ(h − μ)², with H = ½F + ½B."""
-        own = self._own(partition)
-        moments = moments_of(self.W.group(own))
-        half = self._between(0.5)
-        f, b, h = (drift_from(part.group(own), moments) for part in (self.past, self.future, half))
-        return 2 * (f + b) - 4 * h
+    @functools.cached_property
+    def in_units(self) -> "_Sources":
+        """The same in units in which squares of entries are numbers."""
+        parts = self.W, self.past, self.future
+        unit = unit_of(*parts)
+        scaled = parts if unit == 1 else [part.in_units_of(unit) for part in parts]
+        return dataclasses.replace(self, W=scaled[0], past=scaled[1], future=scaled[2])
 
-    @np.errstate(over="ignore", invalid="ignore")  # the sum tells
-    def weights(self, partitions: Sequence[Partition], G: Array) -> tuple[Array, Array, Array]:
-        """Return α and r by the clusters of some partitions, whose sums are averaged, and V + D."""
-        sums = [self._sums(self._own(partition)) for partition in partitions]
-        V, D_F, D_B, U = (sum(terms) / len(sums) for terms in zip(*sums, strict=True))
-        xp = array_namespace(G)
-        zero, one = xp.zeros_like(G), xp.ones_like(G)
-        differ = G > 0  # otherwise they are the same
-        r = 0.5 + xp.where(differ, (D_F - D_B) / (2 * xp.where(differ, G, one)), zero)
-        r = xp.minimum(xp.maximum(r, zero), one)
-        V, D = (xp.maximum(x, zero) for x in (V, (1 - r) * D_F + r * D_B - r * (1 - r) * G - U))
-        return share_of_noise(V, D), r, V + D
-
-    def _sums(self, own: Partition) -> tuple[Array, Array, Array, Array]:
+    def sums(self, partition: Partition) -> "_Sums":
         """Return V, with the correction, D_F and D_B without it, and the correction U."""
+        own = self._own(partition)
         groups = self.W.group(own)
         moments = moments_of(groups)
         drifts = drift_from(self.past.group(own), moments), drift_from(self.future.group(own), moments)
         V = moments.total_variance()
         if self.correction is None:
-            return V, *drifts, array_namespace(V).zeros_like(V)
+            return _Sums((V, *drifts, array_namespace(V).zeros_like(V)), moments)
         U = moments.total(*mean_variances(groups, moments))
-        return moments.total_squares() + U, *drifts, U
+        return _Sums((moments.total_squares() + U, *drifts, U), moments)
+
+    def difference(self, partition: Partition, sums: "_Sums") -> Array:
+        """Return G = Σ(f − b)² = 2 Σ(f − μ)² + 2 Σ(b − μ)² − 4 Σ(h − μ)², with H = ½F + ½B."""
+        half = self._between(0.5).group(self._own(partition))
+        _, D_F, D_B, _ = sums.terms
+        return 2 * (D_F + D_B) - 4 * drift_from(half, sums.moments)
 
     def blend(self, alpha: Array, r: Array) -> Proximity:
         """Return α P + (1 − α) W, P = (1 − r) F + r B, and the rest where it is none of these pairs."""

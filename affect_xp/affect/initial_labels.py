@@ -30,9 +30,9 @@ have beyond that is left out.
 import dataclasses
 
 from affect_xp.affect.forgetting import drift_from, share_of_noise
-from affect_xp.affect.moments import BlockMoments, moments_of, ratio, row_deviations
+from affect_xp.affect.moments import BlockMoments, moments_of, row_deviations
 from affect_xp.alignment import Alignment
-from affect_xp.array.namespace import array_namespace, device_of, not_negative, row_blocks, rows_at
+from affect_xp.array.namespace import array_namespace, device_of, not_negative, ratio, row_blocks, rows_at
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
 from affect_xp.proximity import Grouped, GroupedPair

@@ -29,7 +29,7 @@ T/N + var μ̂. For independent entries this is the T/(N − 1) known as the sam
 
 import dataclasses
 
-from affect_xp.array.namespace import array_namespace, device_of
+from affect_xp.array.namespace import array_namespace, device_of, on_input_device, ratio
 from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition, as_partition
@@ -78,6 +78,7 @@ class BlockMoments:
         return xp.sum(self.squares()) + xp.sum((self.sizes - 1) * self.diagonal_variances)
 
 
+@on_input_device
 @own_threads()
 def block_moments(
     W: Array | Proximity, labels: Array | Partition, n_clusters: int | None = None
@@ -173,10 +174,3 @@ def row_deviations(wz: Array, w_ii: Array, rows: Partition, m: Array, means: Arr
 def _copies(m: Array) -> Array:
     """Return how often each value stands in its block: twice within a cluster, W being symmetric, (k, k)."""
     return array_namespace(m).eye(m.shape[0], dtype=m.dtype, device=device_of(m)) + 1
-
-
-def ratio(total: Array, count: Array) -> Array:
-    """Return total / count, and 0 where there is nothing to divide by."""
-    xp = array_namespace(total)
-    some = count > 0
-    return xp.where(some, total / xp.where(some, count, xp.ones_like(count)), xp.zeros_like(total))

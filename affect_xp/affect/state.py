@@ -8,7 +8,7 @@ from affect_xp.alignment import UNCHANGED, Alignment, Ids, align, positions
 from affect_xp.array.namespace import array_namespace, gather
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
-from affect_xp.proximity import Blend, Grouped, Proximity
+from affect_xp.proximity import Blend, Grouped, ObjectBlend, Proximity
 from affect_xp.tracking.events import Clusters, Event
 
 
@@ -74,17 +74,17 @@ class Step:
         The score of each number of clusters that was tried, where it was chosen.
     observed : Proximity
         Wᵗ.
-    blend : Blend or None
+    blend : Blend, ObjectBlend or None
         Ψ̂ᵗ as a blend of Wᵗ and Ψ̂ᵗ⁻¹; None where there is no past.
     groups : Grouped or None
         Ψ̂ᵗ with the labels of the partition, where their product is known.
-    totals : tuple of float
-        The sum of noise and drift of which α is a share, by iteration, where α was estimated.
     noise, drift : float or None
         The last noise and drift as root mean squares over entries, in the units of W; None where α is not
         estimated. Without a past there is noise alone.
     noise_of_means : float or None
         The noise that is left in the means of blocks, alike; known at steps without a past.
+    moved : (n,) array or None
+        The probability that each object has changed its cluster since the step before, where it is known.
     """
 
     state: State
@@ -94,37 +94,40 @@ class Step:
     n_iter: int
     scores: dict[int, float] | None
     observed: Proximity
-    blend: Blend | None = None
+    blend: Blend | ObjectBlend | None = None
     groups: Grouped | None = None
-    totals: tuple[float, ...] = ()
     noise: float | None = None
     drift: float | None = None
     noise_of_means: float | None = None
+    moved: Array | None = None
 
-    def with_smoothed(self, smoothed: Proximity | None) -> State:
-        """Return the state after the step, given the smoothed proximities that are kept."""
-        known = smoothed is not None and self.groups is not None
-        groups = smoothed.carried(self.groups) if known else None  # type: ignore[union-attr, arg-type]
+    def commit(self, *, out: Proximity | None = None) -> State:
+        """Return the state after the step, with Ψ̂ᵗ; see `smoothed`."""
+        smoothed = self.smoothed(out=out)
+        groups = None if self.groups is None else smoothed.carried(self.groups)
         if groups is not None:
             groups = dataclasses.replace(groups, given=self.state.partition)
         return dataclasses.replace(self.state, smoothed=smoothed, groups=groups)
 
-    def smoothed(self, *, overwrite: bool = False) -> Proximity:
-        """Return Ψ̂ᵗ in storage of its own, or in that of Ψ̂ᵗ⁻¹ with `overwrite`."""
+    def smoothed(self, *, out: Proximity | None = None) -> Proximity:
+        """Return Ψ̂ᵗ in storage of its own, or in that of `out`, which may be Ψ̂ᵗ⁻¹."""
         formed = self.observed
         if self.blend is not None:
             # By now α is known as a number, which lets a representation drop what has decayed.
             blend = self.blend if self.blend.is_formed else self.blend.at(self.alphas[-1])
-            formed = blend.formed(overwrite=overwrite)
+            formed = blend.formed(out=out)
         # Not the observed array itself: the caller may fill it again for the next step.
         return formed.copy() if formed is self.observed else formed
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Past:
-    """What the objects of a step bring along from the step before."""
+    """The objects of a step, and what they bring along from the step before."""
 
-    t: int  # the number of this step
+    W: Proximity
+    ids: Ids
+    before: State | None  # the state left by the step before
+    t: int = 0  # the number of this step
     alignment: Alignment = UNCHANGED
     start: Partition | None = None  # the clusters they were in; None if none of them was there
     smoothed: Proximity | None = None  # Ψ̂ᵗ⁻¹
@@ -135,10 +138,10 @@ class Past:
     def of(state: State | None, ids: Ids, W: Proximity) -> "Past":
         """Find the objects of this step in the state left by the one before."""
         if state is None:
-            return Past(0)
+            return Past(W, ids, None)
         alignment, memory = align(ids, state.ids, W.like), state.memory
         if alignment.n_common == 0:
-            return Past(state.t + 1)
+            return Past(W, ids, state, state.t + 1)
         if memory is not None and alignment.source is not None:
             memory = gather(memory, alignment.source, fill=0)
         start = state.partition.take(alignment.source, alignment.n_new)
@@ -146,7 +149,7 @@ class Past:
         if state.away is not None and smoothed is not None:
             source = positions(ids, state.ids)
             smoothed, alignment = fill_unmet_pairs(smoothed, state.away, W, source, alignment)
-        return Past(state.t + 1, alignment, start, smoothed, memory, groups)
+        return Past(W, ids, state, state.t + 1, alignment, start, smoothed, memory, groups)
 
 
 def _without_gone(state: State, alignment: Alignment) -> Grouped | None:

@@ -10,7 +10,7 @@ import numpy as np
 from affect_xp.array.threads import n_threads, run_blocks
 
 # The largest product, in multiplications, that is made without a copy.
-MIN_THREADED_WORK = 10**6
+MIN_TILED_WORK = 10**6
 # Tiles have a multiple of so many rows, which kernels hold in registers, and short ones: the thin matrix
 # stays in a near cache.
 TILE_ROWS, TILE_COLUMNS = 24, 2048
@@ -19,22 +19,22 @@ LONG_SUM = 4096
 # From so many columns on a copy pays.
 MIN_BLAS_COLUMNS = 40
 # Multiplications that are worth another thread.
-WORTHWHILE = 2**24
+WORK_PER_THREAD = 2**24
 
 
 def times(w: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Return w·x for a large (n, m) w and a thin (m, c) x of the same dtype."""
     (n, m), c = w.shape, x.shape[1]
-    if c >= MIN_BLAS_COLUMNS or n * m * c < MIN_THREADED_WORK or w.strides[1] != w.itemsize:
+    if c >= MIN_BLAS_COLUMNS or w.strides[1] != w.itemsize:
         return w @ x
     out, x = np.empty((n, c), dtype=w.dtype), np.ascontiguousarray(x)
     # A product with a single column is made without a copy in any case.
-    width = m if c == 1 else min(m, TILE_COLUMNS, MIN_THREADED_WORK // (TILE_ROWS * c))
-    height = max(1, MIN_THREADED_WORK // (TILE_ROWS * width * c)) * TILE_ROWS
-    if n * m * c < WORTHWHILE:
+    width = m if c == 1 else min(m, TILE_COLUMNS, MIN_TILED_WORK // (TILE_ROWS * c))
+    height = max(1, MIN_TILED_WORK // (TILE_ROWS * width * c)) * TILE_ROWS
+    if n * m * c < WORK_PER_THREAD:
         _fill(out, w, x, height, width)
         return out
-    n_blocks = min(2 * n_threads(), 1 + n * m * c // WORTHWHILE)
+    n_blocks = min(2 * n_threads(), 1 + n * m * c // WORK_PER_THREAD)
     step = -(-n // (n_blocks * height)) * height  # whole tiles: blocks do not change what is added to what
 
     def fill(start: int) -> None:
@@ -61,17 +61,17 @@ def _fill(out: np.ndarray, w: np.ndarray, x: np.ndarray, height: int, width: int
         np.matmul(w[whole:], x, out=out[whole:])
 
 
-def across(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def tall_gram(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return aᵀ·b for tall (n, p) a and (n, c) b of the same dtype."""
     (n, p), c = a.shape, b.shape[1]
-    height = min(LONG_SUM, MIN_THREADED_WORK // max(1, p * c))
+    height = min(LONG_SUM, MIN_TILED_WORK // max(1, p * c))
     n_tiles = n // height if height else 0
     if n_tiles < 2:
         return a.T @ b
     parts, whole = np.empty((n_tiles, p, c), dtype=a.dtype), n_tiles * height
     a_tiles = a[:whole].reshape(n_tiles, height, p).transpose(0, 2, 1)
     b_tiles = b[:whole].reshape(n_tiles, height, c)
-    n_blocks = min(2 * n_threads(), n_tiles, 1 + n * p * c // WORTHWHILE)
+    n_blocks = min(2 * n_threads(), n_tiles, 1 + n * p * c // WORK_PER_THREAD)
     step = -(-n_tiles // n_blocks)
 
     def fill(start: int) -> None:

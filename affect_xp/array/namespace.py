@@ -5,9 +5,14 @@ standard does not say stands here: how wide to accumulate, how large a block of 
 how a result is brought to NumPy. Nothing crosses to the host except through `to_host`.
 """
 
+import contextlib
+import functools
 import logging
+import os
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ParamSpec, TypeVar
 
 import array_api_compat
 import array_api_compat.numpy
@@ -22,21 +27,34 @@ from affect_xp.exceptions import InputError, InputTypeError, PrecisionWarning
 __all__ = [
     "array_namespace",
     "as_array",
+    "current_device_of",
     "device_of",
     "for_each_block",
     "from_host",
     "gather",
     "is_array",
+    "is_at_hand",
     "is_lazy",
+    "label_counts",
+    "not_negative",
+    "on_host",
+    "on_input_device",
     "one_hot",
+    "ratio",
     "row_blocks",
     "rows_at",
+    "smallest_int",
     "thin_product",
     "to_host",
     "wide_dtype",
 ]
 
+T = TypeVar("T")
+
 log = logging.getLogger("affect_xp")
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _NUMPY = (np.ndarray, np.generic)  # what NumPy calls arrays, those without a dimension included
 
@@ -81,6 +99,31 @@ def device_of(x: Array) -> object:
     return "cpu" if isinstance(x, _NUMPY) else array_api_compat.device(x)
 
 
+def current_device_of(*given: Any) -> contextlib.AbstractContextManager[object]:
+    """Return a context in which the device of the first CuPy array among the arguments is current.
+
+    Arrays, sparse matrices and proximities are looked at. Without a CuPy array nothing changes.
+    """
+    if "cupy" in sys.modules:  # otherwise there cannot be such an array
+        for x in given:
+            x = getattr(x, "like", x)
+            library = type(x).__module__.partition(".")[0]
+            if library in ("cupy", "cupyx"):
+                return (x.data if library == "cupyx" else x).device  # of the entries of a sparse matrix
+    return contextlib.nullcontext()
+
+
+def on_input_device(function: Callable[P, R]) -> Callable[P, R]:
+    """Make the device of the arguments current while the function runs."""
+
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        with current_device_of(*args, *kwargs.values()):
+            return function(*args, **kwargs)
+
+    return run
+
+
 def is_lazy(x: Array) -> bool:
     """Tell whether x is only a plan of a computation (dask, JAX): no writing into it, no loops over it."""
     return not isinstance(x, _NUMPY) and (
@@ -91,6 +134,11 @@ def is_lazy(x: Array) -> bool:
 def on_host(x: Array) -> bool:
     """Tell whether x lives in the memory of the CPU."""
     return isinstance(x, _NUMPY) or str(device_of(x)).lower().startswith("cpu")
+
+
+def is_at_hand(x: Array) -> bool:
+    """Tell whether the values of x can be looked at without waiting for them."""
+    return on_host(x) and not is_lazy(x)
 
 
 def wide_dtype(x: Array) -> object:
@@ -108,6 +156,13 @@ _WIDE_DTYPES: dict[tuple[Namespace, str], object] = {}
 
 
 def _find_wide_dtype(xp: Namespace, device: object) -> object:
+    if array_api_compat.is_cupy_namespace(xp) and os.environ.get("CUPY_TF32", "0") != "0":
+        warnings.warn(
+            "CUPY_TF32 is set: CuPy rounds products of float32 to 10 bits, and eigenvectors do not reach "
+            "their tolerance; unset it before Python starts",
+            PrecisionWarning,
+            stacklevel=4,
+        )
     if "float64" in xp.__array_namespace_info__().dtypes(device=device, kind="real floating"):
         return xp.float64
     warnings.warn(
@@ -138,7 +193,7 @@ def row_blocks(x: Array, n_rows: int | None = None, *, n_columns: int | None = N
         yield slice(start, min(start + width, n_rows))
 
 
-def for_each_block(work: Callable[[slice], object], blocks: Iterable[slice], like: Array) -> None:
+def for_each_block(work: Callable[[T], object], blocks: Iterable[T], like: Array) -> None:
     """Do the work on each block of rows: threads share it if it is NumPy's (a device has threads enough)."""
     if isinstance(like, _NUMPY):
         run_blocks(work, blocks)
@@ -147,9 +202,46 @@ def for_each_block(work: Callable[[slice], object], blocks: Iterable[slice], lik
         work(block)
 
 
+def fill_rows(
+    like: Array, blocks: Iterable[slice], rows_of: Callable[[slice], Array], out: Array | None = None
+) -> Array:
+    """Return an array like another (or `out`), filled by blocks of rows; threads share them in NumPy."""
+    xp = array_namespace(like)
+    if is_lazy(like):
+        return xp.concat([rows_of(rows) for rows in blocks])
+    filled = xp.empty_like(like) if out is None else out
+
+    def fill(rows: slice) -> None:
+        filled[rows, :] = xp.astype(rows_of(rows), filled.dtype, copy=False)
+
+    for_each_block(fill, blocks, like)
+    return filled
+
+
+def tall_gram(a: Array, b: Array) -> Array:
+    """Return aᵀ·b for tall a and b of the same dtype."""
+    return blas.tall_gram(a, b) if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) else a.T @ b
+
+
+def symmetric_product(w: Array, v: Array) -> Array:
+    """Return w·v for a large symmetric w and a thin v of the same dtype."""
+    return thin_product(w, v) if isinstance(w, np.ndarray) else transposed_product(w, v)
+
+
+def transposed_product(w: Array, v: Array) -> Array:
+    """Return wᵀ·v as (vᵀw)ᵀ, stored by rows: BLAS reads a large w faster from this side."""
+    return array_namespace(w, v).asarray((v.T @ w).T, copy=True)
+
+
+def block_bytes(x: Array) -> int:
+    """Return how large a block of x should be: it stays in a CPU's cache, or keeps a device busy."""
+    return HOST_BLOCK_BYTES if on_host(x) else DEVICE_BLOCK_BYTES
+
+
 def thin_product(w: Array, x: Array) -> Array:
     """Return w·x for a thin x of the same dtype."""
-    return blas.times(w, x) if isinstance(w, np.ndarray) and isinstance(x, np.ndarray) else w @ x
+    is_large = w.shape[0] * w.shape[1] * x.shape[1] >= blas.MIN_TILED_WORK
+    return blas.times(w, x) if is_large and isinstance(w, np.ndarray) and isinstance(x, np.ndarray) else w @ x
 
 
 def one_hot(labels: Array, k: int, dtype: object) -> Array:
@@ -157,6 +249,46 @@ def one_hot(labels: Array, k: int, dtype: object) -> Array:
     xp = array_namespace(labels)
     clusters = xp.arange(k, dtype=labels.dtype, device=device_of(labels))
     return xp.astype(labels[..., None] == clusters, dtype)
+
+
+def label_counts(labels: Array, k: int) -> Array:
+    """Return how often each label 0 ... k-1 is in each column of some labels, (R, k), in wide floats."""
+    if isinstance(labels, np.ndarray):
+        counts = [np.bincount(column + 1, minlength=k + 1)[1:] for column in labels.T]
+        return np.stack(counts).astype(np.float64)
+    xp = array_namespace(labels)
+    wide, blocks = wide_dtype(labels), row_blocks(labels, n_columns=labels.shape[1] * k)
+    return sum(xp.sum(one_hot(labels[rows, :], k, wide), axis=0) for rows in blocks)
+
+
+def label_table(labels: Array, k: int, others: Array, k_others: int) -> Array:
+    """Return how many objects each label shares with each other one, (k, k'); -1 does not count."""
+    if not isinstance(labels, np.ndarray) or not isinstance(others, np.ndarray):
+        wide = wide_dtype(labels)
+        return one_hot(labels, k, wide).T @ one_hot(others, k_others, wide)
+    shape = k + 1, k_others + 1
+    counts = np.bincount((labels + 1) * shape[1] + (others + 1), minlength=shape[0] * shape[1])
+    return counts.astype(np.float64).reshape(shape)[1:, 1:]
+
+
+def ratio(total: Array, count: Array) -> Array:
+    """Return total / count, and 0 where there is nothing to divide by."""
+    xp = array_namespace(total)
+    return xp.where(count > 0, total / not_zero(count), xp.zeros_like(total))
+
+
+def not_zero(count: Array) -> Array:
+    """Return what to divide by: counts or sizes, with 1 in place of 0."""
+    xp = array_namespace(count)
+    return xp.where(count > 0, count, xp.ones_like(count))
+
+
+def places_of(mask: Array, count: int) -> Array:
+    """Return the places at which a mask is true, in order; the host knows how many they are."""
+    if isinstance(mask, np.ndarray):
+        return np.flatnonzero(mask)
+    xp = array_namespace(mask)
+    return xp.argsort(xp.astype(mask, xp.int8), descending=True, stable=True)[:count]
 
 
 def rows_at(x: Array, which: slice | Array) -> Array:
@@ -178,10 +310,27 @@ def not_negative(index: Array) -> Array:
     return xp.where(index >= 0, index, xp.zeros_like(index))
 
 
+def smallest_int(values: np.ndarray) -> np.ndarray:
+    """Return integers in the smallest dtype that holds them."""
+    low, high = int(values.min(initial=0)), int(values.max(initial=0))
+    sizes = (np.int8, np.int16, np.int32, np.int64)
+    return values.astype(next(d for d in sizes if np.iinfo(d).min <= low and high <= np.iinfo(d).max))
+
+
 def from_host(values: object, like: Array, dtype: object | None = None) -> Array:
     """Copy host values to the library and device of `like`."""
     xp = array_namespace(like)
     return xp.asarray(np.array(values), dtype=dtype, device=device_of(like))
+
+
+def as_like(values: object, like: Array, reason: str) -> Array:
+    """Return values as an array; those of NumPy, or not computed yet, in the library and device of `like`."""
+    values = values if is_array(values) else np.asarray(values)
+    if is_lazy(values) and not is_lazy(like):
+        values = to_host(values, reason=reason)[0]
+    if isinstance(values, np.ndarray) and not isinstance(like, np.ndarray):
+        return from_host(values.astype(np.int64) if values.dtype.kind in "iu" else values, like)
+    return values
 
 
 def to_host(*arrays: Array, reason: str) -> tuple[np.ndarray, ...]:

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import threadpoolctl
 
 T = TypeVar("T")
+Holder = tuple[int, object]  # a thread, and a call of `own_threads` in it
 
 # True in a thread of the pool: work that it starts runs in the same thread.
 _in_pool = contextvars.ContextVar("in_pool", default=False)
@@ -28,7 +29,7 @@ _in_pool = contextvars.ContextVar("in_pool", default=False)
 
 def n_threads() -> int:
     """Return how many threads `run_blocks` uses here: one outside of `own_threads` and within the pool."""
-    return _n_allowed() if _blas().n_holders > 0 and not _in_pool.get() else 1
+    return _n_allowed() if _blas.holders and not _in_pool.get() else 1
 
 
 def _n_allowed() -> int:
@@ -45,37 +46,52 @@ def _n_processors() -> int:
 
 
 class _Blas:
-    """The threads of BLAS, held at one while anybody asks for it."""
+    """The threads of BLAS, limited to one while there are holders.
+
+    An interrupt may arrive between any two lines: `hold` notes the original numbers of threads before it
+    changes them, and `release` may be repeated.
+    """
 
     def __init__(self) -> None:
-        self.n_holders = 0
+        self.holders: list[Holder] = []
         self._lock = threading.Lock()
-        self._limit: Any = None
+        self._original: list[tuple[Any, int]] = []
 
-    def hold(self) -> None:
-        """Keep BLAS to one thread until `release`; several callers may do so at the same time."""
+    def hold(self, holder: Holder) -> None:
+        """Limit BLAS to one thread until `release`; several holders may do so at the same time."""
         with self._lock:
-            if self.n_holders == 0:
-                self._limit = _libraries().limit(limits=1)
-            self.n_holders += 1
+            if not self._original:
+                self._original = [(library, library.num_threads) for library in _libraries()]
+            self.holders.append(holder)
+            for library, _ in self._original:
+                library.set_num_threads(1)
 
-    def release(self) -> None:
-        """Let BLAS have its threads again, when the last caller says so."""
+    def release(self, holder: Holder) -> None:
+        """Restore the threads of BLAS when the last holder releases them."""
         with self._lock:
-            self.n_holders -= 1
-            if self.n_holders == 0:
-                self._limit.restore_original_limits()
+            self.holders = [other for other in self.holders if other is not holder]
+            if not self.holders:
+                self._restore()
+
+    def _restore(self) -> None:
+        for library, number in self._original:
+            library.set_num_threads(number)
+        self._original = []
+
+    def after_fork(self) -> None:
+        """Restore the threads of BLAS in a forked process; the holders are threads of its parent."""
+        self._lock = threading.Lock()  # another thread may have held the old one
+        self.holders = []
+        self._restore()
+
+
+_blas = _Blas()
 
 
 @functools.cache
-def _blas() -> _Blas:
-    return _Blas()
-
-
-@functools.cache
-def _libraries() -> Any:
+def _libraries() -> list[Any]:
     """Return the libraries of BLAS that are loaded (NumPy and SciPy have one each)."""
-    return threadpoolctl.ThreadpoolController().select(user_api="blas")
+    return threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers
 
 
 @contextlib.contextmanager
@@ -84,26 +100,29 @@ def own_threads() -> Iterator[None]:
     if _n_allowed() == 1:
         yield
         return
-    blas = _blas()
-    blas.hold()
+    holder = threading.get_ident(), object()
     try:
-        yield
+        try:
+            _blas.hold(holder)
+            yield
+        finally:
+            _blas.release(holder)
     finally:
-        blas.release()
+        _blas.release(holder)  # again, in case the first call was interrupted
 
 
 @contextlib.contextmanager
 def blas_threads() -> Iterator[None]:
     """Give BLAS its threads back within `own_threads`, for large decompositions."""
-    blas = _blas()
-    if blas.n_holders == 0:
+    own = [holder for holder in _blas.holders if holder[0] == threading.get_ident()]
+    if not own:
         yield
         return
-    blas.release()
     try:
+        _blas.release(own[-1])
         yield
     finally:
-        blas.hold()
+        _blas.hold(own[-1])
 
 
 @functools.cache
@@ -114,11 +133,24 @@ def _pool() -> concurrent.futures.ThreadPoolExecutor:
 def _forget() -> None:
     """Start over in a forked process, which has none of the threads of its parent."""
     _pool.cache_clear()
-    _blas.cache_clear()
+    _blas.after_fork()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
+
+
+def _helpers(work: Callable[[], None], n: int) -> list[concurrent.futures.Future]:
+    """Start the work in n threads of the pool; a pool that was shut down is replaced.
+
+    When the interpreter exits there is no new pool: the caller works alone.
+    """
+    for _ in range(2):
+        # NumPy's state of errors belongs to the caller's context.
+        with contextlib.suppress(RuntimeError):
+            return [_pool().submit(contextvars.copy_context().run, work) for _ in range(n)]
+        _pool.cache_clear()
+    return []
 
 
 def run_blocks(work: Callable[[T], object], blocks: Iterable[T]) -> None:
@@ -148,8 +180,7 @@ def run_blocks(work: Callable[[T], object], blocks: Iterable[T]) -> None:
         finally:
             _in_pool.reset(before)
 
-    # NumPy's state of errors belongs to the caller's context.
-    helpers = [_pool().submit(contextvars.copy_context().run, work_through) for _ in range(n_helpers)]
+    helpers = _helpers(work_through, n_helpers)
     try:
         work_through()
     finally:

@@ -1,142 +1,254 @@
-"""The command `affect-xp`."""
+"""The commands with their options; what a command does is imported when it runs."""
 
-import argparse
 import dataclasses
-import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import App, CycloptsError, Parameter
+from cyclopts.types import NonNegativeInt, PositiveInt
+from rich.console import Console
 
 import affect_xp
-from affect_xp.cli import bench, demo, doctor, run
+from affect_xp.cli.options import ModelOptions, RunOptions, TableOptions, suggestion
+from affect_xp.cli.terminal import is_closed_pipe, note, robust_output
 from affect_xp.exceptions import AffectError
-from affect_xp.experiments import EXPERIMENTS, Options, Report, index_page, reproduce
+from affect_xp.experiments import EXPERIMENTS, Options
+
+app = App(
+    name="affect-xp",
+    help="Adaptive evolutionary clustering (AFFECT): cluster objects that change over time.",
+    help_epilogue="`affect-xp COMMAND --help` lists the options of a command.",
+    help_format="plaintext",
+    version=affect_xp.__version__,
+    default_parameter=Parameter(negative="", show_default=lambda value: None if value is False else value),
+    suppress_keyboard_interrupt=False,
+)
+app.register_install_completion_command(help="Install the completion of bash, zsh or fish.")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0 done, 1 failed, 2 wrong arguments, 130 interrupted."""
-    parser = argparse.ArgumentParser(
-        prog="affect-xp", description="Adaptive evolutionary clustering (AFFECT)."
+    code = 0
+    with robust_output():
+        try:
+            code = _call(sys.argv[1:] if arguments is None else arguments)
+        except CycloptsError as error:
+            note(" ".join(str(error).split()))
+            code = 2
+        except MemoryError as error:
+            note(f"out of memory ({error}); `affect-xp doctor` shows how much fits")
+            code = 1
+        except KeyboardInterrupt as interrupt:
+            note(" ".join(["interrupted", *interrupt.args]))
+            code = 130
+        except AffectError as error:
+            note(str(error))
+            code = 1
+        except OSError as error:
+            if not is_closed_pipe(error):
+                note(str(error))
+                code = 1
+    return code
+
+
+def _call(arguments: Sequence[str]) -> int:
+    app.help_formatter = "default" if sys.stdout.isatty() else "plain"
+    app.console = None if sys.stdout.isatty() else Console(width=1000)  # no line breaks in a pipe
+    code = app(
+        list(arguments), print_error=False, exit_on_error=False, verbose=False, result_action="return_value"
     )
-    parser.add_argument("--version", action="version", version=affect_xp.__version__)
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    _add_demo(commands)
-    run.add(commands)
-    _add_reproduce(commands)
-    bench.add(commands)
-    doctor.add(commands)
-    parsed = parser.parse_args(arguments)
-    try:
-        return parsed.run(parsed)
-    except (AffectError, OSError) as error:
-        print(f"affect-xp: {error}", file=sys.stderr)
-        return 1
-    except MemoryError as error:
-        print(f"affect-xp: out of memory ({error}); `affect-xp doctor` tells how much fits", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("affect-xp: interrupted", file=sys.stderr)
-        return 130
+    return int(code or 0)
 
 
-def _add_demo(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    command = commands.add_parser("demo", help="cluster a simulated example and draw a picture")
-    command.add_argument("--seed", type=int, default=0, help="of the simulation (default: 0)")
-    command.add_argument(
-        "--out",
-        type=Path,
-        default=Path("affect-xp-demo.png"),
-        help="the picture (default: affect-xp-demo.png)",
-    )
-    command.set_defaults(run=_demo)
+@app.command
+def demo(*, seed: NonNegativeInt = 0, out: Path = Path("affect-xp-demo.png")) -> int:
+    """Cluster a simulated example and draw a picture.
+
+    Parameters
+    ----------
+    seed
+        The seed of the simulation.
+    out
+        The picture.
+    """
+    from affect_xp.cli.demo import show
+
+    return show(seed, out)
 
 
-def _demo(parsed: argparse.Namespace) -> int:
-    print("Two Gaussian clouds collide and exchange members; 40 samples are drawn anew at each of 25 steps.")
-    print(
-        "AFFECT estimates at each step how far to trust the past (α) and clusters the smoothed proximities.\n"
-    )
-    result = demo.run(parsed.seed)
-    print(result.table())
-    if importlib.util.find_spec("matplotlib") is None:
-        print("\nfor a picture: pip install 'affect_xp[plot]'")
-    else:
-        result.draw(parsed.out)
-        print(f"\npicture: {parsed.out}")
-    return 0
+RUNNING = RunOptions()
 
 
-def _add_reproduce(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    listed = "\n".join(f"  {name:15} {experiment.title}" for name, experiment in EXPERIMENTS.items())
-    command = commands.add_parser(
-        "reproduce",
-        help="re-run the experiments of the paper beside the published numbers",
-        description="Re-run an experiment of the paper, and show its tables beside the published ones.",
-        epilog=f"experiments:\n{listed}\n  {'all':15} every one whose data is there",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    command.add_argument(
-        "name", choices=[*EXPERIMENTS, "all"], metavar="NAME", help="which experiment, or all"
-    )
-    length = command.add_mutually_exclusive_group()
-    length.add_argument("--runs", type=_at_least(1), help="repetitions (default: as many as the paper)")
-    length.add_argument("--quick", action="store_true", help="a few repetitions, to have a look")
-    command.add_argument("--seed", type=_at_least(0), default=0, help="of all random numbers (default: 0)")
-    command.add_argument("--jobs", type=_at_least(1), default=1, help="processes (default: 1)")
-    command.add_argument("--data", type=Path, help="the folder with reality.npz and nasdaq2008.npz")
-    command.add_argument(
-        "--out",
-        type=Path,
-        default=Path("affect-xp-results"),
-        help="the folder for reports and figures (default: affect-xp-results)",
-    )
-    command.set_defaults(run=_reproduce)
+@app.command
+def run(
+    input: str,
+    /,
+    *,
+    model: Annotated[ModelOptions, Parameter(name="*", group="Clustering")],
+    reading: Annotated[TableOptions | None, Parameter(name="*", group="Reading")] = None,
+    running: Annotated[RunOptions, Parameter(name="*", group="Running")] = RUNNING,
+) -> int:
+    """Cluster a file of features, edges, series or matrices over time.
+
+    The columns of the file are one of
+
+      features   time, id, and a column for each feature
+      edges      time, source, target, and optionally a weight
+      series     time, and a column for each object, such as prices
+
+    as .csv, .tsv, .txt, .jsonl (also .gz, .zst) or .parquet, or a quoted pattern such as '2024-*.csv'; or it
+    contains matrices over time as .npy, .npz or .mat.
+    The names of the columns decide which it is, or --kind does.
+
+    The results are labels.csv (time, id, cluster), alpha.csv (how much each step trusts the past), events.csv
+    (what happened to the clusters), report.html for a browser, summary.json, and model.affect, from which
+    --resume continues.
+
+    Parameters
+    ----------
+    input
+        The file.
+    """
+    from affect_xp.cli.run import run_file
+
+    return run_file(input, reading or TableOptions(), model, running)
 
 
-def _at_least(minimum: int) -> Callable[[str], int]:
-    """Return a function that reads an integer of at least `minimum`."""
+app["run"].help_epilogue = """\
+Examples:
 
-    def integer(text: str) -> int:
-        if int(text) < minimum:
-            raise argparse.ArgumentTypeError(f"must be at least {minimum}, got {text}")
-        return int(text)
+  affect-xp run prices.csv --freq "15 rows" --changes relative --standardize -k 12 --out stocks
+  affect-xp run contacts.csv --freq 7D --method spectral -k modularity --out weeks
+  affect-xp run features.parquet --freq 1M --aggregate mean --method linkage -k 4 --out months
 
-    return integer
-
-
-def _reproduce(parsed: argparse.Namespace) -> int:
-    options = Options(parsed.runs, parsed.seed, parsed.jobs, parsed.data, show=True)
-    if parsed.name != "all":
-        _reproduce_one(parsed.name, options, parsed)
-        return 0
-    reports, skipped = [], []
-    index = parsed.out / "README.md"
-    for name, experiment in EXPERIMENTS.items():
-        if experiment.is_missing_data(options):
-            skipped.append(
-                f"{name}, which needs {experiment.data[0]}; name its folder by --data or AFFECT_XP_DATA"
-            )
-            print(f"skipped: {skipped[-1]}")
-        else:
-            reports.append(_reproduce_one(name, options, parsed))
-        # Each time, so that what is stopped halfway has its index too.
-        index.write_text(index_page(reports, skipped), encoding="utf-8")
-    print(f"index: {index}")
-    return 0
+Exit codes: 0 done, 1 failed, 2 wrong arguments, 130 stopped with Ctrl-C (--resume continues)."""
 
 
-def _reproduce_one(name: str, options: Options, parsed: argparse.Namespace) -> Report:
-    """Run an experiment, print its report, and write it with its figures."""
-    experiment = EXPERIMENTS[name]
-    if experiment.is_missing_data(options):
-        options.data_file(experiment.data[0])  # say now what would be missed later
-    parsed.out.mkdir(parents=True, exist_ok=True)
-    if parsed.quick:
-        options = dataclasses.replace(options, runs=experiment.quick_runs)
-    report = reproduce(name, options)
-    print(report.text())
-    report.write(parsed.out)
-    print(f"\nreport: {parsed.out / name}.md\n")
-    if report.figures and importlib.util.find_spec("matplotlib") is None:
-        print("for the figures: pip install 'affect_xp[plot]'\n")
-    return report
+@dataclasses.dataclass(frozen=True)
+class Reproduction(Options):
+    """How often, and where the results go.
+
+    Parameters
+    ----------
+    runs
+        The number of repetitions. By default that of the paper.
+    seed
+        The seed of all random numbers.
+    jobs
+        The number of processes.
+    data
+        The folder with reality.npz and nasdaq2008.npz.
+    quick
+        A few repetitions, to have a look.
+    out
+        The folder for reports and figures.
+    resume
+        Skip experiments with a report in this folder.
+    """
+
+    runs: PositiveInt | None = None
+    seed: NonNegativeInt = 0
+    jobs: PositiveInt = 1
+    show: Annotated[bool, Parameter(parse=False)] = True
+    quick: bool = False
+    out: Path = Path("affect-xp-results")
+    resume: bool = False
+
+
+REPRODUCTION = Reproduction()
+
+
+@app.command
+def reproduce(
+    name: Literal[(*EXPERIMENTS, "all")],  # type: ignore[valid-type]
+    /,
+    *,
+    options: Annotated[Reproduction, Parameter(name="*")] = REPRODUCTION,
+) -> int:
+    """Re-run the experiments of the paper beside the published numbers.
+
+    Parameters
+    ----------
+    name
+        The experiment, or all.
+    """
+    if options.quick and options.runs is not None:
+        raise CycloptsError("--quick chooses the number of runs; leave out --quick or --runs")
+    from affect_xp.cli.reproduce import reproduce
+
+    return reproduce(name, options)
+
+
+app["reproduce"].help_epilogue = "\n".join(
+    ["Experiments:", ""]
+    + [f"  {name:15} {experiment.title}" for name, experiment in EXPERIMENTS.items()]
+    + [f"  {'all':15} every one whose data is there"]
+)
+
+
+@app.command
+def bench(
+    *,
+    quick: bool = False,
+    tiny: bool = False,
+    only: list[str] | None = None,
+    threads: PositiveInt = 2,
+    device: Literal["cpu", "cuda"] = "cpu",
+    out: Path = Path("affect-xp-bench"),
+) -> int:
+    """Measure speed and memory here, against other libraries.
+
+    Parameters
+    ----------
+    quick
+        Smaller sizes: two minutes on two processors.
+    tiny
+        Shows that it runs, not how fast.
+    only
+        One workload; may be repeated.
+    threads
+        The number of threads of all libraries.
+    device
+        cuda: CuPy arrays on a GPU.
+    out
+        The folder for results.json, results.md and pictures.
+    """
+    from affect_xp.cli.bench import suite
+
+    benchmarks = suite()
+    for name in only or ():
+        if name not in benchmarks.NAMES:
+            known = ", ".join(benchmarks.NAMES)
+            raise CycloptsError(f"--only {name} must be one of {known}{suggestion(name, benchmarks.NAMES)}")
+    return benchmarks.measure("tiny" if tiny else "quick" if quick else "full", only, threads, device, out)
+
+
+@app.command
+def doctor(
+    *,
+    require: list[Literal["numpy", "cupy", "torch", "dask", "strict"]] | None = None,
+    json: bool = False,
+    gpu: bool = False,
+    gpu_file: Path = Path("gpu-check.json"),
+) -> int:
+    """Show which array libraries and devices work here, and how much fits.
+
+    Run the core on each array library that is installed, compare it with NumPy, and say what works, how large
+    the data may be, and what to install. The exit code is 1 if a result is wrong.
+
+    Parameters
+    ----------
+    require
+        Also fail unless this library works; may be repeated.
+    json
+        Print JSON.
+    gpu
+        Compare everything on the GPU with NumPy instead, and write all that is found to a file.
+    gpu_file
+        The file of --gpu.
+    """
+    from affect_xp.cli.doctor import check_gpu, diagnose
+
+    return check_gpu(gpu_file) if gpu else diagnose(require or [], as_json=json)

@@ -1,6 +1,5 @@
-"""The command `affect-xp bench`: how fast the library is here, against others and against the machine."""
+"""`affect-xp bench`: how fast the library is here, compared with others and with the machine."""
 
-import argparse
 import importlib
 import importlib.util
 import sys
@@ -10,26 +9,10 @@ from typing import Any
 import affect_xp
 from affect_xp.exceptions import AffectError
 
-WHEEL = "affect_xp._bench"  # what the folder `bench` of the repository is called in a wheel
+WHEEL = "affect_xp._bench"  # the name of the folder `bench` of the repository in a wheel
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the command to a parser."""
-    # Options belong to the benchmarks, which have a parser of their own: here they are words like others.
-    command = commands.add_parser(
-        "bench", help="measure how fast it is here (see bench --help)", add_help=False, prefix_chars="+"
-    )
-    command.add_argument("options", nargs="*")
-    command.set_defaults(run=run)
-
-
-def run(parsed: argparse.Namespace) -> int:
-    """Run the benchmarks."""
-    code: int = _suite().main(parsed.options, prog="affect-xp bench")
-    return code
-
-
-def _suite() -> Any:
+def suite() -> Any:
     """Return the module of the benchmarks: of the wheel, or of the folder beside the package in a clone."""
     if importlib.util.find_spec(WHEEL) is not None:
         return importlib.import_module(f"{WHEEL}.__main__")

@@ -4,44 +4,28 @@ Nobody looks at the data before it is clustered here: features are standardised,
 and people who miss a day keep their past, unless options say otherwise.
 """
 
-import argparse
 from typing import Any
 
-from affect_xp.clustering.kmeans import KMeans
+from affect_xp.cli.options import RULES
 from affect_xp.clustering.linkage import Linkage
-from affect_xp.clustering.spectral import Spectral
+from affect_xp.display import time_format
 from affect_xp.exceptions import InputError
 from affect_xp.io import Steps
 from affect_xp.models.affect import Affect
-from affect_xp.plots.times import time_format
-
-METHODS: dict[str, Any] = {"kmeans": KMeans, "spectral": Spectral, "linkage": Linkage}
-
-
-def methods_by_rule() -> dict[str, list[str]]:
-    """Return the methods that have each rule for the number of clusters."""
-    found: dict[str, list[str]] = {}
-    for name, method in METHODS.items():
-        for rule in method.rules:
-            found.setdefault(rule, []).append(name)
-    return found
 
 
 def check_rule(rule: object, method: str) -> None:
-    """Raise if -k names a rule that a method does not have; say which one does."""
-    if not isinstance(rule, str) or rule in METHODS[method].rules:
+    """Raise if -k names a rule that a method does not have; name the methods that have it."""
+    if not isinstance(rule, str) or method in RULES[rule]:
         return
-    known = methods_by_rule()
-    if rule in known:
-        raise InputError(
-            f"-k {rule} is for --method {' or '.join(known[rule])}, not {method}; give that, or a number, or "
-            f"what {method} has: {', '.join(METHODS[method].rules)}"
-        )
-    rules = ", ".join(f"{name} ({', '.join(methods)})" for name, methods in known.items())
-    raise InputError(f"-k {rule} is neither a number, nor one for each step as in 3,3,4, nor a rule: {rules}")
+    own = ", ".join(name for name, methods in RULES.items() if method in methods)
+    raise InputError(
+        f"-k {rule} is for --method {' or '.join(RULES[rule])}, not {method}; give that, or a number, or "
+        f"what {method} has: {own}"
+    )
 
 
-def scale_of(parsed: argparse.Namespace, steps: Steps, method: str, proximity: str) -> str:
+def scale_of(input: str, scale: str | None, steps: Steps, method: str, proximity: str) -> str:
     """Return how features are scaled: the option, or "standard" where distances between them count.
 
     Standardised features have negative dot products, which a cut does not take, and other angles: there it is
@@ -50,21 +34,17 @@ def scale_of(parsed: argparse.Namespace, steps: Steps, method: str, proximity: s
     """
     holds = "series" if steps.of_series else steps.kind
     if holds != "features":
-        if parsed.scale not in (None, "auto", "none"):
+        if scale not in (None, "auto", "none"):
             instead = "use --standardize" if steps.of_series else "leave it out"
-            raise InputError(
-                f"--scale {parsed.scale} is for features, but {parsed.input} holds {holds}; {instead}"
-            )
-        return "none" if steps.of_series or parsed.scale == "none" else "auto"
+            raise InputError(f"--scale {scale} is for features, but {input} holds {holds}; {instead}")
+        return "none" if steps.of_series or scale == "none" else "auto"
     by_distance = proximity in ("rbf", "euclidean") or (method, proximity) == ("kmeans", "dot")
-    usual: str = parsed.scale or ("standard" if by_distance else "auto")
-    return usual
+    return scale or ("standard" if by_distance else "auto")
 
 
-def absent_of(parsed: argparse.Namespace, steps: Steps) -> str:
+def absent_of(absent: str | None, steps: Steps) -> str:
     """Return what becomes of objects that are away: in a graph, who meets nobody on a day is still known."""
-    usual: str = parsed.absent or ("keep" if steps.kind == "edges" else "forget")
-    return usual
+    return absent or ("keep" if steps.kind == "edges" else "forget")
 
 
 def decisions_of(model: Affect) -> dict[str, Any]:
@@ -85,8 +65,8 @@ def decisions_of(model: Affect) -> dict[str, Any]:
     }
 
 
-def told(decided: dict[str, Any], model: Affect) -> list[str]:
-    """Return what to tell of decisions, but for what options have asked for."""
+def descriptions(decided: dict[str, Any], model: Affect) -> list[str]:
+    """Return the decisions that no option asked for, in words."""
     found = []
     if decided["scaled_columns"]:
         found.append(

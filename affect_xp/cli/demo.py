@@ -1,12 +1,14 @@
 """The demonstration: two colliding Gaussians, clustered statically and with AFFECT."""
 
 import dataclasses
+import importlib.util
 from pathlib import Path
 
 from affect_xp.clustering.kmeans import KMeans
 from affect_xp.clustering.metrics import rand_index
 from affect_xp.datasets import GaussianStep, colliding_gaussians
-from affect_xp.models.affect import Affect, Static
+from affect_xp.models.affect import Affect
+from affect_xp.models.static import Static
 from affect_xp.tracking.history import History
 
 
@@ -75,3 +77,17 @@ def run(seed: int = 0) -> Demo:
         for model in (affect.fit(step.W for step in steps), static.fit(step.W for step in steps))
     ]
     return Demo(steps, affect.history_, *scores)
+
+
+def show(seed: int, out: Path) -> int:
+    """Run the demonstration, print its table, draw its picture, and return the exit code."""
+    print("Two Gaussian clouds collide and exchange members; 40 new samples are drawn at each of 25 steps.")
+    print("AFFECT estimates at each step how much to trust the past (α) and clusters what it has smoothed.\n")
+    result = run(seed)
+    print(result.table())
+    if importlib.util.find_spec("matplotlib") is None:
+        print("\nfor a picture: pip install 'affect_xp[plot]'")
+    else:
+        result.draw(out)
+        print(f"\npicture: {out}")
+    return 0

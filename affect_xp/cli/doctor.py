@@ -1,11 +1,12 @@
 """`affect-xp doctor`: what is installed here, whether it computes the same as NumPy, and how much fits."""
 
-import argparse
 import dataclasses
 import json
 import math
 import platform
 import warnings
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 import affect_xp
 from affect_xp.array.namespace import array_namespace, to_host
 from affect_xp.array.typing import Array, Namespace
+from affect_xp.cli.gpu_check import gpu_check
 from affect_xp.cli.libraries import (
     LIBRARIES,
     Device,
@@ -31,16 +33,17 @@ from affect_xp.models.affect import Affect
 TOLERANCE = 1e-9  # of α, which is about 1
 IN_USE = 0.9  # of the free memory, at most
 MATRICES = 2  # W and Ψ̂
+MATRICES_OF_CHANGE = 3  # the next Ψ̂ too, where objects come and go
 
 # Packages that are good for one thing: module, what for, what to install where it is not the module.
 EXTRAS = (
-    ("pandas", "tables", "'affect_xp[pandas]'"),
-    ("pyarrow", "Parquet files", "'affect_xp[parquet]'"),
+    ("duckdb", "tables in files", "'affect_xp[io]'"),
+    ("pandas", "frames", None),
     ("networkx", "graphs", None),
     ("sklearn", "clusterers of scikit-learn", "'affect_xp[sklearn]'"),
     ("fastcluster", "faster linkage", "'affect_xp[linkage]'"),
     ("matplotlib", "pictures", "'affect_xp[plot]'"),
-    ("tqdm", "progress bars", "'affect_xp[cli]'"),
+    ("rich", "progress bars", "'affect_xp[cli]'"),
 )
 
 
@@ -67,32 +70,21 @@ class Finding:
     memory: Memory | None = None
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Tell the parser about the command."""
-    command = commands.add_parser(
-        "doctor",
-        help="which array libraries and devices work here, and how much fits",
-        description="Run the core on each array library that is installed, compare it with NumPy, and say "
-        "what works, how large the data may be, and what to install. The exit code is 1 if a result "
-        "is wrong.",
-    )
-    command.add_argument(
-        "--require",
-        choices=list(LIBRARIES),
-        action="append",
-        default=[],
-        help="also fail unless this one works",
-    )
-    command.add_argument("--json", action="store_true", help="for machines")
-    command.set_defaults(run=_run)
-
-
-def _run(parsed: argparse.Namespace) -> int:
+def diagnose(require: Sequence[str], *, as_json: bool) -> int:
+    """Print what works here, and return the exit code."""
     findings = examine()
-    print(json.dumps(as_json(findings), indent=2) if parsed.json else as_text(findings))
+    print(json.dumps(in_numbers(findings), indent=2) if as_json else in_words(findings))
     works = {finding.library for finding in findings if finding.status == "ok"}
     wrong = any(finding.status == "wrong" for finding in findings)
-    return 1 if wrong or not {"numpy", *parsed.require} <= works else 0
+    return 1 if wrong or not {"numpy", *require} <= works else 0
+
+
+def check_gpu(path: Path) -> int:
+    """Check the GPU, write what is found to a JSON file, print the verdict, and return the exit code."""
+    found = gpu_check(progress=lambda part: print(f"checking {part} ..."))
+    path.write_text(json.dumps(found, indent=2), encoding="utf-8")
+    print(f"{found['verdict']}\nAll that was found is in {path}; please attach it to an issue.")
+    return 0 if found["ok"] else 1
 
 
 def examine() -> list[Finding]:
@@ -159,15 +151,15 @@ def _there(w: np.ndarray, xp: Namespace, device: object) -> Array:
     return xp.asarray(w) if device is None else xp.asarray(w, device=device)
 
 
-def largest_n(memory: Memory, itemsize: int) -> int:
-    """Return how many objects have dense proximities that fit: W and Ψ̂, and a tenth to spare.
+def largest_n(memory: Memory, itemsize: int, matrices: int = MATRICES) -> int:
+    """Return how many objects have dense proximities that fit: by default W and Ψ̂, and a tenth to spare.
 
     Examples
     --------
     >>> largest_n(Memory(free=16 * 2**30, total=16 * 2**30), 8)
     31086
     """
-    return math.isqrt(int(IN_USE * memory.free) // (MATRICES * itemsize))
+    return math.isqrt(int(IN_USE * memory.free) // (matrices * itemsize))
 
 
 def _memories(findings: list[Finding]) -> dict[str, Memory]:
@@ -180,7 +172,7 @@ def _memories(findings: list[Finding]) -> dict[str, Memory]:
     return found
 
 
-def as_json(findings: list[Finding]) -> dict[str, Any]:
+def in_numbers(findings: list[Finding]) -> dict[str, Any]:
     """Return all that is found as plain values."""
     return {
         "affect_xp": affect_xp.__version__,
@@ -192,6 +184,8 @@ def as_json(findings: list[Finding]) -> dict[str, Any]:
                 **dataclasses.asdict(memory),
                 "largest_n_float64": largest_n(memory, 8),
                 "largest_n_float32": largest_n(memory, 4),
+                "largest_n_float64_of_change": largest_n(memory, 8, MATRICES_OF_CHANGE),
+                "largest_n_float32_of_change": largest_n(memory, 4, MATRICES_OF_CHANGE),
             }
             for name, memory in _memories(findings).items()
         },
@@ -199,7 +193,7 @@ def as_json(findings: list[Finding]) -> dict[str, Any]:
     }
 
 
-def as_text(findings: list[Finding]) -> str:
+def in_words(findings: list[Finding]) -> str:
     """Return all that is found in plain words."""
     lines = [
         f"affect_xp {affect_xp.__version__}, Python {platform.python_version()}, {platform.platform()}",
@@ -219,6 +213,7 @@ def as_text(findings: list[Finding]) -> str:
             f"{largest_n(memory, 8):,} in float64, {largest_n(memory, 4):,} in float32"
         )
     lines += [
+        "  (where objects come and go, four fifths of these: three matrices are held for a moment)",
         "  (features with proximity='dot' and sparse graphs are not dense: millions of objects fit)",
         "",
     ]

@@ -1,20 +1,73 @@
-"""What `affect-xp run` leaves in a folder: labels, forgetting factors, events, and a summary."""
+"""The results of `affect-xp run` in a folder: labels, forgetting factors, events, a report, and a summary."""
 
 import csv
+import io
 import json
-from collections.abc import Callable, Iterable
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from affect_xp.array.namespace import to_host
+from affect_xp.cli.decisions import decisions_of
+from affect_xp.cli.libraries import Backend
+from affect_xp.cli.options import RunOptions
+from affect_xp.display import time_format
 from affect_xp.exceptions import InputError
-from affect_xp.plots.times import time_format
+from affect_xp.files import replacing
+from affect_xp.models.affect import Affect
+from affect_xp.models.smooth import Smoothed
+from affect_xp.report import write_report
 from affect_xp.tracking.history import History
 
-FORMATS = ("csv", "parquet")
 SUMMARY = "summary.json"
+REPORT = "report.html"
 
 Rows = Iterable[tuple[Any, ...]]
+
+
+def check_unused(options: RunOptions, state: Path) -> None:
+    """Raise if there is another run that this one would replace."""
+    if options.overwrite or not any(path.exists() for path in (options.out / SUMMARY, state)):
+        return
+    try:
+        finished = json.loads((options.out / SUMMARY).read_text(encoding="utf-8"))["finished"]
+    except (OSError, ValueError, KeyError, TypeError):
+        finished = False
+    if finished:
+        raise InputError(
+            f"{options.out} holds a finished run; give another --out, --overwrite to replace it, or --resume "
+            "to add steps that are new"
+        )
+    raise InputError(
+        f"{options.out} holds a run that was stopped; add --resume to continue, or --overwrite to start again"
+    )
+
+
+def summary_of(
+    input: str, backend: Backend, source: Affect | Smoothed, *, finished: bool, seconds: float
+) -> dict[str, Any]:
+    """Return what is known of a run except its results."""
+    return {
+        "input": input,
+        "finished": finished,
+        "seconds": seconds,
+        "backend": backend.name,
+        "device": None if backend.device is None else str(backend.device),
+        "model": repr(source),
+        "decided": decisions_of(source if isinstance(source, Affect) else source.causal),
+        "files": {"report": REPORT},
+    }
+
+
+def write_all(
+    options: RunOptions, input: str, source: Any, history: History, summary: dict[str, Any]
+) -> dict[str, Any]:
+    """Write the results and the report, and return the summary with the names of the files."""
+    write_report(source, options.out / REPORT, title=Path(input).name)
+    return write_results(history, options.out, summary, options.format)
 
 
 def write_results(
@@ -30,19 +83,16 @@ def write_results(
         ),
     }
     write = {"csv": _write_csv, "parquet": _write_parquet}[format]
-    files = {}
+    files = {name: f"{name}.{format}" for name in tables}
     for name, (columns, rows) in tables.items():
-        path = folder / f"{name}.{format}"
-        write(path, columns, rows)
-        files[name] = path.name
+        write(folder / files[name], columns, rows)
     summary = {
         **summary,
         **_counts(history),
         "files": {**summary.get("files", {}), **files, "summary": SUMMARY},
     }
-    _replace(
-        folder / SUMMARY, lambda path: path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-    )
+    with replacing(folder / SUMMARY) as file:
+        file.write(f"{json.dumps(summary, indent=2)}\n".encode())
     return summary
 
 
@@ -64,7 +114,7 @@ def alpha_rows(history: History) -> Rows:
 
 
 def event_rows(history: History) -> Rows:
-    """Yield what happened to the clusters, but for those that just went on."""
+    """Yield what happened to the clusters, except continuations."""
     shown = time_format(history.times)
     for record in history:
         for event in record.events:
@@ -90,34 +140,54 @@ def _counts(history: History) -> dict[str, Any]:
 
 
 def _write_csv(path: Path, columns: tuple[str, ...], rows: Rows) -> None:
-    def write(target: Path) -> None:
-        with target.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(columns)
-            writer.writerows(rows)
-
-    _replace(path, write)
+    with replacing(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        writer = csv.writer(text)
+        writer.writerow(columns)
+        writer.writerows(rows)
+        text.flush()
+        text.detach()
 
 
 def _write_parquet(path: Path, columns: tuple[str, ...], rows: Rows) -> None:
-    pyarrow, parquet = check_parquet()
-    by_column = list(zip(*rows, strict=True)) or [()] * len(columns)
-    table = pyarrow.table({name: list(values) for name, values in zip(columns, by_column, strict=True)})
-    _replace(path, lambda target: parquet.write_table(table, target))
+    values = list(zip(*rows, strict=True)) or [()] * len(columns)
+    table = {name: np.array(column) for name, column in zip(columns, values, strict=True)}
+    with tempfile.TemporaryDirectory() as folder, check_duckdb().connect() as connection:
+        written = Path(folder, path.name)
+        connection.register("result", table)
+        connection.execute("COPY result TO $1 (FORMAT parquet)", [str(written)])
+        with replacing(path) as file:
+            file.write(written.read_bytes())
 
 
-def check_parquet() -> tuple[Any, Any]:
-    """Return the modules that write Parquet files, if they are here."""
+def check_duckdb() -> Any:
+    """Return the module that writes Parquet files, if it is installed."""
     try:
-        import pyarrow
-        import pyarrow.parquet
+        import duckdb
     except ImportError as error:
-        raise InputError("Parquet files need pyarrow: pip install 'affect_xp[parquet]'") from error
-    return pyarrow, pyarrow.parquet
+        raise InputError("Parquet files need DuckDB: pip install 'affect_xp[io]'") from error
+    return duckdb
 
 
-def _replace(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file beside its place, then put it there: a reader finds the old one or the new one, whole."""
-    beside = path.with_name(f".{path.name}.part")
-    write(beside)
-    beside.replace(path)
+def print_summary(options: RunOptions, summary: dict[str, Any]) -> None:
+    """Print a summary, in words or as JSON."""
+    print(json.dumps(summary, indent=2) if options.json else _in_words(summary, options.out))
+
+
+def _in_words(summary: dict[str, Any], out: Path) -> str:
+    """Return a summary in words."""
+    alpha = "" if summary["mean_alpha"] is None else f", mean α {summary['mean_alpha']:.3f}"
+    events = ", ".join(
+        f"{count} {kind}" for kind, count in summary["events"].items() if kind != "continuation"
+    )
+    lines = [
+        f"{summary['steps']} steps from {summary['first_time']} to {summary['last_time']}, "
+        f"{summary['objects']} objects, {summary['clusters_last']} clusters at the end{alpha}",
+        f"events: {events or 'none'}",
+        f"in {out}: {', '.join(name for key, name in summary['files'].items() if key != 'state')}",
+    ]
+    if "state" in summary["files"]:
+        lines.append(f"checkpoint: {summary['files']['state']}")
+    if not summary["finished"]:
+        lines.append("stopped before the end; the same command with --resume continues")
+    return "\n".join(lines)

@@ -1,6 +1,8 @@
-"""How a long command talks: a bar or lines of progress, warnings in one line, and Ctrl-C between steps."""
+"""Communication with the terminal: notes and warnings in one line, closed pipes, Ctrl-C between steps."""
 
 import contextlib
+import errno
+import os
 import signal
 import sys
 import threading
@@ -9,50 +11,45 @@ from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from affect_xp.exceptions import SkewedWarning
-from affect_xp.tracking.history import Record
+
+def note(text: str) -> None:
+    """Write a line to stderr."""
+    with contextlib.suppress(OSError):  # nobody reads it
+        sys.stderr.write(f"affect-xp: {text}\n")
+        sys.stderr.flush()
 
 
-class StepProgress:
-    """Shows each step on stderr: a bar on a terminal, where tqdm is installed, and lines elsewhere."""
+@contextlib.contextmanager
+def robust_output() -> Iterator[None]:
+    """Replace characters that the console cannot show; ignore that nobody reads the output (`| head`)."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    try:
+        yield
+        sys.stdout.flush()
+    except OSError as error:
+        if not is_closed_pipe(error):
+            raise
 
-    def __init__(self, total: int | None, done: int, *, quiet: bool = False) -> None:
-        self._total = total
-        self._done = done
-        self._quiet = quiet
-        self._bar: Any = None
-        if not quiet and sys.stderr.isatty():
-            with contextlib.suppress(ImportError):
-                from tqdm import tqdm
 
-                self._bar = tqdm(total=total, initial=done, unit=" steps", leave=False, mininterval=0)
-
-    def show(self, record: Record, time: str) -> None:
-        """Report a step that is done."""
-        self._done += 1
-        told = f"{time}: {record.n} objects, {record.k} clusters, α = {record.alpha:.3f}"
-        if self._bar is not None:
-            self._bar.set_description_str(told, refresh=False)
-            self._bar.update()
-        elif not self._quiet:
-            of = "" if self._total is None else f" of {self._total}"
-            sys.stderr.write(f"step {self._done}{of}, {told}\n")
-            sys.stderr.flush()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.close()
+def is_closed_pipe(error: OSError) -> bool:
+    """Return whether nobody reads the output any more; then the rest of it is discarded."""
+    windows = error.errno == errno.EINVAL and error.filename is None  # there is no EPIPE
+    if not (isinstance(error, BrokenPipeError) or windows):
+        return False
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # Python would complain when it ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return True
 
 
 class StopBetweenSteps:
     """Turns the first Ctrl-C (or SIGTERM) into a request to stop after the step; the second stops at once.
 
-    A step that is cut short may leave the smoothed proximities half written, and the model of no use.
+    A step that is interrupted may leave the smoothed proximities half written, and the model of no use.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -65,8 +62,7 @@ class StopBetweenSteps:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
-        sys.stderr.write("\naffect-xp: stopping after this step; press Ctrl-C again to stop at once\n")
-        sys.stderr.flush()
+        note("stopping after this step; press Ctrl-C again to stop at once")
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():  # others get no signals
@@ -83,11 +79,12 @@ class StopBetweenSteps:
 @contextlib.contextmanager
 def plain_warnings(worded: Callable[[str], str] = str) -> Iterator[None]:
     """Show warnings in one line each, worded for the terminal, without the line of code they come from."""
+    from affect_xp.exceptions import SkewedWarning
 
     def show(message: Warning | str, *where: object, **more: object) -> None:
-        sys.stderr.write(f"affect-xp: warning: {worded(str(message))}\n")
+        note(f"warning: {worded(str(message))}")
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SkewedWarning)  # what is done about it is told with other decisions
+        warnings.simplefilter("ignore", SkewedWarning)  # reported with the other decisions
         warnings.showwarning = show
         yield

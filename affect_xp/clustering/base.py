@@ -5,16 +5,14 @@ A clusterer has a method `cluster(proximity, call)` that returns a `Clustering`.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Protocol
-
-import numpy as np
+from typing import Any, Protocol
 
 from affect_xp.array.typing import Array, Seed
 from affect_xp.checks import check_choice, check_int, check_n_clusters
+from affect_xp.clustering.connectivity import Components
 from affect_xp.exceptions import InputError
 from affect_xp.partition import Partition, fewer_clusters
 from affect_xp.proximity import Blend, Grouped, GroupedPair, Proximity
-from affect_xp.proximity.blend import BlendGroups
 
 # The rules by which each clusterer can choose the number of clusters.
 RULES = {
@@ -22,6 +20,25 @@ RULES = {
     "Spectral": ("eigengap", "modularity", "silhouette"),
     "Linkage": ("gap", "calinski_harabasz", "silhouette"),
 }
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Spectrum:
+    """What a call of spectral clustering leaves for the next one of the same step.
+
+    Attributes
+    ----------
+    vectors : (n, r) array
+        The eigenvectors; only these are kept from step to step.
+    components : Components or None
+        The connected components of the graph; None where they were not looked for.
+    blended : bool
+        Whether the graph was a blend in which the past counts.
+    """
+
+    vectors: Array
+    components: Components | None = None
+    blended: bool = False
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -44,6 +61,8 @@ class Clustering:
         The proximity with the labels of the partition, where their product is known.
     rough : bool
         Whether the clusterer would have continued, had the call not asked for rough labels only.
+    spectrum : Spectrum or None
+        What spectral clustering leaves for the next call of the step.
     """
 
     partition: Partition
@@ -53,6 +72,7 @@ class Clustering:
     scores: dict[int, float] | None = None
     groups: Grouped | None = None
     rough: bool = False
+    spectrum: Spectrum | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -72,6 +92,8 @@ class Call:
         Whether the labels only serve to estimate α, so that an approximate result is enough.
     groups : GroupedPair or None
         The present and the past of the step with the labels of `start`, where a step has both.
+    spectrum : Spectrum or None
+        What spectral clustering left at the last call of the step.
     """
 
     t: int = 0
@@ -80,17 +102,16 @@ class Call:
     rng: Seed = None
     rough: bool = False
     groups: GroupedPair | None = None
+    spectrum: Spectrum | None = None
 
     def after(self, found: Clustering) -> "Call":
         """Return the next call of the step, which starts from the same labels with a fresher memory."""
-        return dataclasses.replace(self, memory=found.memory)
+        return dataclasses.replace(self, memory=found.memory, spectrum=found.spectrum)
 
     def from_found(self, found: Clustering) -> "Call":
         """Return the last call of the step, which starts from what was found roughly."""
-        groups = found.groups.parts if isinstance(found.groups, BlendGroups) else None
-        return dataclasses.replace(
-            self, start=found.partition, memory=found.memory, groups=groups, rough=False
-        )
+        groups = None if found.groups is None else found.groups.parts
+        return dataclasses.replace(self.after(found), start=found.partition, groups=groups, rough=False)
 
     def start_groups(self, proximity: Proximity, k: int) -> Grouped:
         """Return a proximity grouped by the labels to start from, at most k clusters of them."""
@@ -113,14 +134,28 @@ class Clusterer(Protocol):
         """Cluster the objects of a step."""
 
 
+def as_clusterer(clusterer: Any) -> Clusterer:
+    """Return what was given to `Affect` as a clusterer: one of ours, an estimator, or a function."""
+    if not isinstance(clusterer, type) and hasattr(clusterer, "cluster") and not is_estimator(clusterer):
+        return clusterer
+    from affect_xp.clustering.external import wrapped  # which builds on this module
+
+    return wrapped(clusterer)
+
+
+def is_estimator(clusterer: object) -> bool:
+    """Tell whether a clusterer works as those of scikit-learn do."""
+    return hasattr(clusterer, "get_params") and hasattr(clusterer, "fit_predict")
+
+
 NClusters = int | Sequence[int] | str
 
 
-def clusters_at(n_clusters: NClusters, t: int, n: int) -> int | None:
+def clusters_at(n_clusters: Any, t: int, n: int) -> int | None:
     """Return the number of clusters asked for at step t, for n objects; None if a rule is to choose it."""
     if isinstance(n_clusters, str):
         return None
-    if isinstance(n_clusters, Sequence | np.ndarray):
+    if hasattr(n_clusters, "__len__"):
         if t >= len(n_clusters):
             raise InputError(
                 f"n_clusters has {len(n_clusters)} entries, but this is step {t}; give one for each step"
@@ -129,13 +164,13 @@ def clusters_at(n_clusters: NClusters, t: int, n: int) -> int | None:
     return check_n_clusters(n_clusters, n)
 
 
-def check_clusters(n_clusters: object, max_clusters: int, rules: Sequence[str]) -> None:
+def check_clusters(n_clusters: Any, max_clusters: int, rules: Sequence[str]) -> None:
     """Raise unless `n_clusters` is a positive integer, a sequence of such, or a rule."""
     if isinstance(n_clusters, str):
         if n_clusters not in rules:
             _check_rule_of_another(n_clusters, rules)
         check_choice("n_clusters, where it is not a number,", n_clusters, rules)
-    elif isinstance(n_clusters, Sequence | np.ndarray):
+    elif hasattr(n_clusters, "__len__"):
         if len(n_clusters) == 0:
             raise InputError("n_clusters is an empty sequence; give one for each step")
         for value in n_clusters:

@@ -6,14 +6,22 @@ import math
 import numpy as np
 import scipy.sparse
 
-from affect_xp.array.namespace import array_namespace, from_host, one_hot, row_blocks, to_host, wide_dtype
+from affect_xp.array.namespace import (
+    array_namespace,
+    from_host,
+    is_lazy,
+    one_hot,
+    row_blocks,
+    to_host,
+    wide_dtype,
+)
 from affect_xp.array.typing import Array
 from affect_xp.proximity import Dense, Proximity, as_proximity
 from affect_xp.proximity.sparse import Sparse
 
 # How many objects a search starts from at once: a product with so many columns costs little more than one.
 SOURCES = 32
-# Generations of search after which a matrix that is stored on the host is left to SciPy.
+# Generations of search after which a stored matrix is left to SciPy.
 PATIENCE = 16
 
 
@@ -43,8 +51,8 @@ def connected_components(W: Array | Proximity) -> Components:
 
     The graph is searched by products: an object's row is asked for once at most, and no more of them than
     are needed, so that a dense graph costs a few of its rows. On a device the host waits once for each
-    generation of a search. On the host, SciPy takes over where many generations would be needed, and all
-    of it if the matrix is sparse.
+    generation of a search. Where many generations would be needed, and if the matrix is sparse, SciPy
+    searches on the host; a device sends which entries are not zero.
 
     Parameters
     ----------
@@ -69,16 +77,25 @@ def connected_components(W: Array | Proximity) -> Components:
 
 
 def _pattern(W: Proximity) -> scipy.sparse.csr_array | None:
-    """Return where W is not zero, if it is stored on the host; built from blocks of rows."""
-    if isinstance(W, Sparse) and scipy.sparse.issparse(W.matrix):
+    """Return where W is not zero, if it is stored, on the host; built from blocks of rows."""
+    reason = "components of a graph"
+    if isinstance(W, Sparse):
+        if not scipy.sparse.issparse(W.matrix):
+            w = W.matrix
+            ends, columns, some = to_host(w.indptr, w.indices, w.data != 0, reason=reason)
+            pattern = scipy.sparse.csr_array(
+                (some != 0, columns.astype(int), ends.astype(int)), shape=w.shape
+            )
+            pattern.eliminate_zeros()
+            return pattern
         if np.all(W.matrix.data):
             return W.matrix
         pattern = W.matrix.astype(bool)
         pattern.eliminate_zeros()
         return pattern
-    if isinstance(W, Dense) and isinstance(W.array, np.ndarray):
-        blocks = [scipy.sparse.csr_array(W.array[rows, :] != 0) for rows in row_blocks(W.array)]
-        return scipy.sparse.vstack(blocks, format="csr")
+    if isinstance(W, Dense) and not is_lazy(W.array):
+        blocks = (to_host(W.array[rows, :] != 0, reason=reason)[0] for rows in row_blocks(W.array))
+        return scipy.sparse.vstack([scipy.sparse.csr_array(block) for block in blocks], format="csr")
     return None
 
 

@@ -1,30 +1,25 @@
 """The largest eigenvalues of a symmetric operator that is known through products with thin matrices.
 
-    A = S (Σᵢ θᵢ Wᵢ) S + diag(e),   S = diag(s)
+    A = S W S + diag(e),   S = diag(s)
 
-Small operators are formed and decomposed in full. For large ones a space grows until it holds the
-eigenvectors. With a basis V of it,
+Small operators are formed and decomposed in full, large ones by LOBPCG (Knyazev 2001). With X the vectors so
+far, P the part of the vectors before that is orthogonal to X, and R the residuals of those not converged,
 
-    H = VᵀAV,   M = VᵀV,   H y = λ M y,   r = A V y − λ V y
+    V = [X P R],   G = VᵀV,   H = VᵀAV,   H y = λ G y,   X ← V y,   R ← A X − X λ
 
-are the best pairs to be had from it and their residuals, of which those that are still too large join the
-basis. (Without restarts this is the block Lanczos method; but V may start with anything.) V is held as
-X = SV beside the products WᵢX, one by one (`_krylov`). Thus for other θ, s and e the same space gives other
-pairs without any product: the blends of two matrices share one space, whatever their weights.
-
-Where products are faster in float32 and half the digits are enough, the space grows in float32 first. What
-cannot be told in that precision, eigenvalues that are nearly tied above all, is settled in the wide one.
+V and AV are updated in place, a block of rows at a time. The small problem is solved on the host.
 """
 
 import dataclasses
-import functools
 from collections.abc import Callable
 
 import numpy as np
 
+from affect_xp.array import cuda
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
+    for_each_block,
     from_host,
     is_array,
     is_lazy,
@@ -34,136 +29,109 @@ from affect_xp.array.namespace import (
 from affect_xp.array.threads import blas_threads, own_threads
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_choice
-from affect_xp.clustering._krylov import Basis, OutOfRangeError, Space, whitening
 from affect_xp.exceptions import InputError
 from affect_xp.proximity import Proximity
 
 SOLVERS = ("auto", "full", "iterative")
+# Beyond it the workspace of cuSOLVER has more elements than it can count.
+MAX_CUSOLVER_SIZE = 25_000
 # Up to this size a full decomposition is quicker than, or about as quick as, the iteration.
 FULL_SIZE = 400
 # Up to this size "auto" decomposes in full what the iteration could not solve.
 RESCUE_SIZE = 3000
 # Pairs followed beyond those asked for, at least: they show where eigenvalues are tied.
 MIN_GUARDS = 4
-LANES = 8
-# The basis is made smaller when it has this many times the vectors followed, to this many times.
-MAX_DEPTH, MIN_DEPTH = 8, 4
 # Products before convergence is believed: vectors to start from may be exact and yet not the largest.
 MIN_PRODUCTS = 4
 MAX_PRODUCTS = 300
-# The same before a precision that is not the widest is given up.
-MAX_NARROW_PRODUCTS = 40
+# The same before float32 is given up.
+MAX_NARROW_PRODUCTS = 100
 # Eigenvalues closer than this many tolerances are tied.
 TIE = 10
+# Rows of thin matrices that stay in a near cache; on a device all rows are one block.
+BLOCK_ROWS = 2**12
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Operator:
-    """A symmetric n×n matrix A = S (Σᵢ θᵢ Wᵢ) S + diag(e), known through WᵢX.
+    """A symmetric n×n matrix A = S W S + diag(e), known through WX.
 
     Attributes
     ----------
     n : int
     like : Array
-        An array whose library and device are those of X and WᵢX.
-    parts : tuple of functions
-        Each returns WᵢX for a thin X, in its dtype.
-    weights : tuple of floats or 0-d arrays
-        θᵢ
+        An array whose library and device are those of X and WX.
+    multiply : function
+        Returns WX for a thin X, in its dtype.
     s, e : (n, 1) arrays, optional
         By default 1 and 0. s may be another number.
     null : (n, c) array, optional
-        Orthonormal eigenvectors C that are known, and not wanted among those found.
-    null_products : tuple of (n, c) arrays
-        WᵢSC
+        Orthonormal eigenvectors that are known, and not wanted among those found.
+    top : float, optional
+        The upper end of the spectrum, where it is known: residuals are then judged by the distance to it.
     scale : float
         The size of the eigenvalues, where it is known: residuals are a share of this or of the largest
         eigenvalue found.
     thin_dtype : dtype, optional
         The one in which products are fastest, if not in wide floats.
-    narrow : bool
+    is_narrow : bool
         Whether X is of that dtype.
     """
 
     n: int
     like: Array
-    parts: tuple[Callable[[Array], Array], ...]
-    weights: tuple[Array | float, ...] = (1.0,)
+    multiply: Callable[[Array], Array]
     s: Array | float = 1.0
     e: Array | float = 0.0
     null: Array | None = None
-    null_products: tuple[Array, ...] = ()
+    top: float | None = None
     scale: float = 0.0
     thin_dtype: object = None
-    narrow: bool = False
+    is_narrow: bool = False
 
     @staticmethod
     def of(W: Proximity) -> "Operator":
         """Return a proximity as an operator; thin matrices of a lazy library are kept on the host."""
         like, multiply = host_product(W)
-        thin_dtype = None if is_lazy(W.like) else W.thin_dtype
-        return Operator(W.n, like, (multiply,), thin_dtype=thin_dtype)
+        return Operator(W.n, like, multiply, thin_dtype=None if is_lazy(W.like) else W.thin_dtype)
 
     @property
-    def dtype(self) -> object:
-        """The dtype of X."""
-        return self.thin_dtype if self.narrow else wide_dtype(self.like)
+    def n_wanted(self) -> int:
+        """The number of eigenvectors that are not known."""
+        return self.n - (0 if self.null is None else self.null.shape[1])
+
+    def astype(self, dtype: object) -> "Operator":
+        """Return the same operator with its vectors in another dtype."""
+
+        def cast(x: Array | float | None) -> Array:
+            return array_namespace(x).astype(x, dtype, copy=False) if is_array(x) else x
+
+        is_narrow = dtype != wide_dtype(self.like)
+        return dataclasses.replace(
+            self, s=cast(self.s), e=cast(self.e), null=cast(self.null), is_narrow=is_narrow
+        )
 
     @property
     def tolerance(self) -> float:
-        """The residual, as a share of the largest eigenvalue, that counts as converged."""
-        eps = float(array_namespace(self.like).finfo(self.dtype).eps)
-        return 32 * eps if self.narrow else eps**0.5
-
-    @property
-    def rounding(self) -> float:
-        """Of vectors this near to each other (as the square of a sine) only one is worth keeping."""
-        return 1e-5 if self.narrow else 1e-8
-
-    def narrowed(self) -> "Operator":
-        """Return the same operator on thin matrices of `thin_dtype`."""
+        """The residual, as a share of the largest eigenvalue, that is within reach of the dtype of X."""
         xp = array_namespace(self.like)
+        if self.is_narrow:
+            return 32 * float(xp.finfo(self.thin_dtype).eps)
+        return float(xp.finfo(wide_dtype(self.like)).eps) ** 0.5
 
-        def cast(x: Array) -> Array:
-            return xp.astype(x, self.thin_dtype) if is_array(x) else x
+    def matmul(self, x: Array) -> Array:
+        """Return A·X."""
+        product = self.s * self.multiply(self.s * x)
+        return product + self.e * x if is_array(self.e) else product
 
-        return dataclasses.replace(
-            self,
-            weights=tuple(map(cast, self.weights)),
-            s=cast(self.s),
-            e=cast(self.e),
-            null=cast(self.null),
-            null_products=tuple(map(cast, self.null_products)),
-            narrow=True,
-        )
+    def orthogonal(self, x: Array) -> Array:
+        """Return X without its part in the span of the known eigenvectors."""
+        return x if self.null is None else x - self.null @ (self.null.T @ x)
 
-    @functools.cached_property
-    def measures(self) -> tuple[Array | float, ...]:
-        """1/s², and e/s² where e is an array: with X = SV they make VᵀV and VᵀeV of XᵀX."""
-        metric = 1 / (self.s * self.s)
-        return (metric, self.e * metric) if is_array(self.e) else (metric,)
-
-    @property
-    def n_known(self) -> int:
-        """The number of eigenvectors that are known."""
-        return 0 if self.null is None else self.null.shape[1]
-
-    def combined(self, v: Array, products: tuple[Array, ...]) -> Array:
-        """Return A·V, given V and the products Wᵢ·SV."""
-        total = self.weights[0] * products[0]
-        for weight, product in zip(self.weights[1:], products[1:], strict=True):
-            total = total + weight * product
-        return self.s * total + self.e * v
-
-    def products(self, x: Array) -> tuple[Array, ...]:
-        """Return WᵢX."""
-        return tuple(part(x) for part in self.parts)
-
-    def sunk(self) -> Array:
-        """Return A − h CCᵀ as an array, with the known eigenvectors below all others."""
+    def deflated(self) -> Array:
+        """Return A − h CCᵀ as an array, with the known eigenvectors C below all others."""
         xp = array_namespace(self.like)
-        eye = xp.eye(self.n, dtype=wide_dtype(self.like), device=device_of(self.like))
-        a = self.combined(eye, self.products(self.s * eye))
+        a = self.matmul(xp.eye(self.n, dtype=wide_dtype(self.like), device=device_of(self.like)))
         if self.null is not None:
             # No eigenvalue is larger than the largest sum of magnitudes in a row.
             h = 3 * xp.max(xp.sum(xp.abs(a), axis=1))
@@ -200,10 +168,6 @@ class Eigenpairs:
         Whether the residual is as small as was asked for.
     tie : float
         Eigenvalues that differ by no more than this are tied.
-    space : Space or None
-        The space they were found in, for similar problems.
-    grown : bool
-        Whether they were found by iteration.
     """
 
     values: np.ndarray
@@ -212,8 +176,6 @@ class Eigenpairs:
     n_iter: int
     converged: bool
     tie: float = 0.0
-    space: "Space | None" = None
-    grown: bool = False
 
     def leading(self, k: int) -> "Eigenpairs":
         """Return the first k pairs, and those tied with the last of them."""
@@ -224,13 +186,7 @@ class Eigenpairs:
 
 
 def top_eigenpairs(
-    A: Operator,
-    k: int,
-    *,
-    solver: str = "auto",
-    start: "Array | Space | None" = None,
-    accuracy: float = 0.0,
-    residual: float = 0.0,
+    A: Operator, k: int, *, solver: str = "auto", start: Array | None = None, tol: float = 0.0
 ) -> Eigenpairs:
     """Return the eigenpairs of the k largest eigenvalues, as a space that does not depend on chance.
 
@@ -246,15 +202,11 @@ def top_eigenpairs(
     solver : "auto", "full", "iterative"
         A full decomposition takes memory for n² numbers. The iteration uses products alone, waits for
         the device twice for each, and falls back to the full one where n is not much larger than k.
-    start : (n, r) array or Space, optional
-        Guesses of eigenvectors; rows of zeros stand for objects of which nothing is known. Or the `space`
-        of an operator with the same parts.
-    accuracy : float
-        The iteration may end when the sine of the angle between the space found and that of the
-        eigenvectors is at most this. With 0 it goes on to about half the digits in every residual.
-    residual : float
-        The iteration may end as well when every residual is at most this share of the largest eigenvalue,
-        whatever the angle: of eigenvectors whose values are close, mixtures will do.
+    start : (n, r) array, optional
+        Guesses of eigenvectors; rows of zeros stand for objects of which nothing is known.
+    tol : float
+        The largest residual of a pair, as a share of the distance from A.top to the first eigenvalue left
+        out. With 0, or without A.top, the iteration goes on to about half the digits.
 
     Examples
     --------
@@ -264,13 +216,11 @@ def top_eigenpairs(
     array([7., 5.])
     """
     check_choice("solver", solver, SOLVERS)
-    m = k + max(MIN_GUARDS, k // 3)
-    if solver == "full" or (solver == "auto" and A.n <= FULL_SIZE) or A.n < 3 * m:
-        return _full(A, k, min(m, A.n - A.n_known))
-    # As many as fill the lanes of a processor: a product with fewer vectors takes as long.
-    m = min(-(-m // LANES) * LANES, A.n - A.n_known)
+    m = min(k + max(MIN_GUARDS, k // 8), A.n_wanted)
+    if solver == "full" or (solver == "auto" and A.n <= FULL_SIZE) or A.n < 4 * m:
+        return _full(A, k, m)
     try:
-        found = _grown(A, k, m, start, accuracy, residual)
+        found = _iterated(A, k, m, start, tol)
     except OutOfRangeError as error:
         raise InputError(
             "the proximities in W are too large or too small to find eigenvectors: sums of their squares "
@@ -295,124 +245,212 @@ def _complete(values: np.ndarray, k: int, tie: float, n_available: int) -> int:
 @blas_threads()
 def _full(A: Operator, k: int, m: int) -> Eigenpairs:
     """Decompose the operator in full."""
+    if cuda.is_cupy(A.like) and A.n > MAX_CUSOLVER_SIZE:
+        raise InputError(
+            f"solver='full' decomposes at most {MAX_CUSOLVER_SIZE:,} objects on a GPU, got {A.n:,}; "
+            "use solver='iterative'"
+        )
     xp = array_namespace(A.like)
-    a = A.sunk()
+    a = A.deflated()
     values, vectors = (xp.flip(x, axis=-1) for x in xp.linalg.eigh(a))
     vectors = vectors[:, :m]
     residuals = xp.linalg.vector_norm(a @ vectors - vectors * values[None, :m], axis=0)
     values, residuals = to_host(values, residuals, reason="eigenvalues")
-    values = values[: A.n - A.n_known]
-    scale, tolerance = max(A.scale, float(np.abs(values).max())), A.tolerance
-    tie = TIE * tolerance * scale
-    r = _complete(values[:m], k, tie, A.n - A.n_known)
-    residual = _largest(residuals[:r]) / (scale or 1.0)
-    return Eigenpairs(values[:r], vectors[:, :r], residual, 0, residual <= tolerance, tie)
+    values = values[: A.n_wanted]
+    status = _Status.of(A, k, values[:m], residuals, 0.0)
+    return _pairs(A, k, values[:m], vectors, status, n_iter=0)
 
 
 @own_threads()
-def _grown(
-    A: Operator, k: int, m: int, start: "Array | Space | None", accuracy: float, residual: float
-) -> Eigenpairs:
-    """Find the largest pairs in a space that grows: in the fastest precision, if that is enough."""
-    wide = wide_dtype(A.like)
-    if A.thin_dtype in (None, wide) or max(accuracy, residual) == 0 or _is_wide(start, wide):
-        return _iterate(A, k, m, start, accuracy, residual)[0]
-    n_iter = 0
-    try:
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            found, reliable = _iterate(A.narrowed(), k, m, start, accuracy, residual)
-        if not reliable:
-            assert found.space is not None
-            start, n_iter = found.space.widened(A), found.n_iter
-    except OutOfRangeError:
-        reliable, start = False, None if isinstance(start, Space) else start
-    if not reliable:
-        found, _ = _iterate(A, k, m, start, accuracy, residual)
-    vectors = array_namespace(A.like).astype(found.vectors, wide, copy=False)
-    return dataclasses.replace(found, vectors=vectors, n_iter=n_iter + found.n_iter)
+def _iterated(A: Operator, k: int, m: int, start: Array | None, tol: float) -> Eigenpairs:
+    """Solve by LOBPCG: in the fastest precision first, if the tolerance allows for it."""
+    wide, n_narrow = wide_dtype(A.like), 0
+    if A.thin_dtype not in (None, wide) and tol > 0 and A.top is not None:
+        try:
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                found, is_reliable = _lobpcg(A, k, _start(A, m, start, A.thin_dtype), tol)
+            if is_reliable:
+                return found
+            start, n_narrow = found.vectors, found.n_iter
+        except OutOfRangeError:
+            pass
+    found, _ = _lobpcg(A, k, _start(A, m, start, wide), tol)
+    return dataclasses.replace(found, n_iter=n_narrow + found.n_iter)
 
 
-def _is_wide(start: "Array | Space | None", wide: object) -> bool:
-    """Tell whether this is a space that was needed in wide floats before."""
-    return isinstance(start, Space) and bool(start.dtype == wide)
+def _start(A: Operator, m: int, start: Array | None, dtype: object) -> Array:
+    """Return the first X, (n, m): vectors to start from, and random ones."""
+    xp = array_namespace(A.like)
+    given = [] if start is None else [xp.astype(start[:, : min(m - 1, start.shape[1])], dtype)]
+    n_random = m - sum(x.shape[1] for x in given)
+    # Not the caller's generator: what it draws later must not depend on the solver.
+    block = np.random.default_rng(0).standard_normal((A.n, n_random), dtype=np.float32) / A.n**0.5
+    return xp.concat([*given, from_host(block, A.like, dtype=dtype)], axis=1)
 
 
-def _iterate(
-    A: Operator, k: int, m: int, start: "Array | Space | None", accuracy: float, residual: float
-) -> tuple[Eigenpairs, bool]:
-    """Let a space grow from `start` and random vectors; tell whether its precision is enough."""
-    n_iter, n_before = 0, 0
-    if isinstance(start, Space):
-        basis, n_before = Basis.reopened(A, start), start.n_products
-    else:
-        basis, n_iter = Basis.started(A, k, m, start), 1
+def _lobpcg(A: Operator, k: int, x: Array, tol: float) -> tuple[Eigenpairs, bool]:
+    """Return the top k pairs found from X, and whether the precision of X was enough for them."""
+    (n, m), A, xp = x.shape, A.astype(x.dtype), array_namespace(x)
+    v, av = (xp.empty((n, 3 * m), dtype=x.dtype, device=device_of(x)) for _ in range(2))
+    eps, most = float(xp.finfo(x.dtype).eps), MAX_NARROW_PRODUCTS if A.is_narrow else MAX_PRODUCTS
+    v[:, :m] = A.orthogonal(x)
+    av[:, :m] = A.matmul(v[:, :m])
+    end, n_iter = m, 1  # columns of V in use, and products
     while True:
-        ritz = basis.ritz()
-        residuals, gram = basis.residuals(ritz, m)
-        state = _State.of(A, ritz.values[:m], np.sqrt(np.maximum(np.diag(gram), 0)), k, accuracy, residual)
-        trusted = n_before + n_iter >= MIN_PRODUCTS
-        # A product of a dense matrix with all of them takes hardly longer than with those that are needed.
-        joining = whitening(gram, state.residuals > state.tolerance, A.rounding)
-        most = MAX_NARROW_PRODUCTS if A.narrow else MAX_PRODUCTS
-        if n_iter >= most or joining.shape[1] == 0 or (trusted and state.converged):
-            break
-        if basis.width + joining.shape[1] > min(MAX_DEPTH * m, A.n - A.n_known):
-            basis = basis.restarted(ritz, MIN_DEPTH * m)
-        basis.extend(residuals @ from_host(joining, residuals, dtype=residuals.dtype))
-        n_iter += 1
-    tie = TIE * A.tolerance * state.scale
-    r = _complete(ritz.values[:m], k, tie, A.n - A.n_known)
-    vectors = basis.combined(ritz.coefficients[:, :r])
-    space = basis.space(ritz, m, n_before + n_iter)
-    found = Eigenpairs(ritz.values[:r], vectors, state.residual, n_iter, state.converged, tie, space, True)
-    return found, state.converged and state.within_reach
+        values, c = _ritz(*_grams(v[:, :end], av[:, :end]), min(m, end), eps)
+        residuals, overlaps = _advance(A, v, av, c, values)
+        status = _Status.of(A, k, values, residuals, tol)
+        active = np.flatnonzero(residuals > status.enough)
+        if (status.converged and n_iter >= MIN_PRODUCTS) or len(active) == 0 or n_iter >= most:
+            found = _pairs(A, k, values, v, status, n_iter)
+            return found, status.converged and status.reliable
+        end, n_iter = c.shape[1] + len(active), n_iter + 1
+        _join(A, v, av, c.shape[1], active, overlaps[:, active], 1 / residuals[active])
 
 
-def _largest(residuals: np.ndarray) -> float:
-    return float(residuals.max(initial=0.0))
+def _grams(v: Array, av: Array) -> tuple[np.ndarray, np.ndarray]:
+    """Return VᵀV and VᵀAV on the host."""
+    xp = array_namespace(v)
+
+    def grams(rows: slice) -> Array:
+        block = v[rows, :]
+        return block.T @ xp.concat([block, av[rows, :]], axis=1)
+
+    both = to_host(_summed(grams, v), reason="products within a space")[0]
+    if not np.all(np.isfinite(both)):
+        raise OutOfRangeError
+    g, h = np.split(both.astype(np.float64, copy=False), 2, axis=1)
+    return g, (h + h.T) / 2
+
+
+def _ritz(g: np.ndarray, h: np.ndarray, m: int, eps: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the m largest Ritz values λ, and the coefficients of the new X and P in V.
+
+    T makes an orthonormal basis of V; directions that are there already up to rounding are left out. In it
+    the new X is Y, and P is what the first m columns of V, the old X, have beyond Y.
+    """
+    length = np.sqrt(np.diag(g))
+    length[length == 0] = 1.0
+    lengths, u = np.linalg.eigh(g / np.outer(length, length))
+    some = lengths > eps**0.5
+    t = u[:, some] / np.sqrt(lengths[some]) / length[:, None]
+    values, y = np.linalg.eigh(t.T @ h @ t)
+    values, y = values[::-1][:m], y[:, ::-1][:, :m]
+    old = t.T @ g[:, :m]
+    p, sizes, _ = np.linalg.svd(old - y @ (y.T @ old), full_matrices=False)
+    p = p[:, sizes > 100 * eps]
+    p = np.linalg.qr(p - y @ (y.T @ p))[0]  # what is left of small differences is not orthogonal to Y
+    return values, t @ np.concatenate([y, p], axis=1)
+
+
+def _advance(
+    A: Operator, v: Array, av: Array, c: np.ndarray, values: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Write the new X, P and R into V, and AX and AP into AV; return the norms of R, and CᵀR, on the host."""
+    xp, n_x, (end, width) = array_namespace(v), len(values), c.shape
+    c, values = from_host(c, v, dtype=v.dtype), from_host(values, v, dtype=v.dtype)
+
+    def advance(rows: slice) -> Array:
+        x, ax = v[rows, :end] @ c, av[rows, :end] @ c
+        r = ax[:, :n_x] - x[:, :n_x] * values
+        v[rows, :width], av[rows, :width], v[rows, width : width + n_x] = x, ax, r
+        squares = xp.sum(r * r, axis=0)[None, :]
+        return squares if A.null is None else xp.concat([squares, A.null[rows, :].T @ r], axis=0)
+
+    found = to_host(_summed(advance, v), reason="residuals of eigenvectors")[0].astype(np.float64, copy=False)
+    if not np.all(np.isfinite(found)):
+        raise OutOfRangeError
+    return np.sqrt(found[0]), found[1:]
+
+
+def _join(
+    A: Operator, v: Array, av: Array, begin: int, active: np.ndarray, overlaps: np.ndarray, scale: np.ndarray
+) -> None:
+    """Let the active columns of R, scaled to length 1 and orthogonal to C, stand alone behind X and P."""
+    xp, end = array_namespace(v), begin + len(active)
+    scales, overlaps = from_host(scale, v, dtype=v.dtype), from_host(overlaps * scale, v, dtype=v.dtype)
+    index = from_host(begin + active, v)
+    sr = xp.empty((A.n, len(active)), dtype=v.dtype, device=device_of(v))
+
+    def join(rows: slice) -> None:
+        r = xp.take(v[rows, :], index, axis=1) * scales
+        if A.null is not None:
+            r = r - A.null[rows, :] @ overlaps
+        v[rows, begin:end], sr[rows, :] = r, _rows_of(A.s, rows) * r
+
+    def multiplied(rows: slice) -> None:
+        part = _rows_of(A.s, rows) * product[rows, :]
+        av[rows, begin:end] = part + _rows_of(A.e, rows) * v[rows, begin:end] if is_array(A.e) else part
+
+    for_each_block(join, _row_blocks(v), v)
+    product = A.multiply(sr)
+    for_each_block(multiplied, _row_blocks(v), v)
+
+
+def _rows_of(x: Array, rows: slice) -> Array:
+    """Return some rows of a column; a number stands for equal rows."""
+    return x[rows, :] if is_array(x) else x
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _State:
+class _Status:
     """How far the pairs that are followed have converged."""
 
-    residuals: np.ndarray  # (m,)
-    n_needed: int  # k pairs, and those that may be tied with the last of them
-    scale: float  # of the eigenvalues
-    tolerance: float
-    enough: np.ndarray  # the largest residual with which a pair has converged, (m,)
-    within_reach: bool  # whether the precision allows for what was asked for
+    tie: float
+    residual: float  # of the pairs needed, as a share of the largest eigenvalue
+    enough: float  # the residual with which a pair has converged
+    converged: bool
+    reliable: bool  # whether the precision allows for what was asked for
 
     @staticmethod
-    def of(
-        A: Operator, values: np.ndarray, residuals: np.ndarray, k: int, accuracy: float, rough: float
-    ) -> "_State":
-        """Judge the m pairs that are followed.
+    def of(A: Operator, k: int, values: np.ndarray, residuals: np.ndarray, tol: float) -> "_Status":
+        """Judge pairs; needed are k of them, and those tied with the last.
 
-        The angle between a vector and the space sought is at most ‖r‖ / gap, with the gap between its
-        eigenvalue and the first one outside. Ties call for full accuracy: where a problem is symmetric,
-        the least difference between its halves would seem to mean something.
+        Ties call for full accuracy: where a problem is symmetric, the least difference between its halves
+        would seem to mean something. A value whose residual is r may rise by about r². In a large graph
+        without structure eigenvalues are close by chance: there no tie is looked for.
         """
-        m, scale = len(values), max(A.scale, float(np.abs(values).max()))
-        tolerance = A.tolerance * (scale or 1.0)
-        apart = (r for r in range(k, m) if values[r - 1] - values[r] > max(TIE * tolerance, residuals[r]))
-        r = k if rough else next(apart, m)
-        gaps = values - values[r] - residuals[r] if r == k < m else np.zeros(m)
-        asked = np.maximum(rough * scale, accuracy * gaps)
-        within_reach = r == k and float(asked[:k].min()) >= tolerance
-        return _State(residuals, r, scale, tolerance, np.maximum(tolerance, asked), within_reach)
+        scale = max(A.scale, float(np.abs(values).max(initial=0.0))) or 1.0
+        tolerance = A.tolerance * scale
+        tie, n = TIE * tolerance, len(values)
+        margins = np.maximum(tie, residuals if tol == 0 else TIE * residuals**2 / scale)
+        is_small = tol == 0 or A.n <= RESCUE_SIZE
+        r = next((r for r in range(k, n) if values[r - 1] - values[r] > margins[r]), n) if is_small else k
+        asked = 0.0
+        if A.top is not None and r == k:
+            asked = tol * (A.top - float(values[min(r, n - 1)]))
+        largest, enough = float(residuals[:r].max(initial=0.0)), max(tolerance, asked)
+        return _Status(tie, largest / scale, enough, largest <= enough, asked >= tolerance)
 
-    @property
-    def open(self) -> np.ndarray:
-        """Which pairs are needed and have not converged, (m,)."""
-        return (self.residuals > self.enough) & (np.arange(len(self.residuals)) < self.n_needed)
 
-    @property
-    def converged(self) -> bool:
-        """Whether all pairs needed have converged."""
-        return not np.any(self.open)
+def _pairs(
+    A: Operator, k: int, values: np.ndarray, vectors: Array, status: _Status, n_iter: int
+) -> Eigenpairs:
+    """Return the first k pairs and those tied with the last, in wide floats and with fixed signs."""
+    xp, r = array_namespace(vectors), _complete(values, k, status.tie, A.n_wanted)
+    vectors = xp.astype(vectors[:, :r], wide_dtype(A.like))
+    weights = from_host(np.random.default_rng(0).standard_normal(A.n), vectors, dtype=vectors.dtype)
+    vectors = xp.where((weights @ vectors) < 0, -vectors, vectors)
+    return Eigenpairs(values[:r], vectors, status.residual, n_iter, status.converged, status.tie)
 
-    @property
-    def residual(self) -> float:
-        """The largest residual of a pair that is needed, as a share of the largest eigenvalue."""
-        return _largest(self.residuals[: self.n_needed]) / (self.scale or 1.0)
+
+class OutOfRangeError(ArithmeticError):
+    """Numbers have left the range of the precision in which they are computed."""
+
+
+def _row_blocks(like: Array) -> list[slice]:
+    """Return blocks of rows of a thin matrix."""
+    n = like.shape[0]
+    height = BLOCK_ROWS if isinstance(like, np.ndarray) else n
+    return [slice(start, min(start + height, n)) for start in range(0, n, height)]
+
+
+def _summed(function: Callable[[slice], Array], like: Array) -> Array:
+    """Return the sum of what a function returns for blocks of rows, in their order."""
+    blocks, found = _row_blocks(like), {}
+
+    def work(rows: slice) -> None:
+        found[rows.start] = function(rows)
+
+    for_each_block(work, blocks, like)
+    return sum(found[rows.start] for rows in blocks)

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp.array.namespace import device_of, from_host, is_lazy, on_host, to_host
+from affect_xp.array.namespace import device_of, from_host, is_at_hand, to_host
 from affect_xp.array.random import as_generator
 from affect_xp.array.threads import blas_threads
 from affect_xp.array.typing import Array, Seed
-from affect_xp.clustering.base import FIRST, Call, Clusterer, Clustering
+from affect_xp.clustering.base import FIRST, Call, Clusterer, Clustering, is_estimator
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.parameters import Parameters
 from affect_xp.partition import Partition, as_partition
@@ -101,9 +101,10 @@ class ExternalClusterer:
         name, parameters = type(self.estimator).__name__, self.estimator.get_params(deep=False)
         ours = equivalent_of(self.estimator)
         if parameters.get("linkage") == "ward":
+            ward = f"{(ours or 'ax.Linkage(3)')[:-1]}, method='ward')"
             raise InputError(
                 f"{name} has linkage='ward', which needs features; set metric='precomputed' and linkage to "
-                f"'average', 'complete' or 'single', or use {ours or 'ax.Linkage'} on dissimilarities"
+                f"'average', 'complete' or 'single', or use {ward} on distances"
             )
         if self.wants is not None or _is_pairwise(self.estimator):
             return
@@ -134,7 +135,7 @@ class ExternalClusterer:
                 f"{name} needs all proximities as an array, got {type(stored).__name__}; "
                 "give W as an array, or a clusterer of this library"
             )
-        if not self.host_copy and not _is_at_hand(stored.array):
+        if not self.host_copy and not is_at_hand(stored.array):
             raise InputError(
                 f"{name} runs on the host, but W is on device {device_of(stored.array)} or not "
                 f"computed yet; allow the copy with as_external({name}(...), host_copy=True)"
@@ -181,23 +182,16 @@ def as_external(estimator: Any, *, host_copy: bool = False) -> ExternalClusterer
     return ExternalClusterer(estimator, host_copy=host_copy)
 
 
-def as_clusterer(clusterer: Any) -> Clusterer:
-    """Return what was given to `Affect` as a clusterer: one of ours, an estimator, or a function."""
+def wrapped(clusterer: Any) -> Clusterer:
+    """Return an estimator or a function as a clusterer."""
     if not isinstance(clusterer, type):
         if is_estimator(clusterer):
             return as_external(clusterer)
-        if hasattr(clusterer, "cluster"):
-            return clusterer
         if callable(clusterer):
             return FunctionClusterer(clusterer)
     raise InputTypeError(
         f"clusterer must be one such as KMeans(12), or function from a Proximity to labels; got {clusterer!r}"
     )
-
-
-def is_estimator(clusterer: object) -> bool:
-    """Tell whether a clusterer works as those of scikit-learn do."""
-    return hasattr(clusterer, "get_params") and hasattr(clusterer, "fit_predict")
 
 
 def equivalent_of(estimator: Any) -> str | None:
@@ -218,11 +212,6 @@ def _is_pairwise(estimator: Any) -> bool:
     """Tell whether an estimator declares that its input is a square matrix of proximities."""
     tags = getattr(estimator, "__sklearn_tags__", None)
     return tags is not None and bool(tags().input_tags.pairwise)
-
-
-def _is_at_hand(array: Array) -> bool:
-    """Tell whether an array is values in the memory of the host."""
-    return on_host(array) and not is_lazy(array)
 
 
 def _check_dissimilarities(matrix: np.ndarray, name: str) -> None:

@@ -12,34 +12,43 @@ of every partition by the same number, so the best partition is still well defin
 """
 
 import dataclasses
+import functools
 import math
 import warnings
-from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from affect_xp.array.namespace import array_namespace, from_host, row_blocks, to_host
+from affect_xp.array import cuda
+from affect_xp.array.namespace import (
+    array_namespace,
+    device_of,
+    from_host,
+    label_counts,
+    on_input_device,
+    one_hot,
+    places_of,
+    ratio,
+    to_host,
+)
 from affect_xp.array.random import as_generator
 from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array, Seed
 from affect_xp.checks import check_choice, check_fraction, check_int, check_n_clusters
-from affect_xp.clustering._assignment import Assignment, Members, repaired
-from affect_xp.clustering._lloyd_host import HostBatch
 from affect_xp.clustering.base import FIRST, RULES, Call, Clustering, NClusters, check_clusters, clusters_at
 from affect_xp.clustering.n_clusters import select
 from affect_xp.clustering.seeding import STARTS, Sample, spread_partitions
 from affect_xp.exceptions import ConvergenceWarning, InputError
 from affect_xp.parameters import Parameters
 from affect_xp.partition import Partition, as_partition, fewer_clusters
-from affect_xp.proximity import Grouped, Proximity, as_proximity, column_sums
+from affect_xp.proximity import Grouped, Proximity, as_proximity
 
 # Fetching the columns of the objects that moved pays while they are fewer than this share of all.
 UPDATE_SHARE = 0.5
 # Iterations without a smaller sum of squares after which an indefinite W is taken to go in circles.
-PATIENCE = 10
+MAX_STALLED_ITERATIONS = 10
 # Sums of squares that differ by less than this share are equal.
-TIE = 1e-7
+RELATIVE_TIE = 1e-7
 # The fall of the sum of squares in an iteration, as a share, at which the iteration stops by default.
 DEFAULT_TOL = 1e-5
 # Runs that only serve to compare starts, or to estimate α, stop at this fall, and after so many iterations.
@@ -87,6 +96,7 @@ class KMeansResult:
     groups: Grouped = dataclasses.field(repr=False)
 
 
+@on_input_device
 def kmeans(
     W: Array | Proximity,
     n_clusters: int,
@@ -173,7 +183,7 @@ def kmeans_from(start: Grouped, max_iter: int, tol: float, rng: Seed = None) -> 
     sample they compete with three starts of k-means++. Where one of these ends with a sum of squares that
     is smaller by 1 %, both are run on all objects, and the fresh start wins if the same holds there.
     """
-    fresh = _fresh_start(start, as_generator(rng))
+    fresh = _fresh_start(start, np.random.default_rng(rng))
     if fresh is None:
         return lloyd(start, max_iter, tol, complete=start.partition.n_outside == 0)
     starts = array_namespace(fresh).concat([start.labels, fresh[:, None]], axis=1)
@@ -205,10 +215,10 @@ def check_n_init(n_init: object) -> None:
 
 
 @dataclasses.dataclass
-class _Run:
+class _Start:
     """One start, as the host follows it."""
 
-    batch: "_Batch | HostBatch | None" = None  # holds the best labels so far
+    batch: "_Batch | None" = None  # holds the best labels so far
     place: int = 0  # of this run in that batch
     inertia: float = np.inf  # their sum of squares
     n_iter: int = 0
@@ -217,7 +227,7 @@ class _Run:
     converged: bool = False  # that, or the sum of squares hardly falls
     moved: bool = False
 
-    def record(self, batch: "_Batch | HostBatch", r: int, inertia: float, tol: float) -> None:
+    def record(self, batch: "_Batch", r: int, inertia: float, tol: float) -> None:
         """Keep the labels in place r if they are a fixed point or the best so far; if hardly better, stop."""
         if self.converged or inertia < self.inertia or self.batch is None:
             if np.isfinite(self.inertia) and 0 <= self.inertia - inertia < tol * abs(self.inertia):
@@ -227,23 +237,23 @@ class _Run:
             self.stalled += 1
 
     @property
-    def goes_on(self) -> bool:
+    def continues(self) -> bool:
         """Whether another iteration may help."""
-        return not self.converged and self.stalled <= PATIENCE
+        return not self.converged and self.stalled <= MAX_STALLED_ITERATIONS
 
 
 @own_threads()
 @np.errstate(over="ignore", invalid="ignore")  # an overflow is told of at the end
 def lloyd(
-    start: Grouped, max_iter: int, tol: float = 0.0, *, complete: bool = True, margin: float = TIE
+    start: Grouped, max_iter: int, tol: float = 0.0, *, complete: bool = True, margin: float = RELATIVE_TIE
 ) -> KMeansResult:
     """Run Lloyd's iteration from each of the R partitions of a start and return the best result.
 
     `complete` tells that no object of the start is unlabelled. A later start must have a sum of squares
     smaller by the share `margin` to win.
     """
-    W, runs = start.proximity, [_Run() for _ in range(start.n_runs)]
-    batch, active = HostBatch.start(start) or _Batch.start(start), runs
+    W, runs = start.proximity, [_Start() for _ in range(start.n_runs)]
+    batch, active = _Batch.start(start), runs
     for iteration in range(max_iter):
         assignment = batch.assign()
         for r, run in enumerate(active):
@@ -255,9 +265,9 @@ def lloyd(
             elif complete:
                 # Not a result, as clusters of the start may be empty, but something to fall from.
                 run.inertia = float(assignment.inertia[r])
-        if not any(run.goes_on for run in active):
+        if not any(run.continues for run in active):
             break
-        keep = [r for r, run in enumerate(active) if run.goes_on]
+        keep = [r for r, run in enumerate(active) if run.continues]
         anew = assignment.n_rows > min(UPDATE_SHARE, W.max_update_share) * W.n
         batch, active = batch.move(assignment, keep, anew=anew), [active[r] for r in keep]
     else:
@@ -280,95 +290,129 @@ def lloyd(
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class _Assignment:
+    """Each object in the cluster of its nearest centroid, and what the host needs to know of it."""
+
+    labels: Array  # (n, R)
+    sizes: Array  # (R, k), none of them 0
+    n_moved: np.ndarray  # (R,), how many labels have changed
+    n_rows: int  # how many objects have moved in any run
+    n_reads: int  # how often the host waited
+    inertia: np.ndarray  # (R,), of the labels before
+    bounds: Any = None  # for the next search
+    rows: Array | None = None  # the objects that have moved, where they are known
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class _Batch:
     """R runs of Lloyd's iteration side by side."""
 
     groups: Grouped
-    members: Members
+    known_sizes: Array | None
     w_ii: Array  # (n,)
+    bounds: Any = None  # what the last search for the nearest centroids has left
 
     @staticmethod
     def start(groups: Grouped) -> "_Batch":
         """Return the batch of a start."""
-        sizes = column_sums(groups.membership)
-        sizes = array_namespace(sizes).reshape(sizes, (groups.n_runs, groups.k))
-        return _Batch(groups, Members(sizes, None), groups.diagonal())
+        return _Batch(groups, None, groups.diagonal())
 
-    @property
-    def labels(self) -> Array:
-        """The labels of all runs, (n, R)."""
-        return self.groups.labels
+    @functools.cached_property
+    def sizes(self) -> Array:
+        """The sizes m of the clusters, (R, k)."""
+        known = self.known_sizes
+        return label_counts(self.groups.labels, self.groups.k) if known is None else known
 
     def groups_of(self, run: int) -> Grouped:
         """Return W with the labels of one run."""
         return self.groups.of_runs([run])
 
-    def assign(self) -> Assignment:
+    def assign(self) -> _Assignment:
         """Find the nearest centroid of each object; one read of the host, two when a cluster ran empty."""
-        m, own = self.members.sizes, self._own()
-        xp, (n_runs, k) = array_namespace(m), m.shape
-        some = m > 0
-        m = xp.where(some, m, xp.ones_like(m))
-        centre = xp.where(some, own / (m * m), xp.full_like(m, xp.inf))
-
-        def distance(rows: slice) -> Array:  # less wᵢᵢ, (rows, R, k)
-            wz = self.groups.rows(rows)
-            d = xp.reshape(wz, (wz.shape[0], n_runs, k)) * (-2 / m)
-            d += centre
-            return d
-
-        labels = xp.concat([xp.argmin(distance(rows), axis=2) for rows in self._blocks()])
-        members = Members.of(labels, k, m.dtype)
-        n_empty = xp.sum(xp.astype(members.sizes == 0, xp.int64))
-        n_moved, n_rows, empty, inertia = to_host(
-            *self._moves(labels), n_empty, self._inertia(m, own), reason="has k-means converged?"
+        if cuda.is_cupy(self.groups.labels) and self.groups.n_runs * self.groups.k <= cuda.MAX_COUNTS:
+            return self._assign_by_kernels()
+        m, own, k = self.sizes, self.groups.own(), self.groups.k
+        labels, bounds = self.groups.nearest(m, own, self.bounds)
+        sizes, xp = label_counts(labels, k), array_namespace(m)
+        n_moved, n_rows, smallest, inertia = to_host(
+            *self._moves(labels), xp.min(sizes), self._inertia(own), reason="has k-means converged?"
         )
-        if empty > 0:
-            labels = repaired(labels, distance(slice(0, self.labels.shape[0])), self.w_ii)
-            members = Members.of(labels, k, m.dtype)
-            n_moved, n_rows = to_host(*self._moves(labels), reason="has k-means converged after a repair?")
-        return Assignment(labels, members, n_moved, int(n_rows), 2 if empty > 0 else 1, inertia)
+        if smallest > 0:
+            return _Assignment(labels, sizes, n_moved, int(n_rows), 1, inertia, bounds)
+        return self._repair(labels, own, inertia)
 
-    def _own(self) -> Array:
-        """Return the diagonal of ZᵀWZ, (R, k)."""
-        return self.groups.own(self.members.z)
+    def _repair(self, labels: Array, own: Array, inertia: np.ndarray) -> _Assignment:
+        """Fill the clusters that ran empty."""
+        distance = self.groups.distances(slice(0, labels.shape[0]), self.sizes, own)
+        labels = _repaired(labels, distance, self.w_ii)
+        n_moved, n_rows = to_host(*self._moves(labels), reason="has k-means converged after a repair?")
+        return _Assignment(labels, label_counts(labels, self.groups.k), n_moved, int(n_rows), 2, inertia)
 
-    def _blocks(self) -> Iterator[slice]:
-        """Yield slices of rows: what is computed for one of them stays in cache."""
-        n_runs, k = self.members.sizes.shape
-        return row_blocks(self.labels, n_columns=n_runs * k)
+    def _assign_by_kernels(self) -> _Assignment:
+        """Do the same on CuPy in three launches."""
+        groups, n_runs = self.groups, self.groups.n_runs
+        given = *groups.stored_parts(), self.w_ii, groups.labels, groups.k
+        labels, rows, sizes, report = cuda.lloyd_assign(*given)
+        read = to_host(report, reason="has k-means converged?")[0]
+        n_moved, (n_rows, n_empty), inertia = np.split(read, [n_runs, n_runs + 2])
+        if n_empty > 0:
+            return self._repair(labels, groups.own(), inertia)
+        return _Assignment(labels, sizes, n_moved, int(n_rows), 1, inertia, rows=rows[: int(n_rows)])
 
-    def _inertia(self, m: Array, own: Array) -> Array:
+    def _inertia(self, own: Array) -> Array:
         """Return Σ wᵢᵢ − Σ_c (ZᵀWZ)cc / m_c of each run, (R,)."""
-        xp = array_namespace(self.labels)
-        in_cluster = xp.astype(self.labels >= 0, self.w_ii.dtype)
-        return self.w_ii @ in_cluster - xp.sum(own / m, axis=1)
+        xp, labels = array_namespace(own), self.groups.labels
+        in_cluster = xp.astype(labels >= 0, self.w_ii.dtype)
+        return self.w_ii @ in_cluster - xp.sum(ratio(own, self.sizes), axis=1)
 
     def read_inertia(self) -> np.ndarray:
         """Return the sum of squares of each run on the host, (R,)."""
-        xp, m = array_namespace(self.labels), self.members.sizes
-        inertia = self._inertia(xp.where(m > 0, m, xp.ones_like(m)), self._own())
-        return to_host(inertia, reason="sum of squares of k-means")[0]
+        return to_host(self._inertia(self.groups.own()), reason="sum of squares of k-means")[0]
 
     def _moves(self, labels: Array) -> tuple[Array, Array]:
         """Return how many objects move in each run, (R,), and how many in any."""
         xp = array_namespace(labels)
-        moved = labels != self.labels
+        moved = labels != self.groups.labels
         n_moved = xp.sum(xp.astype(moved, xp.int64), axis=0)
-        return n_moved, xp.sum(xp.astype(_in_any_run(moved), xp.int64))
+        return n_moved, n_moved[0] if moved.shape[1] == 1 else xp.sum(xp.astype(_in_any_run(moved), xp.int64))
 
-    def move(self, assignment: Assignment, keep: list[int], *, anew: bool) -> "_Batch":
+    def move(self, found: _Assignment, keep: list[int], *, anew: bool) -> "_Batch":
         """Return the batch of the runs `keep` with the new labels; multiply all, or what has changed."""
-        new, members, groups = assignment.labels, assignment.members, self.groups
+        new, sizes, groups = found.labels, found.sizes, self.groups
         xp = array_namespace(new)
         if len(keep) < groups.n_runs:
             runs = from_host(keep, new)
-            new, members, groups = xp.take(new, runs, axis=1), members.of_runs(runs), groups.of_runs(keep)
+            new, sizes = xp.take(new, runs, axis=1), xp.take(sizes, runs, axis=0)
+            groups = groups.of_runs(keep)
         if anew:
-            return _Batch(groups.proximity.grouped(new, groups.k), members, self.w_ii)
-        moved = xp.astype(_in_any_run(assignment.labels != self.labels), xp.int8)
-        rows = xp.argsort(moved, descending=True, stable=True)[: assignment.n_rows]
-        return _Batch(groups.regrouped(new, rows), members, self.w_ii)
+            return _Batch(groups.anew(new), sizes, self.w_ii, found.bounds)
+        rows = found.rows
+        if rows is None:
+            rows = places_of(_in_any_run(found.labels != self.groups.labels), found.n_rows)
+        return _Batch(groups.regrouped(new, rows), sizes, self.w_ii, found.bounds)
+
+
+def _repaired(labels: Array, distance: Array, w_ii: Array) -> Array:
+    """Give each empty cluster the object farthest from its centroid, given distances less wᵢᵢ, (n, R, k).
+
+    The nearest object of each cluster stays, so that filling one does not empty another.
+    """
+    xp = array_namespace(labels)
+    n, _, k = distance.shape
+    z = one_hot(labels, k, distance.dtype)
+    far = xp.full_like(distance, xp.inf)
+    own = xp.min(xp.where(z > 0, distance, far), axis=2) + w_ii[:, None]  # (n, R)
+    nearest = xp.argmin(xp.where(z > 0, own[:, :, None], far), axis=0)  # (R, k)
+    empty = xp.sum(z, axis=0) == 0
+    objects = xp.arange(n, dtype=nearest.dtype, device=device_of(labels))
+    stays = xp.any((objects[:, None, None] == nearest[None, :, :]) & ~empty[None, :, :], axis=2)
+    order = xp.argsort(xp.where(stays, -far[:, :, 0], own), axis=0, descending=True, stable=True)
+    rank = xp.argsort(order, axis=0, stable=True)  # (n, R); 0 is the farthest
+    n_empty = xp.sum(xp.astype(empty, rank.dtype), axis=1)
+    gaps = xp.argsort(xp.astype(~empty, rank.dtype), axis=1, stable=True)  # the empty clusters first
+    place = xp.where(rank < k, rank, xp.zeros_like(rank))
+    filled = xp.take_along_axis(gaps, place.T, axis=1).T
+    return xp.where(rank < n_empty[None, :], xp.astype(filled, labels.dtype), labels)
 
 
 def _in_any_run(moved: Array) -> Array:

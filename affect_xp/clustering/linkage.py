@@ -1,11 +1,11 @@
-"""Hierarchical clustering by single, complete and average linkage, on the CPU and on devices.
+"""Hierarchical clustering by single, complete, average and Ward linkage, on the CPU and on devices.
 
 On the CPU a compiled library does the work, but for single linkage, where reading a square matrix row by row
 is faster. On a device the clusters are merged in rounds of whole-array operations, and the host waits once
 for each round:
 
-* complete and average linkage merge all pairs of reciprocal nearest neighbours at once. These linkages are
-  reducible, d(a ∪ b, c) ≥ min(d(a, c), d(b, c)): a merge brings no other cluster nearer, so the
+* complete, average and Ward linkage merge all pairs of reciprocal nearest neighbours at once. These
+  linkages are reducible, d(a ∪ b, c) ≥ min(d(a, c), d(b, c)): a merge brings no other cluster nearer, so the
   order of merges does not matter and the dendrogram is that of merging one closest pair at a time;
 * single linkage is a minimum spanning tree, grown by Borůvka's rounds: every cluster takes the edge to its
   nearest neighbour, in at most log₂ n rounds.
@@ -33,6 +33,7 @@ from affect_xp.array.namespace import (
     from_host,
     is_lazy,
     on_host,
+    on_input_device,
     row_blocks,
     to_host,
     wide_dtype,
@@ -47,8 +48,9 @@ from affect_xp.partition import Partition
 from affect_xp.proximity import Proximity, as_proximity
 from affect_xp.proximity.dissimilarity import check_dissimilarities, stored
 
-METHODS = ("single", "complete", "average")
+METHODS = ("single", "complete", "average", "ward")
 
+Combine = Callable[[Array, Array, Array, Array], Array]
 Merges = tuple[np.ndarray, np.ndarray, np.ndarray]  # an object of each of both clusters, and the height
 
 
@@ -117,21 +119,27 @@ def check_distance_threshold(value: object) -> float:
     return threshold
 
 
+@on_input_device
 def linkage(D: Array | Proximity, method: str = "average") -> Dendrogram:
     """Merge the two closest clusters again and again, and return the tree of merges.
 
     The distance of two clusters is that of their closest objects (single), of their farthest
-    (complete), or the mean over all pairs (average). Arrays in the memory of the CPU go to fastcluster
-    if it is installed, else to SciPy (single linkage to neither). On a device, rounds of whole-array
-    operations need one working copy of D (single linkage needs none). Dask arrays are computed and
-    clustered on the CPU.
+    (complete), the mean over all pairs (average), or √(2 m_a m_b / (m_a + m_b)) times the distance of
+    their centroids (ward): Ward's method merges the pair that increases the sum of squares
+    within clusters least. It takes distances, not squared, as SciPy does. If they are not Euclidean, the
+    distances of clusters are defined by the Lance–Williams recurrence of the squared distances.
+
+    Arrays in the memory of the CPU go to fastcluster if it is installed, else to SciPy (single linkage
+    to neither). On a device, rounds of whole-array operations need one working copy of D (single
+    linkage needs none). Dask arrays are computed and clustered on the CPU.
 
     Parameters
     ----------
     D : (n, n) array or Proximity
         Dissimilarities: zero on the diagonal, nowhere negative. See `to_dissimilarity`.
-    method : "single", "complete" or "average"
-        The working copy has the precision of D: averages of float32 are good to six digits.
+    method : "single", "complete", "average" or "ward"
+        On a device the working copy has the precision of D: averages of float32 are good to six digits,
+        Ward distances to five.
 
     Examples
     --------
@@ -145,26 +153,55 @@ def linkage(D: Array | Proximity, method: str = "average") -> Dendrogram:
     (array([0, 0, 1, 1]), array([0, 0, 1, 2]))
     """
     check_choice("method", method, METHODS)
-    given = stored(as_proximity(D, name="D"))
-    like = array_namespace(given).zeros(0, dtype=given.dtype, device=device_of(given))
+    proximity = as_proximity(D, name="D")
+    given, some = stored(proximity), proximity.like  # of a dask array: an array of the library of its chunks
+    like = array_namespace(some).zeros(0, dtype=some.dtype, device=device_of(some))
     in_memory = on_host(given) or is_lazy(given)
     d = to_host(given, reason="linkage of arrays on the CPU")[0] if in_memory else given
-    check_dissimilarities(d)
+    by_library = in_memory and method != "single" and d.shape[0] > 1
+    if not by_library:
+        _check_squares(check_dissimilarities(d), d, method)
     if d.shape[0] == 1:
         return Dendrogram(np.empty((0, 4)), method, like)
     if in_memory:
-        table = _merge_table(*_grown_tree(d)) if method == "single" else _by_library(d, method)
+        table = _by_library(d, method) if by_library else _merge_table(*_grown_tree(d))
         return Dendrogram(table, method, like)
-    rounds = _spanning_tree(d) if method == "single" else _reciprocal_merges(d, COMBINE[method])
+    rounds = _spanning_tree(d) if method == "single" else _reciprocal_merges(d, method)
     joined = tuple(np.concatenate(part) for part in zip(*rounds, strict=True))
     return Dendrogram(_merge_table(*joined), method, like, n_rounds=len(rounds))
 
 
+def _check_squares(highest: float, d: Array, method: str) -> None:
+    """Raise if Ward's sums of squares would overflow."""
+    largest = math.sqrt(array_namespace(d).finfo(d.dtype).max / d.shape[0])
+    if method == "ward" and not highest < largest:
+        raise InputError(
+            f"method='ward' squares distances, but D contains {highest}; divide D, for example by its maximum"
+        )
+
+
+def _condensed(d: np.ndarray) -> np.ndarray:
+    """Return dᵢⱼ, i < j, row by row in float64; raise unless d is a matrix of dissimilarities."""
+    n = d.shape[0]
+    condensed, stop = np.empty(n * (n - 1) // 2), 0
+    negative = bool(np.any(np.diagonal(d)))
+    for rows in row_blocks(d):
+        start = stop
+        for i in range(rows.start, rows.stop):
+            begin, stop = stop, stop + n - 1 - i
+            condensed[begin:stop] = d[i, i + 1 :]
+        negative = negative or (start < stop and condensed[start:stop].min() < 0)  # while it is in cache
+    if negative:  # perhaps only by rounding
+        check_dissimilarities(d)
+        np.maximum(condensed, 0, out=condensed)
+    return condensed
+
+
 def _by_library(d: np.ndarray, method: str) -> np.ndarray:
     """Return the merge table found by a library for the CPU, from the upper triangle of d."""
-    condensed = scipy.spatial.distance.squareform(d, force="tovector", checks=False)
-    condensed = condensed.astype(np.float64, copy=False)
-    np.maximum(condensed, 0, out=condensed)
+    condensed = _condensed(d)
+    if method == "ward":
+        _check_squares(float(condensed.max()), condensed, method)
     fastcluster = _fastcluster()
     if fastcluster is None:
         return scipy.cluster.hierarchy.linkage(condensed, method)
@@ -173,7 +210,7 @@ def _by_library(d: np.ndarray, method: str) -> np.ndarray:
 
 @functools.cache
 def _fastcluster() -> Any:
-    """Return the module, or None if it is not there; an import that fails is slow for_each_block time."""
+    """Return the module, or None if it is not there; an import that fails is slow each time."""
     try:
         import fastcluster
     except ImportError:
@@ -222,44 +259,53 @@ def _spanning_tree(d: Array) -> list[Merges]:
     return rounds
 
 
-def _reciprocal_merges(d: Array, combine: Callable[[Array, Array, Array], Array]) -> list[Merges]:
+def _reciprocal_merges(d: Array, method: str) -> list[Merges]:
     """Return the merges of reciprocal nearest neighbours, round by round.
 
-    The p clusters of a round have their distances in the first p² entries of the one working copy.
+    The p clusters of a round have their distances, or for Ward the squares, in the first p² entries of
+    the one working copy.
     """
-    p, wide = d.shape[0], wide_dtype(d)
-    xp = array_namespace(d)
+    combine, power = COMBINE[method]
+    p, wide, xp = d.shape[0], wide_dtype(d), array_namespace(d)
     work = xp.empty(p * p, dtype=d.dtype, device=device_of(d))
-    _fill(work, p, row_blocks(d), lambda rows: _upper(d, rows))
+    zero = xp.zeros((), dtype=d.dtype, device=device_of(d))
+    _fill(work, p, row_blocks(d), lambda rows: xp.maximum(_upper(d, rows), zero) ** power)
     objects, m, rounds = np.arange(p), np.ones(p), []  # an object of each cluster, and its size
+    heights = np.zeros(p)  # at which the clusters were made
     while p > 1:
         square = xp.reshape(work[: p * p], (p, p))
         own = np.arange(p)
         near, least = _nearest(square, xp.arange(p, dtype=xp.int64, device=device_of(d)), _rows)
         paired = near[near] == own
-        first = own[~paired | (own < near)]  # of a pair, the cluster that stands first stays
+        first = own[~paired | (own < near)]  # of a pair, the cluster that comes first stays
         second = np.where(paired, near, own)[first]
-        a, b = first[first != second], second[first != second]
-        rounds.append((objects[a], objects[b], least[a]))
-        plan = from_host(np.stack([first, second, m[second] / (m[first] + m[second])]), d, dtype=wide)
+        joins = first != second
+        plan = from_host(np.stack([first, second, m[first], m[second] * joins, least[first]]), d, dtype=wide)
+        sizes = from_host(m, d, dtype=wide)
+        a, b = first[joins], second[joins]
+        heights[a] = np.max([least[a], heights[a], heights[b]], axis=0)  # rounding must not lower them
+        rounds.append((objects[a], objects[b], heights[a] ** (1 / power)))
         m[a] += m[b]
-        objects, m, p = objects[first], m[first], len(first)
-        _merge(work, square, plan, combine)
+        objects, m, heights, p = objects[first], m[first], heights[first], len(first)
+        _merge(work, square, plan, sizes, combine)
     return rounds
 
 
-def _merge(work: Array, square: Array, plan: Array, combine: Callable[[Array, Array, Array], Array]) -> None:
+def _merge(work: Array, square: Array, plan: Array, sizes: Array, combine: Combine) -> None:
     """Merge the clusters plan[1] into the clusters plan[0], rows and columns, and close the gaps in place.
 
-    A new row never stands behind the old rows it is made of, so nothing is overwritten before it is read.
+    `sizes` are those of the old clusters; plan[2:] are m_a, m_b (0 where nothing is merged) and d(a, b). A
+    new row never comes after the old rows it is made of, so nothing is overwritten before it is read.
     """
     xp, q = array_namespace(work), plan.shape[1]
-    first, second, share = xp.astype(plan[0, :], xp.int64), xp.astype(plan[1, :], xp.int64), plan[2, :]
+    first, second = (xp.astype(plan[i, :], xp.int64) for i in (0, 1))
+    pairs, new_sizes = plan[2:, :], plan[2, :] + plan[3, :]
 
     def merged(rows: slice) -> Array:
         x, y = xp.take(square, first[rows], axis=0), xp.take(square, second[rows], axis=0)
-        x = combine(x, y, share[rows, None])  # (rows, p)
-        return combine(xp.take(x, first, axis=1), xp.take(x, second, axis=1), share[None, :])  # (rows, q)
+        x = combine(x, y, pairs[:, rows, None], sizes[None, :])  # (rows, p)
+        x, y = xp.take(x, first, axis=1), xp.take(x, second, axis=1)
+        return combine(x, y, pairs[:, None, :], new_sizes[rows, None])  # (rows, q)
 
     _fill(work, q, row_blocks(square, q), merged)
     # A mean of means is rounded differently above and below the diagonal: mirror the upper triangle.
@@ -267,23 +313,44 @@ def _merge(work: Array, square: Array, plan: Array, combine: Callable[[Array, Ar
     _fill(work, q, row_blocks(square), lambda rows: _upper(square, rows))
 
 
-def _farthest(x: Array, y: Array, share: Array) -> Array:
+def _farthest(x: Array, y: Array, pair: Array, m_c: Array) -> Array:
     """Return d(a ∪ b, c) = max(d(a, c), d(b, c))."""
     return array_namespace(x).maximum(x, y)
 
 
-def _mean(x: Array, y: Array, share: Array) -> Array:
-    """Return d(a ∪ b, c) = (m_a d(a, c) + m_b d(b, c)) / (m_a + m_b), for share = m_b / (m_a + m_b).
+def _mean(x: Array, y: Array, pair: Array, m_c: Array) -> Array:
+    """Return d(a ∪ b, c) = (m_a d(a, c) + m_b d(b, c)) / (m_a + m_b).
 
     Heights rise because it is never below the smaller one. In this form rounding keeps it so: an inexact
     y − x is larger by far than its error, and 1/n of it is left over.
     """
+    m_a, m_b = pair[0, ...], pair[1, ...]
+    x, y = _widened(x, y, m_b)
+    return x + m_b / (m_a + m_b) * (y - x)
+
+
+def _ward(x: Array, y: Array, pair: Array, m_c: Array) -> Array:
+    """Return d²(a ∪ b, c) = {(m_a + m_c) d²(a, c) + (m_b + m_c) d²(b, c) − m_c d²(a, b)} / (m_a + m_b + m_c).
+
+    With x = d²(a, c), y = d²(b, c) and h = d²(a, b) it is x + {(m_b + m_c)(y − x) + m_c(x − h)} / m.
+    """
+    xp, m_a, m_b, h = array_namespace(x), pair[0, ...], pair[1, ...], pair[2, ...]
+    x, y = _widened(x, y, m_b)
+    rise = (m_b + m_c) * (y - x) + m_c * (x - h)
+    return xp.where(m_b > 0, x + rise / (m_a + m_b + m_c), x)
+
+
+def _widened(x: Array, y: Array, like: Array) -> tuple[Array, Array]:
     xp = array_namespace(x)
-    x, y = xp.astype(x, share.dtype, copy=False), xp.astype(y, share.dtype, copy=False)
-    return x + share * (y - x)
+    return xp.astype(x, like.dtype, copy=False), xp.astype(y, like.dtype, copy=False)
 
 
-COMBINE = {"complete": _farthest, "average": _mean}
+# How distances to two clusters make that to their union, and the power of distances it is made for.
+COMBINE: dict[str, tuple[Combine, int]] = {
+    "complete": (_farthest, 1),
+    "average": (_mean, 1),
+    "ward": (_ward, 2),
+}
 
 
 def _nearest(
@@ -370,7 +437,9 @@ class Linkage(Parameters):
         "silhouette"; all share one dendrogram. See `affect_xp.clustering.n_clusters`.
     distance_threshold : float, optional
         Instead of `n_clusters`: merge up to this height.
-    method : "single", "complete" or "average"
+    method : "single", "complete", "average" or "ward"
+        Ward squares the distances it is given. Under `Affect` these are the blends α·ψᵢⱼ + (1 − α)·dᵢⱼ of
+        distances, not of their squares.
     max_clusters : int
         The largest number of clusters a rule may choose.
 

@@ -2,7 +2,15 @@
 
 import numpy as np
 
-from affect_xp.array.namespace import array_namespace, as_array, device_of, row_blocks, to_host, wide_dtype
+from affect_xp.array.namespace import (
+    array_namespace,
+    as_array,
+    device_of,
+    on_input_device,
+    row_blocks,
+    to_host,
+    wide_dtype,
+)
 from affect_xp.array.typing import Array
 from affect_xp.exceptions import InputError
 
@@ -65,6 +73,7 @@ def adjusted_rand_index(a: Array, b: Array) -> float:
     return above / most if most else 1.0  # both partitions trivial, and the same
 
 
+@on_input_device
 def tracking_error(estimate: Array, truth: Array) -> float:
     """Return ‖Ψ̂ − Ψ‖², the squared error of smoothed proximities summed over all entries.
 

@@ -15,7 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from affect_xp.array.namespace import array_namespace, as_array, from_host, to_host
+from affect_xp.array.namespace import (
+    array_namespace,
+    as_array,
+    from_host,
+    on_input_device,
+    to_host,
+)
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_choice, check_int
 from affect_xp.exceptions import InputError
@@ -40,6 +46,7 @@ class Selection(NamedTuple):
     scores: dict[int, float]
 
 
+@on_input_device
 def silhouette(W: Array | Proximity, labels: Array | Partition, *, kind: str) -> Array:
     """Return the mean silhouette of the objects, a number between -1 and 1.
 
@@ -100,6 +107,7 @@ def _distance_sums(W: Proximity, partition: Partition, wz: Array, kind: str) -> 
     return _without_rounding(W, sums, size[:, None] * m[None, :] + (size @ z)[None, :])
 
 
+@on_input_device
 def modularity(W: Array | Proximity, labels: Array | Partition) -> Array:
     """Return Newman's modularity of the clusters of a weighted graph, at most 1.
 
@@ -134,6 +142,7 @@ def _modularity(W: Proximity, partition: Partition, wz: Array, kind: str) -> Arr
     return xp.where(total > 0, score, xp.zeros_like(score))
 
 
+@on_input_device
 def calinski_harabasz(W: Array | Proximity, labels: Array | Partition, *, kind: str) -> Array:
     """Return the ratio of the dispersion between clusters to that within, each by its degrees of freedom.
 

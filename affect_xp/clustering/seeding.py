@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from affect_xp.array.namespace import array_namespace, device_of, from_host, to_host, wide_dtype
+from affect_xp.array.namespace import array_namespace, device_of, from_host, not_zero, to_host, wide_dtype
 from affect_xp.array.typing import Array
 from affect_xp.proximity import Dense, Proximity
 
 # Distances, and sums of them, that differ by less than this share are equal: rounding decides nothing.
-TIE = 1e-9
+RELATIVE_TIE = 1e-9
 
 
 def random_partitions(W: Proximity, k: int, n_init: int, rng: np.random.Generator) -> Array:
@@ -48,10 +48,10 @@ def spread_partitions(W: Proximity, k: int, n_init: int, rng: np.random.Generato
         closest = xp.minimum(distance, nearest[:, :, None])
         left = xp.sum(closest, axis=0)  # (n_init, n_trials)
         smallest = xp.min(left, axis=1, keepdims=True)
-        best = xp.argmax(xp.astype(left <= (1 + TIE) * smallest, xp.int8), axis=1)  # (n_init,)
+        best = xp.argmax(xp.astype(left <= (1 + RELATIVE_TIE) * smallest, xp.int8), axis=1)  # (n_init,)
         chosen = xp.broadcast_to(best[None, :, None], (W.n, n_init, 1))
         closest = xp.take_along_axis(closest, chosen, axis=2)[:, :, 0]
-        labels = xp.where(closest < (1 - TIE) * nearest, xp.full_like(labels, c), labels)
+        labels = xp.where(closest < (1 - RELATIVE_TIE) * nearest, xp.full_like(labels, c), labels)
         weight = nearest = closest
     return labels
 
@@ -60,7 +60,7 @@ def _order(values: Array) -> Array:
     """Return the order of some values, (n,); those that differ by rounding keep the order of their rows."""
     xp = array_namespace(values)
     largest = xp.max(xp.abs(values))
-    unit = xp.where(largest > 0, largest, xp.ones_like(largest))
+    unit = not_zero(largest)
     return xp.argsort(xp.round(values / unit * 2**20), stable=True)
 
 
@@ -93,7 +93,7 @@ def draw_mixed(weight: Array, size: int, rng: np.random.Generator) -> Array:
     """
     xp, n = array_namespace(weight), weight.shape[0]
     total = xp.sum(weight)
-    share = weight / xp.where(total > 0, total, xp.ones_like(total))
+    share = weight / not_zero(total)
     draws = from_host(rng.random((1, size)), weight, dtype=weight.dtype)
     return _draw(share[:, None] + 1 / n, _order(weight), draws)[0, :]
 

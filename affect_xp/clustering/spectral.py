@@ -13,9 +13,10 @@ clusters follow from W and the random numbers, whichever solver is used.
 """
 
 import dataclasses
+import functools
 import warnings
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -25,33 +26,38 @@ from affect_xp.array.namespace import (
     from_host,
     gather,
     is_lazy,
+    on_input_device,
     one_hot,
     to_host,
     wide_dtype,
 )
 from affect_xp.array.random import as_generator
 from affect_xp.array.typing import Array, Seed
-from affect_xp.checks import check_choice, check_int, check_n_clusters
-from affect_xp.clustering.base import FIRST, RULES, Call, Clustering, NClusters, check_clusters, clusters_at
+from affect_xp.checks import check_choice, check_fraction, check_int, check_n_clusters
+from affect_xp.clustering.base import (
+    FIRST,
+    RULES,
+    Call,
+    Clustering,
+    NClusters,
+    Spectrum,
+    check_clusters,
+    clusters_at,
+)
 from affect_xp.clustering.connectivity import Components, connected_components
-from affect_xp.clustering.discretize import ASSIGNMENTS, EQUAL, refined, unit_rows
+from affect_xp.clustering.discretize import ASSIGNMENTS, EQUAL, unit_rows
 from affect_xp.clustering.eigen import SOLVERS, Eigenpairs, Operator, host_product, top_eigenpairs
 from affect_xp.clustering.n_clusters import choose, eigengap_scores, select
 from affect_xp.exceptions import ConvergenceWarning, InputError
 from affect_xp.parameters import Parameters
 from affect_xp.partition import Partition
 from affect_xp.proximity import Blend, Proximity, as_proximity
+from affect_xp.proximity.object_blend import ObjectBlend
+from affect_xp.proximity.sparse import Sparse
 
 CUTS = ("normalized_cut", "ratio_cut")
 OBJECTIVES = (*CUTS, "average_association")
 COMPONENTS = ("joint", "separate")
-# How far, as an angle, the eigenvectors of the iterative solver may be from the space they should span: far
-# less than clusters depend on. Average association may have objects without any link, whose rows should be
-# zero and nothing else.
-ACCURACY = {"normalized_cut": 1e-3, "ratio_cut": 1e-3, "average_association": 0.0}
-# Where eigenvectors are found by iteration, clusters that only serve to estimate α are read from vectors with
-# such a residual, if they are those of cuts, and with so many starts at most.
-ROUGH, ROUGH_STARTS = 5e-3, 3
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -88,6 +94,7 @@ class SpectralResult:
     n_components: int | None
 
 
+@on_input_device
 def spectral(
     W: Array | Proximity,
     n_clusters: int,
@@ -97,6 +104,7 @@ def spectral(
     components: str = "joint",
     n_init: int = 10,
     solver: str = "auto",
+    tol: float = 0.01,
     start: Array | None = None,
     rng: Seed = None,
 ) -> SpectralResult:
@@ -123,6 +131,10 @@ def spectral(
         Starts of k-means and of the rotation; the best one wins.
     solver : "auto", "full" or "iterative"
         Of the eigenvalue problem. "auto" is full for small n, iterative otherwise.
+    tol : float
+        The largest residual of an eigenvector of a cut by the iterative solver, as a share of the first
+        eigenvalue of the Laplacian that is left out. With 0, and for average association, the solver
+        goes on to about half the digits.
     start : (n, r) array, optional
         The `vectors` of a similar problem; rows of zeros for objects that it did not have.
     rng : None, int or numpy.random.Generator
@@ -138,98 +150,74 @@ def spectral(
     """
     W = as_proximity(W)
     k = check_n_clusters(n_clusters, W.n)
-    scan = SpectralScan(W, k, objective, assign_labels, components, n_init, solver, start, rng)
-    return scan.result(k)
+    settings = Spectral(
+        k,
+        objective=objective,
+        assign_labels=assign_labels,
+        components=components,
+        n_init=n_init,
+        solver=solver,
+        tol=tol,
+    )
+    settings.check()
+    return SpectralScan(W, k, settings, Call(memory=start, rng=rng)).result(k)
 
 
 class SpectralScan:
     """Spectral clustering into any number of clusters up to a largest one, with one eigenvalue problem.
 
-    The parameters are those of `spectral`, `max_clusters`, and `rough`: where eigenvectors are found by
-    iteration, fewer starts are tried, and those of cuts are found no more closely than ROUGH.
+    Parameters
+    ----------
+    W : Proximity
+    max_clusters : int
+    settings : Spectral
+    call : Call
+        The vectors to start from, and the random numbers.
+    unit_rows : bool, optional
+        Whether rows of eigenvectors are scaled to length 1; by default for normalised cut.
     """
 
     def __init__(
         self,
         W: Proximity,
         max_clusters: int,
-        objective: str = "normalized_cut",
-        assign_labels: str = "kmeans",
-        components: str = "joint",
-        n_init: int = 10,
-        solver: str = "auto",
-        start: Array | None = None,
-        rng: Seed = None,
+        settings: "Spectral",
+        call: Call = FIRST,
         *,
-        rough: bool = False,
+        unit_rows: bool | None = None,
     ) -> None:
-        check_choice("objective", objective, OBJECTIVES)
-        check_choice("assign_labels", assign_labels, ASSIGNMENTS)
-        check_choice("components", components, COMPONENTS)
-        check_choice("solver", solver, SOLVERS)
-        check_int("n_init", n_init, 1)
-        self._like, self._rng = W.like, rng
-        self._graph = _Graph.of(W, searched=components == "separate" or objective in CUTS)
-        if objective in CUTS:
-            _check_degrees(self._graph, objective)
-        accuracy, residual = ACCURACY[objective], ROUGH if rough and objective in CUTS else 0.0
-        self._task = _Task(
-            objective, ASSIGNMENTS[assign_labels], n_init, solver, max_clusters, accuracy, residual, rough
-        )
-        self._start = _checked_start(start, self._graph)
-        self._cluster = _separate if components == "separate" else _joint
+        self._like, self._rng, self._settings = W.like, call.rng, settings
+        self._graph = _Graph.of(W, settings, call)
+        if settings.objective in CUTS:
+            _check_degrees(self._graph, settings.objective)
+        if unit_rows is None:
+            unit_rows = settings.objective == "normalized_cut"
+        start = _checked_start(call if call.spectrum is None else call.spectrum, self._graph.n)
+        self._problem = _Problem(self._graph, max_clusters, settings, start, unit_rows)
 
     def result(self, k: int) -> SpectralResult:
         """Return the result for k clusters, at most `max_clusters`."""
-        task = dataclasses.replace(self._task, rng=as_generator(self._rng))
-        found = self._cluster(self._graph, k, task, self._start)
+        cluster = _separate if self._settings.components == "separate" else _joint
+        found = cluster(self._problem, k, as_generator(self._rng))
         return _result(found, k, self._like, self._graph.components)
 
-    @property
-    def is_rough(self) -> bool:
-        """Whether clusters would have been found more closely, had they not been asked for roughly."""
-        return self._task.rough and any(pairs.grown for pairs in self._task.solved.values())
+    def spectrum(self, result: SpectralResult) -> Spectrum:
+        """Return what the next call of the step may start from."""
+        return Spectrum(result.vectors, self._graph.components, self._graph.blended)
 
     def eigenvalues(self) -> np.ndarray:
         """Return the first `max_clusters` eigenvalues of the whole graph, and those tied with the last."""
-        return self._task.solve(self._graph, self._start).values
+        return self._problem.pairs.values
 
 
-def _checked_start(start: Array | None, graph: "_Graph") -> Array | None:
+def _checked_start(given: Call | Spectrum, n: int) -> Array | None:
     """Return the vectors to start from, on the host if their library is lazy."""
+    start = given.memory if isinstance(given, Call) else given.vectors
     if start is None:
         return None
-    if start.ndim != 2 or start.shape[0] != graph.n:
-        raise InputError(
-            f"start must have {graph.n} rows, one for each object, got shape {tuple(start.shape)}"
-        )
+    if start.ndim != 2 or start.shape[0] != n:
+        raise InputError(f"start must have {n} rows, one for each object, got shape {tuple(start.shape)}")
     return to_host(start, reason="vectors of a lazy library")[0] if is_lazy(start) else start
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Task:
-    """What is asked for, besides the number of clusters."""
-
-    objective: str
-    assign: Callable[[Array, Array, int, int, np.random.Generator], Array]
-    n_init: int
-    solver: str
-    k_max: int
-    accuracy: float  # of eigenvectors, as an angle
-    residual: float  # of eigenpairs; the larger one of what both ask for is enough
-    rough: bool
-    rng: np.random.Generator = dataclasses.field(default_factory=np.random.default_rng)
-    solved: dict[int, Eigenpairs] = dataclasses.field(default_factory=dict)  # by size of the graph
-
-    def solve(self, graph: "_Graph", start: Array | None) -> Eigenpairs:
-        """Return the eigenpairs for up to k_max clusters, solving each graph once."""
-        if graph.n not in self.solved:
-            k = min(self.k_max, graph.n)
-            if self.objective in CUTS and graph.parts.count >= k:
-                self.solved[graph.n] = _by_component(graph, k, self.objective).pairs
-            else:
-                self.solved[graph.n] = PROBLEMS[self.objective](graph, k, self, start)
-        return self.solved[graph.n]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -242,57 +230,41 @@ class _Found:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Graph:
-    """Similarities W = Σᵢ θᵢ Wᵢ through products, with what the objectives need to know of them.
+    """Similarities W through products, with what the objectives need to know of them.
 
     All arrays are where the products are: on the host for a lazy library.
     """
 
     n: int
     like: Array
-    products: tuple[Callable[[Array], Array], ...]  # X ↦ WᵢX
-    weights: tuple[Array | float, ...]  # θᵢ
-    part_degrees: tuple[Array, ...]  # Wᵢ1, (n,)
-    components: Components | None  # None if they were not looked for
-    notes: dict[str, Any]  # what is known of all graphs with the same parts
+    multiply: Callable[[Array], Array]  # X ↦ WX
     thin_dtype: object  # in which products are fastest
+    components: Components | None  # None if they were not looked for
+    blended: bool = False  # whether W is a blend in which the past counts
 
     @staticmethod
-    def of(W: Proximity, *, searched: bool) -> "_Graph":
-        """Return the graph of a proximity.
+    def of(W: Proximity, settings: "Spectral", call: Call) -> "_Graph":
+        """Return the graph of a proximity; a sparse blend is formed, which a step does in any case."""
+        blended, components = isinstance(W, Blend) and not W.without_past, None
+        is_sparse = isinstance(W, Blend | ObjectBlend) and isinstance(W.pair.current, Sparse)
+        formed = W.formed() if is_sparse else W
+        if settings.components == "separate" or settings.objective in CUTS:
+            components = _known_components(W, settings, call) or _components(W, formed)
+        like, multiply = host_product(formed)
+        thin_dtype = None if is_lazy(W.like) else formed.thin_dtype
+        return _Graph(W.n, like, multiply, thin_dtype, components, blended)
 
-        A blend is taken as (1 − α) W₀ + α W₁, of the blends with α = 0 and with α = 1: what is found out
-        about these serves for every α. (Not so for a lazy one, which is computed as a whole.)
-        """
-        kinds: tuple[Proximity, ...] = (W,)
-        weights: tuple[Array | float, ...] = (1.0,)
-        notes: dict[str, Any] = {}
-        if isinstance(W, Blend) and not is_lazy(W.like):
-            notes, kinds = W.notes, (W.at(0.0), W.at(1.0))
-            weights = (1.0,) if _is_zero(W.alpha) else (1 - W.alpha, W.alpha)
-        like = host_product(W)[0]
-        products = tuple(_multiply(kind) for kind in kinds[: len(weights)])
-        degrees = notes.get("degrees", ())
-        ones = array_namespace(like).ones((W.n, 1), dtype=wide_dtype(like), device=device_of(like))
-        notes["degrees"] = degrees + tuple(product(ones)[:, 0] for product in products[len(degrees) :])
-        components = _components(W, len(weights), notes) if searched else None
-        thin_dtype = wide_dtype(like) if is_lazy(W.like) else W.thin_dtype
-        degrees = notes["degrees"][: len(weights)]
-        return _Graph(W.n, like, products, weights, degrees, components, notes, thin_dtype)
-
-    @property
+    @functools.cached_property
     def degrees(self) -> Array:
-        """The degrees d = Σᵢ θᵢ Wᵢ1, (n,)."""
-        return sum(weight * d for weight, d in zip(self.weights, self.part_degrees, strict=True))
+        """The degrees d = W1, (n,)."""
+        xp, wide = array_namespace(self.like), wide_dtype(self.like)
+        return self.multiply(xp.ones((self.n, 1), dtype=wide, device=device_of(self.like)))[:, 0]
 
     @property
     def parts(self) -> Components:
         """The connected components, which were looked for."""
         assert self.components is not None
         return self.components
-
-    def operator(self, **scaled: Any) -> Operator:
-        """Return W as an operator."""
-        return Operator(self.n, self.like, self.products, self.weights, thin_dtype=self.thin_dtype, **scaled)
 
     def among(self, chosen: np.ndarray, index: Array, places: Array) -> "_Graph":
         """Return the graph of the objects at `index`, those of the chosen (c,) components.
@@ -303,44 +275,41 @@ class _Graph:
         number = from_host(np.cumsum(chosen) - 1, index)
         parts = Components(xp.take(number, xp.take(self.parts.labels, index)), self.parts.sizes[chosen])
 
-        def among(product: Callable[[Array], Array]) -> Callable[[Array], Array]:
-            return lambda v: xp.take(product(gather(v, places, 0)), index, axis=0)
+        def multiply(v: Array) -> Array:
+            return xp.take(self.multiply(gather(v, places, 0)), index, axis=0)
 
-        products = tuple(among(product) for product in self.products)
-        degrees = tuple(xp.take(d, index) for d in self.part_degrees)
-        return _Graph(index.shape[0], self.like, products, self.weights, degrees, parts, {}, self.thin_dtype)
+        return _Graph(index.shape[0], self.like, multiply, self.thin_dtype, parts)
 
 
-def _multiply(W: Proximity) -> Callable[[Array], Array]:
-    """Return X ↦ WX; the parts of a blend share their products with the same X."""
-    if not isinstance(W, Blend) or is_lazy(W.like):
-        return host_product(W)[1]
-    if W.only_part is not None:
-        return W.only_part.matmul
-    return W.matmul
+def _components(W: Proximity, formed: Proximity) -> Components:
+    """Return the connected components; where the present is connected, so is every blend of it."""
+    if isinstance(W, Blend) and formed is W and not (isinstance(W.alpha, float) and W.alpha == 1.0):
+        found = connected_components(W.pair.current)
+        if found.count == 1 or W.without_past:
+            return _on_host_if_lazy(found)
+    return _on_host_if_lazy(connected_components(formed))
 
 
-def _is_zero(alpha: Array | float) -> bool:
-    """Tell whether α is the number 0: then a blend does not look at its past."""
-    return isinstance(alpha, float) and alpha == 0.0
+def _known_components(W: Proximity, settings: "Spectral", call: Call) -> Components | None:
+    """Return the connected components, where another call or the step before tells them.
 
-
-def _components(W: Proximity, n_parts: int, notes: dict[str, Any]) -> Components:
-    """Return the connected components; those of blends with the same parts are the same for all 0 < α < 1.
-
-    Where the present is connected, so is every such blend of it.
+    All blends of a pair with 0 < α < 1 have the same; where the present or the past is connected, they are.
+    The past was, if the first eigenvector of its cut, which is zero outside one component, has no zero.
     """
-    now = W
-    if isinstance(W, Blend) and isinstance(W.alpha, float) and W.alpha == 1.0:
-        return _on_host_if_lazy(connected_components(W))
-    if isinstance(W, Blend) and (n_parts == 2 or _is_zero(W.alpha)):
-        now = W.at(0.0).formed()
-    for graph, name in ((now, "components of 1"), (W, "components of 2"))[:n_parts]:
-        if name not in notes:
-            notes[name] = _on_host_if_lazy(connected_components(graph))
-        if notes[name].count == 1:
-            break
-    return notes[name]
+    only_past = isinstance(W, Blend) and isinstance(W.alpha, float) and W.alpha == 1.0
+    if not isinstance(W, Blend) or only_past:
+        return None
+    blended, before = not W.without_past, call.spectrum
+    known = None if before is None or not blended else before.components
+    if known is not None and (known.count == 1 or before.blended):  # type: ignore[union-attr]
+        return known
+    if not blended or call.memory is None or not W.alignment.unchanged or settings.objective not in CUTS:
+        return None
+    xp, first = array_namespace(call.memory), call.memory[:, :1]
+    if first.shape[1] == 0 or not to_host(xp.all(first != 0), reason="was the past connected?")[0]:
+        return None
+    labels = xp.zeros((W.n,), dtype=xp.int64, device=device_of(first))
+    return _on_host_if_lazy(Components(labels, np.array([W.n])))
 
 
 def _on_host_if_lazy(found: Components) -> Components:
@@ -391,22 +360,57 @@ def _in_order(labels: Array, k: int) -> Array:
     return xp.take(xp.argsort(xp.argsort(first, stable=True), stable=True), labels)
 
 
-def _separate(graph: _Graph, k: int, task: _Task, start: Array | None) -> _Found:
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Problem:
+    """A graph and what is asked of it, besides the number of clusters."""
+
+    graph: _Graph
+    k_max: int
+    settings: "Spectral"
+    start: Array | None
+    unit_rows: bool
+
+    @functools.cached_property
+    def pairs(self) -> Eigenpairs:
+        """The eigenpairs for up to k_max clusters."""
+        graph, k, objective = self.graph, min(self.k_max, self.graph.n), self.settings.objective
+        if objective == "average_association":
+            operator = Operator(graph.n, graph.like, graph.multiply, thin_dtype=graph.thin_dtype)
+            return self.solved(operator, k, self.start)
+        if graph.parts.count >= k:
+            return _by_component(graph, k, objective).pairs
+        return _cut_pairs(self, k)
+
+    def solved(self, a: Operator, k: int, start: Array | None) -> Eigenpairs:
+        """Return the top eigenpairs of an operator."""
+        return top_eigenpairs(a, k, solver=self.settings.solver, start=start, tol=self.settings.tol)
+
+    @functools.cached_property
+    def giant(self) -> tuple["_Problem", Array]:
+        """The problem of the largest component, or all of that size, and where in it objects are, or -1."""
+        parts = self.graph.parts
+        giant = parts.sizes == parts.sizes.max()
+        component = to_host(parts.labels, reason="objects of the largest component")[0]
+        inside, like = giant[component], parts.labels
+        index = from_host(np.flatnonzero(inside), like)
+        places = from_host(np.where(inside, np.cumsum(inside) - 1, -1), like)
+        start = None if self.start is None else array_namespace(like).take(self.start, index, axis=0)
+        graph = self.graph.among(giant, index, places)
+        return dataclasses.replace(self, graph=graph, start=start), places
+
+
+def _separate(problem: _Problem, k: int, rng: np.random.Generator) -> _Found:
     """Set the components smaller than the largest apart, and cluster the largest."""
-    parts = graph.parts
+    parts = problem.graph.parts
     giant = parts.sizes == parts.sizes.max()
     own = np.cumsum(~giant) - 1 if parts.count <= k else np.zeros_like(parts.sizes)  # clusters of small ones
     k_giant = k - 1 - int(own.max())
     if k == 1 or np.all(giant) or k_giant > parts.sizes[giant].sum():
-        return _joint(graph, k, task, start)
-    component = to_host(parts.labels, reason="objects of the largest component")[0]
-    inside, like = giant[component], parts.labels
-    index = from_host(np.flatnonzero(inside), like)
-    places = from_host(np.where(inside, np.cumsum(inside) - 1, -1), like)
-    xp = array_namespace(like)
-    start = start if start is None else xp.take(start, index, axis=0)
-    found = _joint(graph.among(giant, index, places), k_giant, task, start)
-    outside = from_host(k_giant + own[component], like)
+        return _joint(problem, k, rng)
+    inner, places = problem.giant
+    found = _joint(inner, k_giant, rng)
+    xp = array_namespace(places)
+    outside = xp.take(from_host(k_giant + own, places), parts.labels)
     labels = xp.where(places >= 0, gather(found.labels, places, 0), outside)
     vectors = gather(found.pairs.vectors, places, 0)
     return _Found(labels, dataclasses.replace(found.pairs, vectors=vectors))
@@ -441,59 +445,34 @@ def _null_vectors(graph: _Graph, labels: Array, c: int, objective: str) -> Array
     return vectors / xp.linalg.vector_norm(vectors, axis=0, keepdims=True)
 
 
-def _joint(graph: _Graph, k: int, task: _Task, start: Array | None) -> _Found:
+def _joint(problem: _Problem, k: int, rng: np.random.Generator) -> _Found:
     """Cluster all objects by the eigenvectors of the objective."""
-    if task.objective in CUTS and graph.parts.count >= k:
-        return _by_component(graph, k, task.objective)
-    pairs = task.solve(graph, start).leading(k)
+    graph, settings = problem.graph, problem.settings
+    if settings.objective in CUTS and graph.parts.count >= k:
+        return _by_component(graph, k, settings.objective)
+    pairs = problem.pairs.leading(k)
     vectors = pairs.vectors
     if vectors.shape[1] == 0:  # all eigenvalues are tied: nothing tells one object from another
         vectors = array_namespace(vectors).zeros_like(graph.degrees)[:, None]
-    rows = unit_rows(vectors) if task.objective == "normalized_cut" else vectors
-    if not (task.rough and pairs.grown):
-        return _Found(task.assign(vectors, rows, k, task.n_init, task.rng), pairs)
-    name = f"clusters for {k}"
-    if name in graph.notes and task.assign is ASSIGNMENTS["kmeans"]:
-        # Of blends with the same parts, the clusters of one are nearly those of the next.
-        labels = refined(graph.notes[name], rows, k)
-    else:
-        labels = task.assign(vectors, rows, k, min(task.n_init, ROUGH_STARTS), task.rng)
-    graph.notes[name] = labels
-    return _Found(labels, pairs)
+    rows = unit_rows(vectors) if problem.unit_rows else vectors
+    return _Found(ASSIGNMENTS[settings.assign_labels](vectors, rows, k, settings.n_init, rng), pairs)
 
 
-def _association_vectors(graph: _Graph, k: int, task: _Task, start: Array | None) -> Eigenpairs:
-    """Return the top eigenpairs of W."""
-    return _solved(graph, graph.operator(), k, task, start)
-
-
-def _solved(graph: _Graph, a: Operator, k: int, task: _Task, start: Array | None) -> Eigenpairs:
-    """Return the top eigenpairs, starting in the space found for another blend of the same parts."""
-    name = f"space for {k}"
-    start = graph.notes.get(name, start)
-    pairs = top_eigenpairs(
-        a, k, solver=task.solver, start=start, accuracy=task.accuracy, residual=task.residual
-    )
-    if pairs.space is not None:
-        graph.notes[name] = pairs.space
-    return dataclasses.replace(pairs, space=None)
-
-
-def _cut_vectors(graph: _Graph, k: int, task: _Task, start: Array | None) -> Eigenpairs:
+def _cut_pairs(problem: _Problem, k: int) -> Eigenpairs:
     """Return the bottom eigenpairs of the Laplacian: those of the eigenvalue 0, which are known, then others.
 
     They are the top ones of A, with L = u(l − A), orthogonal to those known.
     """
+    graph, start, objective = problem.graph, problem.start, problem.settings.objective
     c = graph.parts.count
-    null = _null_vectors(graph, graph.parts.labels, c, task.objective)
-    a, level, unit = LAPLACIANS[task.objective](graph)
-    a = dataclasses.replace(a, null=null, null_products=_null_products(graph, a.s * null))
+    null = _null_vectors(graph, graph.parts.labels, c, objective)
+    a, unit = LAPLACIANS[objective](graph, null)
     # The vectors of a similar problem end with those that were not known.
     start = start if start is None else start[:, -min(k - c, start.shape[1]) :]
-    pairs = _solved(graph, a, k - c, task, start)
-    values = unit * (level - pairs.values)
+    pairs = problem.solved(a, k - c, start)
+    values = unit * (a.top - pairs.values)
     if len(values) and values[0] < -EQUAL * unit:
-        _raise_negative(task.objective, f"the Laplacian has the eigenvalue {values[0]:.4g}")
+        _raise_negative(objective, f"the Laplacian has the eigenvalue {values[0]:.4g}")
     return dataclasses.replace(
         pairs,
         values=np.concatenate([np.zeros(c), values]),
@@ -502,30 +481,28 @@ def _cut_vectors(graph: _Graph, k: int, task: _Task, start: Array | None) -> Eig
     )
 
 
-def _null_products(graph: _Graph, x: Array) -> tuple[Array, ...]:
-    """Return WᵢX for an X that is constant on each component, and 0 on all but one."""
-    if graph.parts.count == 1:
-        return tuple(d[:, None] * x for d in graph.part_degrees)
-    return tuple(product(x) for product in graph.products)
-
-
-def _normalized(graph: _Graph) -> tuple[Operator, float, float]:
-    """Return A = D^{-1/2} W D^{-1/2}, and L = 1·(1 − A)."""
+def _normalized(graph: _Graph, null: Array) -> tuple[Operator, float]:
+    """Return A = D^{-1/2} W D^{-1/2} and u = 1, with L = 1·(1 − A)."""
     d = graph.degrees
     xp = array_namespace(d)
     s = 1 / xp.sqrt(xp.where(d > 0, d, xp.ones_like(d)))[:, None]
-    return graph.operator(s=s, scale=1.0), 1.0, 1.0
+    return _operator(graph, s, 0.0, null, top=1.0), 1.0
 
 
-def _unnormalized(graph: _Graph) -> tuple[Operator, float, float]:
-    """Return A = (W − D) / max d, and L = max d·(0 − A)."""
+def _unnormalized(graph: _Graph, null: Array) -> tuple[Operator, float]:
+    """Return A = (W − D) / u and u = max d, with L = u·(0 − A)."""
     d = graph.degrees
     unit = float(to_host(array_namespace(d).max(d), reason="largest degree")[0])
-    return graph.operator(s=unit**-0.5 if unit > 0 else 1.0, e=-d[:, None] / unit, scale=1.0), 0.0, unit
+    s = unit**-0.5 if unit > 0 else 1.0
+    return _operator(graph, s, -d[:, None] / (unit or 1.0), null, top=0.0), unit
+
+
+def _operator(graph: _Graph, s: Array | float, e: Array | float, null: Array, top: float) -> Operator:
+    """Return S W S + diag(e), with eigenvalues of the size of 1."""
+    return Operator(graph.n, graph.like, graph.multiply, s, e, null, top, 1.0, graph.thin_dtype)
 
 
 LAPLACIANS = {"normalized_cut": _normalized, "ratio_cut": _unnormalized}
-PROBLEMS = dict.fromkeys(CUTS, _cut_vectors) | {"average_association": _association_vectors}
 
 
 @dataclasses.dataclass
@@ -544,6 +521,8 @@ class Spectral(Parameters):
         The number of starts of k-means and of the rotation, of which the best is kept.
     solver : "auto", "full" or "iterative"
         The iterative solver starts from the eigenvectors of the step before.
+    tol : float
+        The largest residual of an eigenvector of a cut by the iterative solver.
     max_clusters : int
         The largest number of clusters a rule may choose.
 
@@ -554,6 +533,7 @@ class Spectral(Parameters):
 
     wants: ClassVar[str] = "similarity"
     unit_free: ClassVar[bool] = True
+    is_for_graphs: ClassVar[bool] = True  # similarities are not negative
     rules: ClassVar[tuple[str, ...]] = RULES["Spectral"]
 
     n_clusters: NClusters
@@ -563,6 +543,7 @@ class Spectral(Parameters):
     components: str = "joint"
     n_init: int = 10
     solver: str = "auto"
+    tol: float = 0.01
     max_clusters: int = 10
 
     def check(self) -> None:
@@ -573,55 +554,43 @@ class Spectral(Parameters):
         check_choice("components", self.components, COMPONENTS)
         check_int("n_init", self.n_init, 1)
         check_choice("solver", self.solver, SOLVERS)
+        check_fraction("tol", self.tol)
 
     def cluster(self, proximity: Proximity, call: Call = FIRST) -> Clustering:
         """Cluster the objects of step t; eigenvectors start from those of the step before."""
-        k, scores = clusters_at(self.n_clusters, call.t, proximity.n), None
-        # The gap after the last candidate needs one eigenvalue more.
-        k_max = min(self.max_clusters + 1, proximity.n) if k is None else k
-        scan = SpectralScan(
-            proximity,
-            k_max,
-            self.objective,
-            self.assign_labels,
-            self.components,
-            self.n_init,
-            self.solver,
-            call.memory,
-            call.rng,
-            rough=call.rough,
-        )
-        if k is None:
-            scores = self._scores(proximity, scan)
-            k = choose(scores)
-        result = scan.result(k)
-        self._warn(result)
-        return Clustering(
-            Partition(result.labels, k, 0),
-            n_iter=result.n_iter,
-            memory=result.vectors,
-            scores=scores,
-            rough=scan.is_rough,
-        )
+        return cluster_by(self, lambda k: SpectralScan(proximity, k, self, call), proximity, call)
 
-    def _scores(self, proximity: Proximity, scan: SpectralScan) -> dict[int, float]:
-        """Return the score of each number of clusters by the rule."""
-        if self.n_clusters == "eigengap":
-            return eigengap_scores(scan.eigenvalues(), self.max_clusters)
-        return select(
-            proximity,
-            str(self.n_clusters),
-            self.max_clusters,
-            lambda k: Partition(scan.result(k).labels, k),
-            kind=self.wants,
-        ).scores
 
-    def _warn(self, result: SpectralResult) -> None:
-        if not result.converged:
-            # The same text at each step: then Python shows it once.
-            warnings.warn(
-                f"eigenvectors have not converged after {result.n_iter} products; use solver='full', or "
-                "objective='normalized_cut', which is easier to solve",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
+def cluster_by(
+    settings: Spectral, scan_up_to: Callable[[int], SpectralScan], judged: Proximity, call: Call
+) -> Clustering:
+    """Cluster by a scan up to a number of clusters, which the rules for it judge by some similarities."""
+    k, scores = clusters_at(settings.n_clusters, call.t, judged.n), None
+    # The gap after the last candidate needs one eigenvalue more.
+    scan = scan_up_to(min(settings.max_clusters + 1, judged.n) if k is None else k)
+    if k is None:
+        scores = _scores(settings, scan, judged)
+        k = choose(scores)
+    result = scan.result(k)
+    if not result.converged:
+        # The same text at each step: then Python shows it once.
+        warnings.warn(
+            f"eigenvectors have not converged after {result.n_iter} products; use solver='full', or "
+            "objective='normalized_cut', which is easier to solve",
+            ConvergenceWarning,
+            stacklevel=5,
+        )
+    partition, spectrum = Partition(result.labels, k, 0), scan.spectrum(result)
+    return Clustering(
+        partition, n_iter=result.n_iter, memory=result.vectors, scores=scores, spectrum=spectrum
+    )
+
+
+def _scores(settings: Spectral, scan: SpectralScan, judged: Proximity) -> dict[int, float]:
+    """Return the score of each number of clusters by the rule."""
+    rule, largest = str(settings.n_clusters), settings.max_clusters
+    if rule == "eigengap":
+        return eigengap_scores(scan.eigenvalues(), largest)
+    return select(
+        judged, rule, largest, lambda k: Partition(scan.result(k).labels, k), kind=settings.wants
+    ).scores

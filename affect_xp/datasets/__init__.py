@@ -2,6 +2,7 @@
 
 from affect_xp.datasets.boids import BoidsStep, boids
 from affect_xp.datasets.contacts import ContactStep, contacts
+from affect_xp.datasets.football import FootballStep, load_football
 from affect_xp.datasets.nasdaq import StockStep, load_nasdaq
 from affect_xp.datasets.reality import RealityStep, load_reality
 from affect_xp.datasets.simulated import GaussianStep, colliding_gaussians, separated_gaussians
@@ -9,12 +10,14 @@ from affect_xp.datasets.simulated import GaussianStep, colliding_gaussians, sepa
 __all__ = [
     "BoidsStep",
     "ContactStep",
+    "FootballStep",
     "GaussianStep",
     "RealityStep",
     "StockStep",
     "boids",
     "colliding_gaussians",
     "contacts",
+    "load_football",
     "load_nasdaq",
     "load_reality",
     "separated_gaussians",

@@ -5,9 +5,12 @@ Xu, Kliger & Hero, "Adaptive Evolutionary Clustering", Data Min. Knowl. Disc. 28
 
 import dataclasses
 import importlib
+import typing
 
-from affect_xp.checks import check_choice
-from affect_xp.experiments._report import Claim, Entry, Figure, Measured, Options, Report, Table, index_page
+from affect_xp.experiments._options import Options
+
+if typing.TYPE_CHECKING:
+    from affect_xp.experiments._report import Claim, Entry, Figure, Measured, Report, Table, index_page
 
 __all__ = [
     "EXPERIMENTS",
@@ -49,11 +52,18 @@ EXPERIMENTS = {
     "choices": Experiment("choices", "Unspecified choices: init and correction", 40, 2),
     "networks": Experiment("networks", "Networks of contacts, measured and simulated", 5, 1),
     "counts": Experiment("counts", 'What rescale="auto" decides on weights of many kinds', 5, 1),
+    "movers": Experiment("movers", "Objects that move from one group to another", 20, 1),
     "changes": Experiment("changes", "Change points: how many are found", 6, 1),
 }
 
 
-def reproduce(name: str, options: Options | None = None) -> Report:
+def __getattr__(name: str) -> typing.Any:  # reports are imported when they are first used
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}._report"), name)
+
+
+def reproduce(name: str, options: Options | None = None) -> "Report":
     """Run an experiment of the paper.
 
     Parameters
@@ -70,6 +80,8 @@ def reproduce(name: str, options: Options | None = None) -> Report:
     >>> report.tables[0]["static"].mean < report.tables[0]["AFFECT, 3 iterations"].mean
     True
     """
+    from affect_xp.checks import check_choice
+
     experiment = EXPERIMENTS[check_choice("name", name, EXPERIMENTS)]
     options = options or Options()
     if options.runs is None:

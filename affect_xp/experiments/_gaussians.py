@@ -12,7 +12,8 @@ from affect_xp.clustering.metrics import rand_index, tracking_error
 from affect_xp.datasets import GaussianStep
 from affect_xp.experiments._models import affect, paper_kmeans
 from affect_xp.experiments._report import Measured
-from affect_xp.models.affect import Affect, Evolving
+from affect_xp.models.affect import Affect
+from affect_xp.models.base import Evolving
 from affect_xp.models.rg import RG
 from affect_xp.plots import plot_scores
 from affect_xp.proximity import Dense

@@ -3,11 +3,12 @@
 import functools
 
 from affect_xp.clustering.kmeans import KMeans
-from affect_xp.models.affect import Affect, Static
+from affect_xp.models.affect import Affect
 from affect_xp.models.rg import RG
+from affect_xp.models.static import Static
 
 # Features and similarities without preparation.
-affect = functools.partial(Affect, scale="none", rescale=None)
+affect = functools.partial(Affect, scale="none", rescale=None, alpha_tol=0.0)
 static = functools.partial(Static, scale="none")
 rg = functools.partial(RG, scale="none")
 # One random partition, and Lloyd iterations until no label changes.

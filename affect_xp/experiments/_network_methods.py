@@ -10,7 +10,7 @@ import numpy as np
 
 from affect_xp.clustering.spectral import Spectral
 from affect_xp.experiments._models import affect, static
-from affect_xp.models.affect import Evolving
+from affect_xp.models.base import Evolving
 from affect_xp.models.pcm import PCM
 from affect_xp.models.pcq import PCQ
 from affect_xp.models.smooth import smooth
@@ -103,6 +103,14 @@ def _graphs(steps: Steps) -> list[Any]:
         graph.es["weight"] = step.W[i, j].tolist()
         graphs.append(graph)
     return graphs
+
+
+def leiden_per_step(steps: Steps, seed: int) -> Labels:
+    """Return the Leiden partition of each step alone, with resolution 1."""
+    leidenalg = importlib.import_module("leidenalg")
+    kind = leidenalg.RBConfigurationVertexPartition
+    found = [leidenalg.find_partition(g, kind, weights="weight", seed=seed % 2**31) for g in _graphs(steps)]
+    return [np.array(partition.membership) for partition in found]
 
 
 def _temporal_partition(graphs: Sequence[Any], coupling: float, seed: int, resolution: float) -> Labels:

@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from affect_xp.exceptions import SkewedWarning
-from affect_xp.experiments._progress import progress as reported
+from affect_xp.progress import progress as reported
 
 Result = TypeVar("Result")
 

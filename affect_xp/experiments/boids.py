@@ -18,9 +18,10 @@ from affect_xp.datasets import BoidsStep
 from affect_xp.datasets import boids as simulate
 from affect_xp.datasets.boids import CUBE, SPACING
 from affect_xp.experiments._models import affect, rg, static
-from affect_xp.experiments._report import Claim, Entry, Figure, Measured, Options, Report, Table
+from affect_xp.experiments._options import Options
+from affect_xp.experiments._report import Claim, Entry, Figure, Measured, Report, Table
 from affect_xp.experiments._runs import over_runs
-from affect_xp.models.affect import Evolving
+from affect_xp.models.base import Evolving
 from affect_xp.plots import legend_beside, plot_scores
 from affect_xp.proximity.kernels import Block
 

@@ -16,7 +16,8 @@ from affect_xp.datasets import BoidsStep
 from affect_xp.datasets import boids as simulate
 from affect_xp.datasets.boids import CUBE, REGROUP_AT, SCATTER_AT, SPACING
 from affect_xp.experiments._models import affect, static
-from affect_xp.experiments._report import Claim, Figure, Options, Report, Table
+from affect_xp.experiments._options import Options
+from affect_xp.experiments._report import Claim, Figure, Report, Table
 from affect_xp.experiments._runs import over_runs
 from affect_xp.experiments.boids import (
     DEFAULTS,
@@ -37,7 +38,7 @@ from affect_xp.experiments.boids import (
     rand_table,
     sensitivity_table,
 )
-from affect_xp.models.affect import Evolving
+from affect_xp.models.base import Evolving
 from affect_xp.models.pcm import PCM
 from affect_xp.models.pcq import PCQ
 from affect_xp.models.tuning import tune_alpha

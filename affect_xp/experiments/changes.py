@@ -13,7 +13,8 @@ import numpy as np
 
 from affect_xp.clustering.kmeans import KMeans
 from affect_xp.clustering.spectral import Spectral
-from affect_xp.experiments._report import Claim, Entry, Measured, Options, Report, Table
+from affect_xp.experiments._options import Options
+from affect_xp.experiments._report import Claim, Entry, Measured, Report, Table
 from affect_xp.experiments._runs import over_runs
 from affect_xp.models.affect import Affect
 from affect_xp.tracking.change_points import LEVEL, RELIABLE, change_points
@@ -121,7 +122,8 @@ def examined(
     rng = np.random.default_rng(seed)
     truth, observe = _truth(setting.n, length, change, times, rng), setting.prepare(rng)
     k = [len(set(labels.tolist())) for labels in truth] if change == SPLIT else CLUSTERS
-    model = Affect(setting.clusterer(k), proximity=setting.proximity, random_state=int(rng.integers(2**31)))
+    model_seed = int(rng.integers(2**31))
+    model = Affect(setting.clusterer(k), proximity=setting.proximity, alpha_tol=0.0, random_state=model_seed)
     for t, labels in enumerate(truth):
         model.partial_fit(observe(labels, t, rng))
     found = change_points(model)

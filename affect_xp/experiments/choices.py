@@ -17,7 +17,8 @@ from affect_xp.datasets import boids, colliding_gaussians, load_nasdaq, load_rea
 from affect_xp.experiments import boids_variable
 from affect_xp.experiments._gaussians import Maker, Trace, follow_all
 from affect_xp.experiments._models import affect, paper_kmeans
-from affect_xp.experiments._report import Claim, Entry, Measured, Options, Report, Table
+from affect_xp.experiments._options import Options
+from affect_xp.experiments._report import Claim, Entry, Measured, Report, Table
 from affect_xp.experiments._runs import over_runs
 from affect_xp.experiments.nasdaq import CLUSTERS
 from affect_xp.models.affect import Affect

@@ -15,9 +15,11 @@ import numpy as np
 
 from affect_xp.clustering.metrics import adjusted_rand_index
 from affect_xp.clustering.spectral import Spectral
-from affect_xp.datasets import colliding_gaussians, contacts, load_reality
+from affect_xp.datasets import colliding_gaussians, contacts, load_football, load_reality
+from affect_xp.datasets.football import UNSCORED
 from affect_xp.exceptions import SkewedWarning
-from affect_xp.experiments._report import Claim, Entry, Measured, Options, Report, Table
+from affect_xp.experiments._options import Options
+from affect_xp.experiments._report import Claim, Entry, Measured, Report, Table
 from affect_xp.experiments._runs import over_runs
 from affect_xp.experiments.networks import DAILY_CONTACTS, SIMULATIONS
 from affect_xp.models.affect import Affect
@@ -26,9 +28,6 @@ RUNS = 5
 STEPS = 15
 OBJECTS = 60
 BLOCKS = 3
-
-# The label of objects that are not scored.
-UNSCORED = -1
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -124,19 +123,7 @@ def _reality(path: Path, seed: int) -> Steps:
 
 
 def _football(path: Path, seed: int) -> Steps:
-    """Return the games of college football by season; teams without a conference are not scored."""
-    with np.load(path, allow_pickle=False) as file:
-        data = {name: file[name] for name in file.files}
-    steps = []
-    for t in range(len(data["member_ptr"]) - 1):
-        own, played = (slice(*data[name][t : t + 2]) for name in ("member_ptr", "game_ptr"))
-        ids, scored = data["member"][own], data["scored"][own].astype(bool)
-        W = np.zeros((len(data["teams"]),) * 2)
-        np.add.at(W, (data["team1"][played], data["team2"][played]), 1)
-        labels = np.where(scored, data["conference"][own], UNSCORED)
-        k = len(np.unique(labels[scored])) + int(np.sum(~scored) >= 10)
-        steps.append(WeightedStep((W + W.T)[np.ix_(ids, ids)], ids.tolist(), labels, k))
-    return steps
+    return [WeightedStep(s.W, s.ids, s.labels, s.k) for s in load_football(path)]
 
 
 KINDS: dict[str, Callable[[int], Steps]] = {
@@ -185,7 +172,7 @@ def one_run(make: Callable[[int], Steps], seed: int) -> Trial:
 def _score(steps: Steps, rescale: str | None, seed: int) -> tuple[Any, float]:
     """Return the transform in use, and the mean adjusted Rand index."""
     cut = Spectral([min(step.k, len(step.ids)) for step in steps], solver="full")
-    model = Affect(cut, rescale=rescale, random_state=seed)
+    model = Affect(cut, rescale=rescale, alpha_tol=0.0, random_state=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SkewedWarning)
         model.fit([step.W for step in steps], ids=[step.ids for step in steps])

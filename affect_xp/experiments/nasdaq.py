@@ -17,11 +17,14 @@ from affect_xp.clustering.metrics import rand_index
 from affect_xp.datasets import StockStep, load_nasdaq
 from affect_xp.exceptions import InputError
 from affect_xp.experiments._models import affect, paper_kmeans, rg, static
-from affect_xp.experiments._progress import progress
-from affect_xp.experiments._report import Claim, Entry, Figure, Measured, Options, Report, Table
+from affect_xp.experiments._options import Options
+from affect_xp.experiments._report import Claim, Entry, Figure, Measured, Report, Table
 from affect_xp.experiments._runs import over_runs
-from affect_xp.models.affect import Affect, Evolving, Static
+from affect_xp.models.affect import Affect
+from affect_xp.models.base import Evolving
+from affect_xp.models.static import Static
 from affect_xp.plots import plot_scores
+from affect_xp.progress import progress
 from affect_xp.proximity import Dense
 
 RUNS = 5
@@ -67,7 +70,7 @@ METHODS: dict[str, Maker] = {
     RG3: lambda **options: rg(paper_kmeans(CLUSTERS), order=3, **options),
     RG10: lambda **options: rg(paper_kmeans(CLUSTERS), order=10, **options),
     COLD: functools.partial(_static, warm_start=False),
-    DEFAULTS: functools.partial(Affect, KMeans(CLUSTERS)),
+    DEFAULTS: functools.partial(Affect, KMeans(CLUSTERS), alpha_tol=0.0),
 }
 TIMED = (STATIC, ONE_PREVIOUS, THREE_PREVIOUS)
 WITHOUT_CONSTANT = {f"{method}, without constant prices": method for method in (STATIC, THREE_PREVIOUS)}

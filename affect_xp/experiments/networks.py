@@ -30,7 +30,8 @@ from affect_xp.experiments._network_methods import (
     Method,
     Steps,
 )
-from affect_xp.experiments._report import Claim, Entry, Figure, Measured, Options, Report, Table
+from affect_xp.experiments._options import Options
+from affect_xp.experiments._report import Claim, Entry, Figure, Measured, Report, Table
 from affect_xp.experiments._runs import over_runs
 from affect_xp.plots import legend_beside
 

@@ -18,9 +18,10 @@ from affect_xp.datasets import RealityStep, load_reality
 from affect_xp.datasets.reality import FIRST_DAY
 from affect_xp.exceptions import InputError
 from affect_xp.experiments._models import affect, static
-from affect_xp.experiments._report import Claim, Entry, Figure, Measured, Options, Report, Table
+from affect_xp.experiments._options import Options
+from affect_xp.experiments._report import Claim, Entry, Figure, Measured, Report, Table
 from affect_xp.experiments._runs import over_runs
-from affect_xp.models.affect import Evolving
+from affect_xp.models.base import Evolving
 from affect_xp.models.pcm import PCM
 from affect_xp.models.pcq import PCQ
 from affect_xp.models.tuning import Tuning, cross_validate_alpha, tune_alpha

@@ -25,7 +25,8 @@ from affect_xp.experiments._gaussians import (
     oracle,
 )
 from affect_xp.experiments._models import affect, paper_kmeans
-from affect_xp.experiments._report import Claim, Entry, Figure, Measured, Options, Report, Table
+from affect_xp.experiments._options import Options
+from affect_xp.experiments._report import Claim, Entry, Figure, Measured, Report, Table
 from affect_xp.experiments._runs import over_runs
 from affect_xp.models.affect import Affect
 from affect_xp.plots import legend_beside
@@ -42,7 +43,7 @@ METHODS: dict[str, Maker] = {
     "α = 0.5": lambda truths, seed: affect(paper_kmeans(2), alpha=0.5, random_state=seed),
     "α = 0.75": lambda truths, seed: affect(paper_kmeans(2), alpha=0.75, random_state=seed),
     ORACLE: oracle,
-    DEFAULTS: lambda truths, seed: Affect(KMeans(2), random_state=seed),
+    DEFAULTS: lambda truths, seed: Affect(KMeans(2), alpha_tol=0.0, random_state=seed),
 }
 
 

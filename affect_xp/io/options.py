@@ -5,8 +5,6 @@ import typing
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from affect_xp.checks import check_choice
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadOptions:
@@ -64,6 +62,8 @@ class ReadOptions:
     """Memory that reading may use, such as 2GB; the rest goes to a temporary folder."""
 
     def __post_init__(self) -> None:
+        from affect_xp.checks import check_choice  # imports NumPy, which the help of the command does without
+
         for name, hint in typing.get_type_hints(type(self)).items():
             parts = (hint, *typing.get_args(hint))
             choices = [typing.get_args(part) for part in parts if typing.get_origin(part) is Literal]

@@ -112,7 +112,7 @@ def read_steps(
     ----------
     table : path, table, or sequence
         A file: .csv, .tsv, .txt, .jsonl (also .gz, .zst), .parquet, .npy (T, n, n) or (T, n, p), .npz, or
-        .mat of the authors' toolbox; a list of files, or a pattern ("2024-*.csv"). A DataFrame of pandas or
+        .mat of the authors' toolbox; a list of files, or a pattern (`"2024-*.csv"`). A DataFrame of pandas or
         polars, a LazyFrame, a pyarrow Table or any object with `__arrow_c_stream__`, or a dict of columns.
         A list of frames with a column of times. Or a sequence of steps, or a dict of steps by time:
         matrices, sparse matrices, networkx graphs, frames whose index contains the ids. A frame such as

@@ -1,4 +1,4 @@
-"""The estimators `Affect` and `Static`; `affect_xp.models.base` has their common base class."""
+"""The estimator `Affect`; `affect_xp.models.base` has the base class."""
 
 from typing import Any, final
 
@@ -7,14 +7,14 @@ import numpy as np
 from affect_xp.affect.absence import ABSENT, keep_absent
 from affect_xp.affect.forgetting import Alpha, check_alpha, check_correction
 from affect_xp.affect.state import State, Step
-from affect_xp.affect.step import INITS, Options, static_step, step
+from affect_xp.affect.step import FORGETTING, INITS, Options, step
 from affect_xp.alignment import Ids
 from affect_xp.array.namespace import array_namespace, from_host, to_host
 from affect_xp.array.typing import Array
-from affect_xp.checks import check_choice, check_int, warn_caller
+from affect_xp.checks import check_choice, check_fraction, check_int, warn_caller
 from affect_xp.clustering.base import Clusterer
-from affect_xp.exceptions import InputTypeError, SkewedWarning
-from affect_xp.models.base import Evolving, IdsOrNone
+from affect_xp.exceptions import InputError, SkewedWarning
+from affect_xp.models.base import Evolving
 from affect_xp.proximity import Dense, Factored, Proximity, Sparse
 from affect_xp.proximity.constancy import constant_facts, warn_of_constant
 from affect_xp.proximity.kernels import Block
@@ -28,8 +28,6 @@ from affect_xp.proximity.transforms import (
     transform,
 )
 from affect_xp.tracking.events import DEFAULT_RULES, EventRules
-
-__all__ = ["Affect", "Evolving", "IdsOrNone", "Static"]
 
 
 @final
@@ -55,9 +53,9 @@ class Affect(Evolving):
         The scaling of features. "center" subtracts the means of the columns, "standard" also divides by
         their standard deviations, and "robust" uses medians and interquartile ranges / 1.349. "auto"
         subtracts large means for "dot" with `KMeans`, and divides by standard deviations that differ by a
-        factor of 10, with a `ScaleWarning`; if this would change the meaning of the similarities, it only
-        warns. An object such as scikit-learn's StandardScaler is copied and fitted; it takes NumPy arrays,
-        and is not saved. The scaling is decided at the first step and kept; see
+        factor of 10, with a `ScaleWarning`; from a factor of 5, or if this would change the meaning of the
+        similarities, it only warns. An object such as scikit-learn's StandardScaler is copied and fitted; it
+        takes NumPy arrays, and is not saved. The scaling is decided at the first step and kept; see
         `affect_xp.proximity.preparation`.
     gamma : "first", "each" or float
         γ of proximity="rbf": 1 / (p · var X) of the first step, or of each step, or a number.
@@ -73,7 +71,7 @@ class Affect(Evolving):
         With absent="keep", the number of consecutive steps after which an absent object is forgotten.
     n_iter : int
         The maximum number of iterations between α and clusters in a step. A step stops earlier if the labels
-        do not change.
+        do not change, or if α changes by at most `alpha_tol`.
     alpha : "estimate", float, sequence of floats, or function
         The forgetting factor: estimated; fixed; one value per step (the first is not used); or the result of
         `alpha(W, past, labels, t)`, which is called with the objects that were present before.
@@ -88,6 +86,16 @@ class Affect(Evolving):
     correction : None or "objects"
         Whether to correct α for entries that share an object. The corrected α is closer to the optimum if the
         clusters are correct, and reacts more slowly if they are not; see `forgetting_factor`.
+    forgetting : "global" or "objects"
+        The weight of the past: α for all pairs, as in the paper; or a·sᵢsⱼ, where 1 − sᵢ is the probability
+        that object i has changed its cluster, and a is chosen for the labels. "objects" is for graphs whose
+        members change clusters one by one, after a transform of heavy tails; for dot products "global" is
+        better. See `affect_xp.affect.movers`.
+    alpha_tol : float
+        The change of an estimated α, or of one given by a function, that ends the iterations of a step. A
+        step of sparse similarities whose α is known not to depend on labels by more than this uses the
+        previous labels and one iteration, whatever `init` is. With 0 the number of iterations is that of
+        the paper.
     events : EventRules
         The thresholds of events, and how long a missing cluster is remembered.
     random_state : None, int, or numpy.random.Generator
@@ -145,6 +153,8 @@ class Affect(Evolving):
         alpha: Alpha = "estimate",
         init: str = "auto",
         correction: str | None = None,
+        forgetting: str = "global",
+        alpha_tol: float = 0.01,
         events: EventRules = DEFAULT_RULES,
         random_state: Any = None,
     ) -> None:
@@ -159,53 +169,76 @@ class Affect(Evolving):
         self.alpha = alpha
         self.init = init
         self.correction = correction
+        self.forgetting = forgetting
+        self.alpha_tol = alpha_tol
         self.events = events
         self.random_state = random_state
 
     def _check(self) -> None:
-        check_transform(self.rescale, ("auto",))
+        if not self._is_auto:
+            check_transform(self.rescale, ("auto",))
         check_choice("absent", self.absent, ABSENT)
         check_int("max_absence", self.max_absence, 1)
         check_int("n_iter", self.n_iter, 1)
         check_alpha(self.alpha)
         check_choice("init", self.init, INITS)
         check_correction(self.correction)
+        check_choice("forgetting", self.forgetting, FORGETTING)
+        if self.forgetting == "objects" and self.correction is not None:
+            raise InputError(
+                f"correction={self.correction!r} corrects the forgetting factor of the paper; use "
+                "forgetting='global' with it"
+            )
+        if self.forgetting == "objects" and self._kind() == "dissimilarity":
+            raise InputError(
+                "forgetting='objects' needs similarities, but the clusterer takes dissimilarities; use "
+                "forgetting='global'"
+            )
+        check_fraction("alpha_tol", self.alpha_tol)
 
     def _transformed(self, W: Proximity) -> Proximity:
-        return transform(W, self._rescale)
+        return W if self._rescale is None else transform(W, self._rescale)
 
     @property
     def _rescale(self) -> Transform:
         """The transform in use."""
-        is_auto = isinstance(self.rescale, str) and self.rescale == "auto"
-        return self._prepared.rescale if is_auto else self.rescale
+        return self._prepared.rescale if self._is_auto else self.rescale
+
+    @property
+    def _is_auto(self) -> bool:
+        return isinstance(self.rescale, str) and self.rescale == "auto"
 
     def _choose_rescale(self, W: Proximity, given: Array | Proximity) -> str | None:
         """Return the transform for the similarities of the first step; warn if a constant dominates them."""
         is_given, kind = self._takes_proximities or isinstance(given, Proximity), self._kind()
         if kind == "dissimilarity":
             return None
-        is_auto = isinstance(self.rescale, str) and self.rescale == "auto"
-        may_skew = is_auto and is_given and not isinstance(W, Factored)
+        may_skew = self._is_auto and is_given and not isinstance(W, Factored)
         may_drown = (
             self.scale == "auto"
             and isinstance(self.alpha, str)
-            and (is_auto or self.rescale is None)
+            and (self._is_auto or self.rescale is None)
             and (self._wishes().translation_free if is_given else callable(self.proximity))
         )
         return _judged(W, kind, skew=may_skew, drown=may_drown) if may_skew or may_drown else None
 
     def _step(self, W: Proximity, ids: Ids, clusterer: Clusterer, seed: int) -> Step:
-        options = Options(self.alpha, self.n_iter, self.init, self.correction, self.events, seed)
+        options = Options(
+            self.alpha,
+            self.n_iter,
+            self.init,
+            self.correction,
+            self.events,
+            self.forgetting,
+            self.alpha_tol,
+            seed,
+        )
         return step(self._state, W, ids, clusterer, options)
 
-    def _smoothed(self, found: Step, *, overwrite: bool) -> Proximity | None:
-        return found.smoothed(overwrite=overwrite)
-
-    def _settled(self, found: Step, *, overwrite: bool) -> State:
+    def _next_state(self, found: Step, out: Proximity | None) -> State:
         if self.absent == "forget":
-            return super()._settled(found, overwrite=overwrite)
-        return keep_absent(self._state, found, self.max_absence, overwrite=overwrite)
+            return found.commit(out=out)
+        return keep_absent(self._state, found, self.max_absence, out=out)
 
     @property
     def alpha_(self) -> float:
@@ -267,61 +300,3 @@ def _has_negative(W: Proximity) -> bool:
     if x is None or 0 in x.shape:
         return False
     return bool(to_host(array_namespace(x).min(x), reason="are similarities negative?")[0] < 0)
-
-
-@final
-class Static(Evolving):
-    """Static clustering at each step, with cluster ids that are consistent over time.
-
-    A baseline for `Affect`: the past is used only to initialise the clusterer and to match cluster ids.
-
-    Parameters
-    ----------
-    clusterer : KMeans, ... or a function from a Proximity to labels
-    proximity : "precomputed", "dot", "rbf", "cosine", "euclidean", or function
-        The input of a step: proximities, or features from which they are computed.
-    scale, gamma
-        As for `Affect`: the preparation of features, decided at the first step.
-    warm_start : bool
-        Whether a step starts from the previous labels.
-    events : EventRules
-        The thresholds of events, and how long a missing cluster is remembered.
-    random_state : None, int, or numpy.random.Generator
-
-    Examples
-    --------
-    >>> import numpy as np, affect_xp as ax
-    >>> W = np.kron(np.eye(2), np.ones((3, 3)))
-    >>> ax.Static(ax.KMeans(2), random_state=0).fit([W, W]).labels_
-    array([1, 1, 1, 0, 0, 0])
-    """
-
-    def __init__(
-        self,
-        clusterer: Any,
-        *,
-        proximity: str | Block = "precomputed",
-        scale: Any = "auto",
-        gamma: str | float = "first",
-        warm_start: bool = True,
-        events: EventRules = DEFAULT_RULES,
-        random_state: Any = None,
-    ) -> None:
-        self.clusterer = clusterer
-        self.proximity = proximity
-        self.scale = scale
-        self.gamma = gamma
-        self.warm_start = warm_start
-        self.events = events
-        self.random_state = random_state
-
-    def _check(self) -> None:
-        if not isinstance(self.warm_start, bool):
-            raise InputTypeError(f"warm_start must be True or False, got {self.warm_start!r}")
-
-    def _step(self, W: Proximity, ids: Ids, clusterer: Clusterer, seed: int) -> Step:
-        options = Options(events=self.events, seed=seed)
-        return static_step(self._state, W, ids, clusterer, options, warm_start=self.warm_start)
-
-    def _smoothed(self, found: Step, *, overwrite: bool) -> Proximity | None:
-        return None

@@ -1,9 +1,11 @@
 """Base class of all estimators: the loop over time, with the interface of scikit-learn."""
 
 import abc
+import contextlib
 import copy
 import dataclasses
 import os
+import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Self
 
@@ -12,31 +14,32 @@ import numpy as np
 from affect_xp import display
 from affect_xp.affect.state import State, Step
 from affect_xp.alignment import Ids, as_ids
-from affect_xp.array.namespace import to_host
+from affect_xp.array.namespace import array_namespace, current_device_of, from_host, is_array, to_host
 from affect_xp.array.random import draw_seed
 from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array
-from affect_xp.clustering.base import Clusterer
-from affect_xp.clustering.external import as_clusterer
+from affect_xp.clustering.base import Clusterer, as_clusterer
 from affect_xp.exceptions import AffectError, InputError, InputTypeError, NotFittedError
 from affect_xp.models.inputs import (
     IdsOrNone,
+    Observing,
     as_features,
     by_step,
     check_alike,
     check_are_labels,
     columns_of,
+    n_steps_of,
     of_frame,
     of_graph,
     read_if_table,
+    reporting,
     steps_of,
     zip_steps,
 )
-from affect_xp.models.locking import decisions_restored_on_error, exclusive, rng_restored_on_error
-from affect_xp.models.observing import Observing
 from affect_xp.models.scoring import agreements, silhouette_ahead
 from affect_xp.models.sklearn import SklearnEstimator
 from affect_xp.parameters import defaults_of
+from affect_xp.progress import Progress
 from affect_xp.proximity import Proximity
 from affect_xp.proximity.kinds import hint_at_kind
 from affect_xp.tracking.events import EventRules
@@ -82,8 +85,8 @@ class Evolving(Observing, SklearnEstimator):
         """Return the result of a step without changing the model."""
 
     @abc.abstractmethod
-    def _smoothed(self, found: Step, *, overwrite: bool) -> Proximity | None:
-        """Return the smoothed proximities to keep."""
+    def _next_state(self, found: Step, out: Proximity | None) -> State:
+        """Return the state after a step; the smoothed proximities may take the storage of `out`."""
 
     def partial_fit(self, W: Array | Proximity, ids: IdsOrNone = None, *, time: Hashable = None) -> Self:
         """Take one more step.
@@ -100,7 +103,7 @@ class Evolving(Observing, SklearnEstimator):
         time : hashable, optional
             The name of the step in `history_`; by default its number.
         """
-        with exclusive(self), decisions_restored_on_error(self):
+        with exclusive(self, W), decisions_restored_on_error(self):
             self._take(W, ids, time)
         return self
 
@@ -128,6 +131,7 @@ class Evolving(Observing, SklearnEstimator):
         ids: Iterable[IdsOrNone] | None = None,
         times: Iterable[Hashable] | None = None,
         callback: Callable[[Record], object] | None = None,
+        verbose: bool = False,
     ) -> Self:
         """Reset the model, then take all steps of a sequence.
 
@@ -143,18 +147,24 @@ class Evolving(Observing, SklearnEstimator):
         times : iterable of hashables, optional
             The names of the steps in `history_`.
         callback : function of a Record, optional
-            Called after each step, for example to show progress.
+            Called after each step, for example with `callback=print`.
+        verbose : bool
+            Whether to show progress on stderr: on a terminal a bar with the time left (with the extra
+            `cli`), elsewhere one line per step. It is an argument and not a parameter of the model, because
+            it does not change the result: models with equal parameters give equal results.
         """
         self._check_parameters()
         if ids is None:
             check_are_labels(y)
+        sequence = read_if_table(sequence)
         steps = self._steps_of(sequence)
         with exclusive(self):
             saved = dict(self.__dict__)
             self.reset()
+            shown = Progress(n_steps_of(sequence), show=verbose)
             try:
-                with rng_restored_on_error(self.random_state):
-                    self._take_all(zip_steps(steps, ids, times), callback)
+                with rng_restored_on_error(self.random_state), shown:
+                    self._take_all(zip_steps(steps, ids, times), reporting(shown, callback))
             except Exception:
                 self.__dict__.clear()
                 self.__dict__.update(saved)
@@ -172,12 +182,11 @@ class Evolving(Observing, SklearnEstimator):
         return steps_of(sequence, of_features=not self._takes_proximities)
 
     def _take_all(
-        self, steps: Iterator[tuple[Any, Any, Hashable]], callback: Callable[[Record], object] | None
+        self, steps: Iterator[tuple[Any, Any, Hashable]], callback: Callable[[Record], object]
     ) -> None:
         for t, (W, names, time) in enumerate(steps):
             self.partial_fit(W, names, time=t if time is None else time)
-            if callback is not None:
-                callback(self.history_[-1])
+            callback(self.history_[-1])
         if self._state is None:
             raise InputError("sequence is empty; pass at least one step")
         if not self._takes_proximities and not isinstance(W, Proximity):
@@ -190,9 +199,11 @@ class Evolving(Observing, SklearnEstimator):
         *,
         ids: Iterable[IdsOrNone] | None = None,
         times: Iterable[Hashable] | None = None,
+        callback: Callable[[Record], object] | None = None,
+        verbose: bool = False,
     ) -> Array:
         """Fit a sequence and return the labels of its last step."""
-        return self.fit(sequence, y, ids=ids, times=times).labels_
+        return self.fit(sequence, y, ids=ids, times=times, callback=callback, verbose=verbose).labels_
 
     def score(self, sequence: Given, y: Any = None, *, ids: Iterable[IdsOrNone] | None = None) -> float:
         """Return a score of the model on the following steps, without changing the model.
@@ -257,10 +268,12 @@ class Evolving(Observing, SklearnEstimator):
         for given, names, time in steps:
             state = self._fitted()
             values, known = self._read(given, names)
-            W = self._proximities(values)
+            with current_device_of(values, self._like):
+                W = self._proximities(values)
             ids = as_ids(known, W.n, state.present)
             check_alike(W, state.smoothed, state.partition.labels)
-            score = silhouette_ahead(state.partition, state.ids, W, ids, kind=kind)
+            with current_device_of(W):
+                score = silhouette_ahead(state.partition, state.ids, W, ids, kind=kind)
             scores += [] if score is None else [score]
             self.partial_fit(values, known, time=time)
         return [float(score) for score in to_host(*scores, reason="scores")] if scores else []
@@ -290,20 +303,22 @@ class Evolving(Observing, SklearnEstimator):
         if not isinstance(self.events, EventRules):
             raise InputTypeError(f"events must be an EventRules, got {self.events!r}")
         self.events.check()
-        self._wishes().check()
+        self._check_preparation()
         as_clusterer(self.clusterer).check()
 
     def _read(self, given: Any, ids: IdsOrNone) -> tuple[Any, IdsOrNone]:
         """Return the input of a step as an array or a proximity, without a table or graph around it."""
-        values, names = of_graph(given, ids, square=self._takes_proximities)
-        values, names = of_frame(values, names, square=self._takes_proximities)
+        values, names = given, ids
+        if not is_array(given):
+            values, names = of_graph(values, names, square=self._takes_proximities)
+            values, names = of_frame(values, names, square=self._takes_proximities)
         trusted = self._takes_proximities or isinstance(values, Proximity)
         return values if trusted else as_features(values), names
 
     def _commit(self, found: Step, time: Hashable, seed: int) -> None:
-        overwrite = self._owns_smoothed
-        self._interrupted = overwrite  # if the blend is interrupted, the past is lost
-        self._state = self._settled(found, overwrite=overwrite)
+        out = self._fitted().smoothed if self._owns_smoothed else None
+        self._interrupted = out is not None  # if the blend is interrupted, the past is lost
+        self._state = self._next_state(found, out)
         self._seed, self._owns_smoothed, self._interrupted = seed, True, False
         if "history_" not in self.__dict__:
             self.history_ = History()
@@ -322,12 +337,9 @@ class Evolving(Observing, SklearnEstimator):
                 noise=found.noise,
                 drift=found.drift,
                 noise_of_means=found.noise_of_means,
+                moved=found.moved,
             )
         )
-
-    def _settled(self, found: Step, *, overwrite: bool) -> State:
-        """Return the state after a step."""
-        return found.with_smoothed(self._smoothed(found, overwrite=overwrite))
 
     def _fitted(self) -> State:
         if self._state is None:
@@ -339,8 +351,15 @@ class Evolving(Observing, SklearnEstimator):
     @property
     def labels_(self) -> Array:
         """The cluster of each object at the last step; ids are consistent over time."""
-        self._fitted()
-        return self.history_[-1].labels
+        like, labels = self._fitted().partition.labels, self.history_[-1].labels
+        if isinstance(like, np.ndarray):
+            return labels
+        return from_host(labels, like, array_namespace(like).int64)
+
+    @property
+    def _like(self) -> Array | None:
+        """An array of the library and on the device of the model; None before the first step."""
+        return None if self._state is None else self._state.partition.labels
 
     @property
     def ids_(self) -> Ids:
@@ -367,3 +386,58 @@ class Evolving(Observing, SklearnEstimator):
         last, count = self.history_[-1], display.counted
         seen = f"{count(self.n_steps_, 'step')}; at the last {count(last.n, 'object')}"
         return f"{seen} in {count(last.k, 'cluster')}, α = {last.alpha:.3g}"
+
+
+# The thread that is using a model, by the id of the model. It is not an attribute of the model, because it
+# must not be copied or saved. `dict.setdefault` is atomic.
+OWNERS: dict[int, tuple[int, object]] = {}
+
+
+@contextlib.contextmanager
+def exclusive(model: Any, *given: object) -> Iterator[None]:
+    """Raise if another thread is using the model, and lock it otherwise. One thread may nest calls.
+
+    The device of what is given, or else of the model, is current in the block.
+    """
+    mine = threading.get_ident(), object()
+    first = OWNERS.setdefault(id(model), mine)
+    if first[0] != mine[0]:
+        raise AffectError(
+            "this model is taking a step in another thread; "
+            "wait for it, or use a separate model in each thread"
+        )
+    try:
+        with current_device_of(*given, getattr(model, "_like", None)):
+            yield
+    finally:
+        if first is mine:
+            del OWNERS[id(model)]
+
+
+@contextlib.contextmanager
+def rng_restored_on_error(random_state: Any) -> Iterator[None]:
+    """Restore the state of a random generator if the block raises, so that a rejected step draws nothing."""
+    legacy = isinstance(random_state, np.random.RandomState)
+    bits = getattr(random_state, "bit_generator", random_state)
+    drawable = legacy or isinstance(bits, np.random.BitGenerator)
+    before = (random_state.get_state() if legacy else bits.state) if drawable else None
+    try:
+        yield
+    except BaseException:
+        if legacy:
+            random_state.set_state(before)
+        elif drawable:
+            bits.state = before
+        raise
+
+
+@contextlib.contextmanager
+def decisions_restored_on_error(model: Any) -> Iterator[None]:
+    """Discard the decisions that a model made at its first step if the step fails."""
+    first = "_preparation" not in model.__dict__
+    try:
+        yield
+    except BaseException:
+        if first:
+            model.__dict__.pop("_preparation", None)
+        raise

@@ -4,14 +4,14 @@ import dataclasses
 from typing import Any, final
 
 from affect_xp.affect.forgetting import alpha_at
-from affect_xp.affect.state import Step
+from affect_xp.affect.state import State, Step
 from affect_xp.affect.step import Options, static_step
 from affect_xp.alignment import Ids, align
-from affect_xp.array.namespace import array_namespace
+from affect_xp.array.namespace import array_namespace, not_zero
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_choice
 from affect_xp.clustering.base import Clusterer
-from affect_xp.models.affect import Evolving
+from affect_xp.models.base import Evolving
 from affect_xp.models.relaxed import (
     Combined,
     Expanded,
@@ -120,8 +120,8 @@ class PCM(Evolving):
         z = discrete_solution(found.observed, found.state.partition, self.clusterer.objective)
         return dataclasses.replace(found, state=dataclasses.replace(found.state, memory=z))
 
-    def _smoothed(self, found: Step, *, overwrite: bool) -> Proximity | None:
-        return None
+    def _next_state(self, found: Step, out: Proximity | None) -> State:
+        return found.state
 
 
 def discrete_solution(W: Proximity, partition: Partition, objective: str) -> Array:
@@ -131,4 +131,4 @@ def discrete_solution(W: Proximity, partition: Partition, objective: str) -> Arr
     if objective == "normalized_cut":
         h = h * xp.sqrt(degrees(Expanded(W), objective, W.n))
     length = xp.sqrt(xp.sum(h * h, axis=0, keepdims=True))
-    return h / xp.where(length > 0, length, xp.ones_like(length))
+    return h / not_zero(length)

@@ -4,11 +4,11 @@ import dataclasses
 from typing import Any, final
 
 from affect_xp.affect.forgetting import alpha_at
-from affect_xp.affect.state import Step
+from affect_xp.affect.state import State, Step
 from affect_xp.affect.step import Options, static_step
 from affect_xp.alignment import Ids, align
 from affect_xp.clustering.base import Clusterer
-from affect_xp.models.affect import Evolving
+from affect_xp.models.base import Evolving
 from affect_xp.models.relaxed import Combined, Expanded, Quality, Relaxed, Weights, check_settings
 from affect_xp.proximity import Proximity
 from affect_xp.proximity.kernels import Block
@@ -93,6 +93,5 @@ class PCQ(Evolving):
         found = static_step(state, combined, ids, relaxed, Options(events=self.events, seed=seed))
         return dataclasses.replace(found, observed=W, alphas=(alpha,))
 
-    def _smoothed(self, found: Step, *, overwrite: bool) -> Proximity | None:
-        # Keep Wᵗ itself: the next step combines it with its own.
-        return found.smoothed()
+    def _next_state(self, found: Step, out: Proximity | None) -> State:
+        return found.commit()  # Wᵗ itself: the next step combines it with its own

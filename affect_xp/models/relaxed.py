@@ -10,7 +10,6 @@ past. Each spectral clustering objective has a matrix M(W), with degrees d = W1 
 
 import dataclasses
 import functools
-import warnings
 from collections.abc import Sequence
 from typing import Any, Protocol, final
 
@@ -21,23 +20,17 @@ from affect_xp.alignment import UNCHANGED, Alignment
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
-    from_host,
     gather,
-    is_lazy,
     one_hot,
     row_blocks,
     to_host,
     wide_dtype,
 )
-from affect_xp.array.random import as_generator
-from affect_xp.array.typing import Array, Seed
+from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
-from affect_xp.clustering.base import FIRST, Call, Clustering, clusters_at
-from affect_xp.clustering.discretize import ASSIGNMENTS, unit_rows
-from affect_xp.clustering.eigen import Eigenpairs, Operator, top_eigenpairs
-from affect_xp.clustering.n_clusters import choose, eigengap_scores, select
-from affect_xp.clustering.spectral import CUTS, Spectral
-from affect_xp.exceptions import ConvergenceWarning, InputError, InputTypeError
+from affect_xp.clustering.base import FIRST, Call, Clustering
+from affect_xp.clustering.spectral import CUTS, Spectral, SpectralScan, cluster_by
+from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.partition import Partition
 from affect_xp.proximity import Dense, Proximity
 
@@ -220,10 +213,10 @@ class Combined(Proximity):
         return self.formed().copy()
 
     def blend(  # type: ignore[override]
-        self, past: Dense, alpha: Array | float, alignment: Alignment, *, overwrite: bool = False
+        self, past: Dense, alpha: Array | float, alignment: Alignment, *, out: Dense | None = None
     ) -> Proximity:
         """Return the blend of this sum with a past."""
-        return self.formed().blend(past, alpha, alignment, overwrite=overwrite)
+        return self.formed().blend(past, alpha, alignment, out=out)
 
 
 @final
@@ -243,44 +236,13 @@ class Relaxed:
 
     def cluster(self, proximity: Proximity, call: Call = FIRST) -> Clustering:
         """Cluster the objects of step t, starting from the previous eigenvectors."""
-        asked, scores = self.settings, None
-        k, memory = clusters_at(asked.n_clusters, call.t, proximity.n), call.memory
-        k_max = min(asked.max_clusters + 1, proximity.n) if k is None else k
-        if memory is not None and is_lazy(memory):
-            memory = to_host(memory, reason="vectors of a lazy library")[0]
-        pairs = top_eigenpairs(Operator.of(proximity), k_max, solver=asked.solver, start=memory)
-        if not pairs.converged:
-            warnings.warn(
-                f"eigenvectors did not converge in {pairs.n_iter} products; use solver='full'",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
-        if k is None:
-            scores = self._scores(pairs, proximity.like, call.rng)
-            k = choose(scores)
-        partition, vectors = self._rounded(pairs, k, proximity.like, call.rng)
-        return Clustering(partition, n_iter=pairs.n_iter, memory=vectors, scores=scores)
+        settings = dataclasses.replace(self.settings, objective="average_association")
+        scaled = self.settings.objective == "normalized_cut"
 
-    def _scores(self, pairs: Eigenpairs, like: Array, rng: Seed) -> dict[int, float]:
-        """Return the score of each candidate number of clusters."""
-        rule, largest = str(self.settings.n_clusters), self.settings.max_clusters
-        if rule == "eigengap":
-            return eigengap_scores(pairs.values, largest)
-        return select(
-            self.judged, rule, largest, lambda k: self._rounded(pairs, k, like, rng)[0], kind="similarity"
-        ).scores
+        def scan_up_to(k: int) -> SpectralScan:
+            return SpectralScan(proximity, k, settings, call, unit_rows=scaled)
 
-    def _rounded(self, pairs: Eigenpairs, k: int, like: Array, rng: Seed) -> tuple[Partition, Array]:
-        """Return k nonempty clusters and the eigenvectors they were computed from, (n, r)."""
-        vectors = pairs.leading(k).vectors
-        if vectors.shape[1] == 0:  # all eigenvalues are tied: the objects are indistinguishable
-            vectors = array_namespace(vectors).zeros_like(pairs.vectors[:, :1])
-        rows = unit_rows(vectors) if self.settings.objective == "normalized_cut" else vectors
-        assign = ASSIGNMENTS[self.settings.assign_labels]
-        labels = assign(vectors, rows, k, self.settings.n_init, as_generator(rng))
-        if is_lazy(like):
-            labels, vectors = from_host(labels, like), from_host(vectors, like)
-        return Partition(labels, k, 0), vectors
+        return cluster_by(settings, scan_up_to, self.judged, call)
 
 
 def check_settings(clusterer: Any, alpha: Any, name: str) -> None:

@@ -7,14 +7,14 @@ from typing import Any, final
 from affect_xp.affect.state import State, Step
 from affect_xp.affect.step import Options, static_step
 from affect_xp.alignment import Ids, align
-from affect_xp.array.namespace import array_namespace, gather, is_lazy, one_hot, wide_dtype
+from affect_xp.array.namespace import array_namespace, gather, is_lazy, not_zero, one_hot, wide_dtype
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_int
 from affect_xp.clustering.base import Clusterer
 from affect_xp.clustering.kmeans import KMeans
 from affect_xp.clustering.linkage import Linkage
 from affect_xp.exceptions import InputError, InputTypeError
-from affect_xp.models.affect import Evolving
+from affect_xp.models.base import Evolving
 from affect_xp.proximity import Factored, Proximity
 from affect_xp.proximity.kernels import Block
 from affect_xp.tracking.events import DEFAULT_RULES, EventRules
@@ -121,8 +121,8 @@ class RG(Evolving):
         kept = (Frame(x, found.state.partition.labels), *past)[: self.order]
         return dataclasses.replace(found, state=dataclasses.replace(found.state, memory=_packed(kept)))
 
-    def _smoothed(self, found: Step, *, overwrite: bool) -> Proximity | None:
-        return None
+    def _next_state(self, found: Step, out: Proximity | None) -> State:
+        return found.state
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -150,7 +150,7 @@ def coefficients(frames: Sequence[Frame], k: int) -> Array:
     separations = xp.stack([separation(frame, k) for frame in frames])
     total = xp.sum(separations)
     equal = xp.full_like(separations, 1 / len(frames))
-    return xp.where(total > 0, separations / xp.where(total > 0, total, xp.ones_like(total)), equal)
+    return xp.where(total > 0, separations / not_zero(total), equal)
 
 
 def separation(frame: Frame, k: int) -> Array:
@@ -160,7 +160,7 @@ def separation(frame: Frame, k: int) -> Array:
     z = one_hot(frame.labels, k, wide)  # (n, k)
     m = xp.sum(z, axis=0)
     sums = z.T @ xp.astype(frame.x, wide, copy=False)  # (k, p)
-    centroids = sums / xp.where(m > 0, m, xp.ones_like(m))[:, None]
+    centroids = sums / not_zero(m)[:, None]
     apart = centroids[:, None, :] - centroids[None, :, :]  # (k, k, p)
     return xp.sum(xp.sqrt(xp.sum(apart * apart, axis=2))) / max(1, k * (k - 1))
 

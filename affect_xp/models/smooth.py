@@ -1,6 +1,5 @@
 """Hindsight: the clusters of each step of a complete record, given all steps."""
 
-import copy
 import dataclasses
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -10,18 +9,20 @@ import numpy as np
 
 from affect_xp.affect.hindsight import Found, View, two_sided
 from affect_xp.affect.state import Past, State, Step
-from affect_xp.affect.step import Iterations, conclude
-from affect_xp.alignment import Ids, as_ids
+from affect_xp.affect.step import Iterations, Options, conclude
+from affect_xp.alignment import as_ids
+from affect_xp.array.namespace import current_device_of
 from affect_xp.array.random import draw_seed
+from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array
-from affect_xp.clustering.base import Call, Clusterer, Clustering
-from affect_xp.clustering.external import as_clusterer
+from affect_xp.clustering.base import Call, Clusterer, Clustering, as_clusterer
 from affect_xp.exceptions import InputError
 from affect_xp.models.affect import Affect
-from affect_xp.models.base import Given, IdsOrNone
-from affect_xp.models.inputs import check_alike, columns_of, zip_steps
-from affect_xp.models.locking import rng_restored_on_error
-from affect_xp.proximity import Proximity
+from affect_xp.models.base import Given, IdsOrNone, rng_restored_on_error
+from affect_xp.models.inputs import check_alike, columns_of, reporting, zip_steps
+from affect_xp.progress import Progress
+from affect_xp.proximity import Pair, Proximity
+from affect_xp.proximity.object_blend import ObjectBlend
 from affect_xp.tracking.history import History, Record
 
 
@@ -48,7 +49,7 @@ class Smoothed:
 
     @property
     def labels(self) -> list[Array]:
-        """The cluster of each object at each step; ids are consistent over time."""
+        """The cluster of each object at each step, NumPy arrays; ids are consistent over time."""
         return self.history_.labels
 
     def __repr__(self) -> str:
@@ -62,6 +63,7 @@ def smooth(
     ids: Iterable[IdsOrNone] | None = None,
     times: Iterable[Hashable] | None = None,
     callback: Callable[[Record], object] | None = None,
+    verbose: bool = False,
     keep: bool = False,
     **options: Any,
 ) -> Smoothed:
@@ -72,7 +74,7 @@ def smooth(
     expected error; `affect_xp.affect.hindsight` has the derivation. The last step has the
     clusters of AFFECT.
 
-    It takes three to five times as long as AFFECT. It holds the given steps, and the smoothed proximities of
+    It takes three to four times as long as AFFECT. It holds the given steps, and the smoothed proximities of
     about 2√T of the T steps.
 
     Parameters
@@ -82,12 +84,14 @@ def smooth(
         As for `Affect`. Labels passed as `init` of `KMeans` are used for the first and for the last step.
     callback : function of a Record, optional
         Called after each step is smoothed, in order.
+    verbose : bool
+        Whether to show the progress of both passes on stderr, as in `Affect.fit`.
     keep : bool
         Whether to return Ψ̂ of all steps.
     **options
         Parameters of `Affect` for both passes: `proximity`, `scale`, `gamma`, `rescale`,
-        `absent`, `max_absence`, `n_iter`, `init`, `correction`, `events`, `random_state`. Both passes also
-        share the decisions of the first step. `alpha` is always estimated.
+        `absent`, `max_absence`, `n_iter`, `init`, `correction`, `alpha_tol`, `events`, `random_state`. Both
+        passes also share the decisions of the first step. `alpha` is always estimated.
 
     Examples
     --------
@@ -115,41 +119,46 @@ def smooth(
     if not steps:
         raise InputError("sequence is empty; pass at least one step")
     history, weights, kept = History(), [], []
-    with rng_restored_on_error(forward.random_state):
+    with (
+        current_device_of(steps[0][0]),
+        rng_restored_on_error(forward.random_state),
+        own_threads(),
+        Progress(2 * len(steps), show=verbose) as shown,  # backward and forward
+    ):
         forward._seed = draw_seed(forward.random_state)
-        for found, record in _records(forward, steps):
+        report = reporting(shown, callback)
+        for found, record in _records(forward, steps, shown):
             history.append(record)
             weights.append(found.weights[-1])
             kept += [found.smoothed().formed()] if keep else []
-            if callback is not None:
-                callback(record)
+            report(record)
     return Smoothed(history, np.array(weights), forward, tuple(kept) if keep else None)
 
 
 GivenStep = tuple[Any, Any, Hashable]  # observation, ids and time of a step
 
 
-def _records(forward: Affect, steps: Sequence[GivenStep]) -> Iterator[tuple[Found, Record]]:
+def _records(forward: Affect, steps: Sequence[GivenStep], shown: Progress) -> Iterator[tuple[Found, Record]]:
     """Run the forward model through the steps, and yield the smoothed result of each."""
     first = forward._observed(forward._read(*steps[0][:2])[0], columns_of(steps[0][0]))
     # The preparation is decided by now, and both passes share it.
-    backward, clusterer = _Backward(forward, steps), as_clusterer(forward.clusterer)
+    backward, clusterer = _Backward(forward, steps, shown), as_clusterer(forward.clusterer)
     seed = forward._seed
     assert seed is not None
+    options = Options(
+        n_iter=forward.n_iter, correction=forward.correction, seed=seed, alpha_tol=forward.alpha_tol
+    )
     named: State | None = None  # the smoothed clusters of the previous step
     for t, (given, given_ids, time) in enumerate(steps):
         neighbour = forward._state
         values, names = forward._read(given, given_ids)
         W = first if t == 0 else forward._observed(values)
-        ids = _advance(forward, W, names, t if time is None else time)
+        ids = _advance(forward, W, names, t if time is None else time).state.ids
         views = View(neighbour, forward._fitted(), forward.history_[-1]), backward.at(t)
-        found = two_sided(
-            W, ids, t, views, clusterer, n_iter=forward.n_iter, correction=forward.correction, seed=seed
-        )
-        alphas, start = [a + b for a, b in found.weights], Past.of(named, ids, W).start
-        clustering = found.clustering
+        found = two_sided(W, ids, t, views, clusterer, options)
+        alphas, clustering = [a + b for a, b in found.weights], found.clustering
         result = Iterations(clustering.n_iter, alphas)
-        step = conclude(named, clustering, start, ids, result, W, forward.events)
+        step = conclude(Past.of(named, ids, W), clustering, result, forward.events)
         named = step.state
         yield found, _record(views[0].record, step)
 
@@ -168,54 +177,87 @@ def _record(causal: Record, step: Step) -> Record:
     )
 
 
-def _advance(model: Affect, W: Proximity, names: IdsOrNone, time: Hashable) -> Ids:
-    """Take one more step, without modifying the previous state."""
+def _advance(model: Affect, W: Proximity, names: IdsOrNone, time: Hashable) -> Step:
+    """Take one more step, without modifying the previous state, and return it."""
     before, seed = model._state, model._seed
     assert seed is not None
     ids = as_ids(names, W.n, None if before is None else before.present)
     if before is not None:
         check_alike(W, before.smoothed, before.partition.labels)
-    model._commit(model._step(W, ids, as_clusterer(model.clusterer), seed), time, seed)
+    step = model._step(W, ids, as_clusterer(model.clusterer), seed)
+    model._commit(step, time, seed)
     model._owns_smoothed = False  # this state is still needed
-    return ids
+    return step
 
 
 SEGMENT = 8  # minimum number of steps whose states the backward pass holds
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Taken:
+    """A step of the backward pass without its proximities: they can be blended again."""
+
+    step: Step
+    record: Record
+    trust: Array | None  # of each object, where α depends on it
+
+    @staticmethod
+    def of(step: Step, record: Record) -> "_Taken":
+        """Let go of the proximities."""
+        trust = step.blend.trust if isinstance(step.blend, ObjectBlend) else None
+        light = dataclasses.replace(step, observed=None, blend=None, groups=None)  # type: ignore[arg-type]
+        return _Taken(light, record, trust)
+
+    def again(self, before: State | None, W: Proximity) -> Step:
+        """Return the step with its proximities, given the state before it."""
+        past = Past.of(before, self.step.state.ids, W)
+        if past.start is None or past.smoothed is None:
+            return dataclasses.replace(self.step, observed=W)
+        pair, alpha = Pair(W, past.smoothed, past.alignment), self.step.alphas[-1]
+        blend = pair.blend(alpha) if self.trust is None else ObjectBlend(pair, alpha, self.trust)
+        return dataclasses.replace(self.step, observed=W, blend=blend)
+
+
 class _Backward:
     """The states of the backward pass, in forward order.
 
-    Not all states are held: the model is stored every √T steps or so, and the states of a segment are
-    recomputed from there on demand.
+    Not all smoothed proximities are held: those of every √T steps or so are, and those of a segment are
+    blended again from there on demand, with the known α.
     """
 
-    def __init__(self, forward: Affect, steps: Sequence[GivenStep]) -> None:
+    def __init__(self, forward: Affect, steps: Sequence[GivenStep], shown: Progress) -> None:
         self._steps, n = steps, len(steps)
         self._length = max(SEGMENT, math.isqrt(n - 1) + 1)
         reversed_clusterer = _Reversed(as_clusterer(forward.clusterer), n)
         model = Affect(**{**forward.get_params(deep=False), "clusterer": reversed_clusterer})
         model._seed, model._preparation = forward._seed, forward._preparation
-        self._put_aside = {n: copy.copy(model)}
+        self._model, self._taken = model, dict[int, _Taken]()
+        self._put_aside: dict[int, State | None] = {n: None}
         self._views: dict[int, View] = {}
-        for t in range(n - 1, self._length - 1, -1):
-            self._take(model, t)
+        for t in range(n - 1, -1, -1):
+            before, step = model._state, _advance(model, *self._observed(t), None)
+            shown.advance(f"backward pass, {n - t} of {n}")
+            if t < self._length:  # the segment that is needed first
+                self._views[t] = View(before, model._fitted(), model.history_[-1])
+                continue
+            self._taken[t] = _Taken.of(step, model.history_[-1])
             if t % self._length == 0:
-                self._put_aside[t] = copy.copy(model)
-                model.history_ = History()
+                self._put_aside[t] = model._state
 
-    def _take(self, model: Affect, t: int) -> View:
-        neighbour, (given, ids, _) = model._state, self._steps[t]
-        values, names = model._read(given, ids)
-        _advance(model, model._observed(values), names, None)
-        return View(neighbour, model._fitted(), model.history_[-1])
+    def _observed(self, t: int) -> tuple[Proximity, IdsOrNone]:
+        values, names = self._model._read(*self._steps[t][:2])
+        return self._model._observed(values), names
 
     def at(self, t: int) -> View:
         """Return the state of the pass at step t; call it for all steps, in order."""
         if not self._views:
             top = min(t + self._length, len(self._steps))
-            model = self._put_aside.pop(top)
-            self._views = {u: self._take(model, u) for u in range(top - 1, t - 1, -1)}
+            state = self._put_aside.pop(top)
+            for u in range(top - 1, t - 1, -1):
+                taken = self._taken.pop(u)
+                before, self._model._state = state, state
+                state = self._model._next_state(taken.again(before, self._observed(u)[0]), None)
+                self._views[u] = View(before, state, taken.record)
         return self._views.pop(t)
 
 

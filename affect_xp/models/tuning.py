@@ -10,7 +10,7 @@ from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
 from affect_xp.clustering.metrics import rand_index
 from affect_xp.exceptions import InputError
-from affect_xp.models.affect import Evolving, IdsOrNone
+from affect_xp.models.base import Evolving, IdsOrNone
 
 GRID = tuple(i / 10 for i in range(10))
 

@@ -21,10 +21,12 @@ from affect_xp.clustering.kmeans import KMeans
 from affect_xp.clustering.linkage import Linkage
 from affect_xp.clustering.spectral import Spectral
 from affect_xp.exceptions import AffectError, FileFormatError, InputError, InputTypeError
-from affect_xp.models.affect import Affect, Evolving, Static
+from affect_xp.models.affect import Affect
+from affect_xp.models.base import Evolving
 from affect_xp.models.pcm import PCM
 from affect_xp.models.pcq import PCQ
 from affect_xp.models.rg import RG
+from affect_xp.models.static import Static
 from affect_xp.partition import Partition
 from affect_xp.persistence._archive import Reader, write
 from affect_xp.persistence._preparation import pack_preparation, unpack_preparation
@@ -52,6 +54,9 @@ __all__ = ["load", "save"]
 
 FORMAT = "affect_xp model"
 VERSION = 2
+
+# Integer parameters of a file, such as max_iter and n_init, are at most this; pass larger ones to `load`.
+MAX_PARAMETER = 10**7
 
 # The classes that a file may name.
 MODELS: dict[str, type[Evolving]] = {kind.__name__: kind for kind in (Affect, Static, PCM, PCQ, RG)}
@@ -265,6 +270,8 @@ def _unpack_state(
 def _check_state(state: State) -> None:
     """Raise if the parts of a state are inconsistent."""
     n, k = len(state.ids), state.partition.k
+    if not 1 <= k <= n:
+        raise ValueError(f"{n} objects in {k} clusters")
     sizes = {state.partition.n, *(x.n for x in (state.smoothed,) if x is not None)}
     sizes |= {x.shape[0] for x in (state.memory,) if x is not None}
     sizes |= {len(away.meetings.groups) for away in (state.away,) if away is not None}
@@ -317,7 +324,15 @@ def _unpack_parameters(stored: Json, file: Reader, given: dict[str, Any]) -> dic
         what = ", ".join(f"{name} (a {kind})" for name, kind in lacking.items())
         again = ", ".join(f"{name}=..." for name in lacking)
         raise InputError(f"{file.path} does not contain {what}; pass it again: load(path, {again})")
-    return {name: given[name] if name in given else _unpack_parameter(x, file) for name, x in stored.items()}
+    return given | _unpack_fields({name: x for name, x in stored.items() if name not in given}, file)
+
+
+def _unpack_fields(stored: dict[str, Json], file: Reader) -> dict[str, Any]:
+    values = {name: _unpack_parameter(x, file) for name, x in stored.items()}
+    for name, value in values.items():
+        if name != "random_state" and isinstance(value, int) and abs(value) > MAX_PARAMETER:
+            raise ValueError(f"{name}={value} is larger than {MAX_PARAMETER}")
+    return values
 
 
 def _left_out(stored: Json) -> str | None:
@@ -327,7 +342,7 @@ def _left_out(stored: Json) -> str | None:
 def _unpack_parameter(stored: Json, file: Reader) -> Any:
     if isinstance(stored, dict) and "settings" in stored:
         kind, fields = stored["settings"]
-        return SETTINGS[kind](**{name: _unpack_parameter(x, file) for name, x in fields.items()})
+        return SETTINGS[kind](**_unpack_fields(fields, file))
     if isinstance(stored, dict) and "array" in stored:
         return file.fresh_array(stored["array"], np.empty(0))
     return decode(stored)

@@ -31,8 +31,8 @@ from affect_xp.array.namespace import (
 )
 from affect_xp.array.typing import Array
 from affect_xp.exceptions import AffectError, FileFormatError, InputError
-from affect_xp.io.replacement import replacing
-from affect_xp.persistence._values import Json
+from affect_xp.files import replacing
+from affect_xp.persistence._values import EXACT, Json, decode
 
 HEADER = "header.json"
 MARK = b"affect_xp model, sha256 "
@@ -44,6 +44,7 @@ NPY_HEADER = re.compile(
     rb"'shape': \((?P<shape>[0-9, ]*)\), \} *\n"
 )
 
+MIN_RANGE_LIMIT = 10_000  # entries of a range; more only in a file of more bytes
 READ_BYTES = 2**20
 ZIP64_FROM = 2**31 - 2**20
 
@@ -161,8 +162,21 @@ class Reader:
             ) from error
 
     def header(self) -> Json:
-        """Return the header."""
-        return json.loads(self._zip.read(self._members[HEADER]))
+        """Return the header; nothing in it may take more memory than the file."""
+        return json.loads(
+            self._zip.read(self._members[HEADER]),
+            parse_int=_exact_int,
+            parse_float=_finite_float,
+            parse_constant=_finite_float,
+            object_hook=self._bounded,
+        )
+
+    def _bounded(self, stored: dict[str, Json]) -> dict[str, Json]:
+        """Return an object of the header; raise if it is a range with more entries than a file may name."""
+        limit = max(MIN_RANGE_LIMIT, os.fstat(self._file.fileno()).st_size)
+        if "range" in stored and (n := len(decode(stored))) > limit:
+            raise ValueError(f"a range of {n} entries")
+        return stored
 
     def holds(self, name: str) -> bool:
         """Return whether there is an array of this name."""
@@ -193,6 +207,19 @@ class Reader:
             verified.st_size,
         ):
             raise FileFormatError(f"{self.path} was replaced while being read; load it again")
+
+
+def _exact_int(text: str) -> int:
+    """Return an integer that every JSON reader represents exactly; larger ones have a tag."""
+    if len(text) > len(str(-EXACT)) or abs(int(text)) >= EXACT:
+        raise ValueError(f"a number of {len(text)} digits")
+    return int(text)
+
+
+def _finite_float(text: str) -> float:
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"{text} is not a finite number")
+    return value
 
 
 def _digest(file: BinaryIO, size: int) -> bytes:

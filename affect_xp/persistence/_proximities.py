@@ -48,7 +48,8 @@ def pack_proximity(proximity: Proximity | None, arrays: Arrays) -> Json:
             f"smoothed proximities of type {type(proximity).__name__} cannot be saved; supported types: "
             f"{', '.join(kind.__name__ for kind in _PACKERS)}"
         )
-    return {"kind": type(proximity).__name__, **packer(proximity, arrays)}
+    magnitude = encode(proximity.known_magnitude, "magnitude")  # type: ignore[attr-defined]
+    return {"kind": type(proximity).__name__, "magnitude": magnitude, **packer(proximity, arrays)}
 
 
 def unpack_proximity(stored: Json, file: Reader, store: str | os.PathLike[str] | None) -> Proximity | None:
@@ -56,8 +57,11 @@ def unpack_proximity(stored: Json, file: Reader, store: str | os.PathLike[str] |
     if stored is None:
         return None
     if stored["kind"] == Chunked.__name__:
-        return _unpack_chunked(stored, file, store)
-    return _UNPACKERS[stored["kind"]](stored, file)
+        made: Proximity = _unpack_chunked(stored, file, store)
+    else:
+        made = _UNPACKERS[stored["kind"]](stored, file)
+    object.__setattr__(made, "known_magnitude", decode(stored["magnitude"]))
+    return made
 
 
 def pack_groups(groups: Grouped | None, arrays: Arrays) -> Json:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from affect_xp.alignment import Ids
-from affect_xp.array.namespace import array_namespace, from_host, to_host
+from affect_xp.array.namespace import array_namespace, from_host, smallest_int, to_host
 from affect_xp.exceptions import InputError
 from affect_xp.persistence._archive import Reader
 from affect_xp.persistence._proximities import Arrays
@@ -61,7 +61,7 @@ class Names:
     def pack(self, arrays: Arrays) -> Json:
         """Return the table; the indices go to an array."""
         places = np.concatenate([np.empty(0, dtype=np.int64), *self._parts])
-        return {"names": self._names, "places": arrays.put("places", _narrow(places))}
+        return {"names": self._names, "places": arrays.put("places", smallest_int(places))}
 
 
 class KnownNames:
@@ -127,10 +127,12 @@ def unpack_clusters(stored: Json, names: KnownNames) -> Clusters:
 
 
 def pack_history(history: History, names: Names, arrays: Arrays) -> Json:
-    """Return all steps; their labels go to one array."""
+    """Return all steps; their labels go to one array, and so do probabilities of moves."""
+    if moved := [record.moved for record in history if record.moved is not None]:
+        joined = array_namespace(*moved).concat(moved)
+        arrays.put("moved", to_host(joined, reason="saving probabilities of moves")[0])
     if labels := history.labels:
-        joined = array_namespace(*labels).concat(labels)  # a single transfer
-        arrays.put("labels", _narrow(to_host(joined, reason="saving labels")[0]))
+        arrays.put("labels", smallest_int(np.concatenate(labels)))
     return [_pack_record(record, names) for record in history]
 
 
@@ -149,21 +151,35 @@ def _pack_record(record: Record, names: Names) -> Json:
         "noise": encode(record.noise, "noise"),
         "drift": encode(record.drift, "drift"),
         "noise_of_means": encode(record.noise_of_means, "noise_of_means"),
+        "moved": record.moved is not None,
     }
 
 
 def unpack_history(stored: Json, names: KnownNames, file: Reader) -> History:
-    """Return all steps, with labels in the requested library."""
+    """Return all steps."""
     ends = np.cumsum([0, *(record["n"] for record in stored)])
     labels = file.fresh_array("labels", np.empty(0)).astype(np.int64) if stored else np.empty(0)
     if len(labels) != ends[-1] or np.any(np.diff(ends) < 1):
         raise ValueError("the numbers of labels and of objects differ")
     parts = [labels[start:stop] for start, stop in itertools.pairwise(ends)]
-    records = (_unpack_record(r, c, names, file) for r, c in zip(stored, parts, strict=True))
-    return History(tuple(records))
+    moved = _unpack_moved(stored, file)
+    rows = zip(stored, parts, moved, strict=True)
+    return History(tuple(_unpack_record(r, c, p, names, file) for r, c, p in rows))
 
 
-def _unpack_record(stored: Json, labels: np.ndarray, names: KnownNames, file: Reader) -> Record:
+def _unpack_moved(stored: Json, file: Reader) -> list[np.ndarray | None]:
+    """Return the probabilities of moves of each step; None where they were not known."""
+    sizes = [record["n"] if record.get("moved") else 0 for record in stored]  # missing in earlier versions
+    moved = file.fresh_array("moved", np.empty(0)) if any(sizes) else np.empty(0)
+    ends = np.cumsum([0, *sizes])
+    if len(moved) != ends[-1] or not np.all((moved >= 0) & (moved <= 1)):
+        raise ValueError("probabilities of moves do not fit the objects")
+    return [moved[i:j] if j > i else None for i, j in itertools.pairwise(ends)]
+
+
+def _unpack_record(
+    stored: Json, labels: np.ndarray, moved: np.ndarray | None, names: KnownNames, file: Reader
+) -> Record:
     ids = names.ids(stored["ids"])
     if len(ids) != stored["n"]:
         raise ValueError(f"{len(ids)} ids for {stored['n']} objects")
@@ -174,7 +190,7 @@ def _unpack_record(stored: Json, labels: np.ndarray, names: KnownNames, file: Re
         k=stored["k"],
         alpha=decode(stored["alpha"]),
         alphas=tuple(decode(stored["alphas"])),
-        labels=from_host(labels, file.like, array_namespace(file.like).int64),
+        labels=labels if isinstance(file.like, np.ndarray) else smallest_int(labels),
         ids=ids,
         events=tuple(_unpack_event(event) for event in stored["events"]),
         scores=None if scores is None else {k: decode(score) for k, score in scores},
@@ -182,6 +198,7 @@ def _unpack_record(stored: Json, labels: np.ndarray, names: KnownNames, file: Re
         noise=decode(stored.get("noise")),  # missing in files of earlier versions
         drift=decode(stored.get("drift")),
         noise_of_means=decode(stored.get("noise_of_means")),
+        moved=None if moved is None else from_host(moved, file.like),
     )
 
 
@@ -191,10 +208,3 @@ _EVENT = tuple(field.name for field in dataclasses.fields(Event))
 def _unpack_event(stored: Sequence[Json]) -> Event:
     fields = dict(zip(_EVENT, stored, strict=True))
     return Event(**{**fields, "before": tuple(fields["before"]), "after": tuple(fields["after"])})
-
-
-def _narrow(values: np.ndarray) -> np.ndarray:
-    """Return integers in the smallest dtype that holds them."""
-    low, high = int(values.min(initial=0)), int(values.max(initial=0))
-    sizes = (np.int8, np.int16, np.int32, np.int64)
-    return values.astype(next(d for d in sizes if np.iinfo(d).min <= low and high <= np.iinfo(d).max))

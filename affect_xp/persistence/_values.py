@@ -18,6 +18,8 @@ Json = Any  # a value of the json module
 
 # Every JSON reader represents integers up to this one exactly.
 EXACT = 2**53
+# Integers of more bits are not saved: no id, seed or parameter needs them.
+MAX_BITS = 256
 
 NUMPY_KINDS = "biufMm"  # booleans, numbers, datetime64 and timedelta64
 
@@ -52,7 +54,19 @@ def _unsavable(value: Any, what: str) -> InputError:
 
 
 def _encode_int(value: int, what: str) -> Json:
+    if value.bit_length() > MAX_BITS:
+        raise InputError(f"{what} has {value.bit_length()} bits; use integers of at most {MAX_BITS} bits")
     return value if abs(value) < EXACT else {"int": hex(value)}
+
+
+def _decode_int(content: Json) -> int:
+    if len(content) > MAX_BITS or (value := int(content, 16)).bit_length() > MAX_BITS:
+        raise ValueError(f"an integer of more than {MAX_BITS} bits")
+    return value
+
+
+def _encode_range(value: range, what: str) -> Json:
+    return {"range": [_encode_int(number, what) for number in (value.start, value.stop, value.step)]}
 
 
 def _encode_float(value: float, what: str) -> Json:
@@ -97,16 +111,16 @@ _ENCODERS: dict[type, Callable[[Any, str], Json]] = {
     float: _encode_float,
     list: lambda value, what: [encode(item, what) for item in value],
     tuple: lambda value, what: {"tuple": [encode(item, what) for item in value]},
-    range: lambda value, what: {"range": [value.start, value.stop, value.step]},
+    range: _encode_range,
     datetime.date: lambda value, what: {"date": value.isoformat()},
     datetime.datetime: _encode_datetime,
 }
 
 _DECODERS: dict[str, Callable[[Json], Any]] = {
-    "int": lambda content: int(content, 16),
+    "int": _decode_int,
     "float": float,
     "tuple": lambda content: tuple(decode(item) for item in content),
-    "range": lambda content: range(*content),
+    "range": lambda content: range(*decode(content)),
     "date": datetime.date.fromisoformat,
     "datetime": _decode_datetime,
     "numpy": _decode_numpy,

@@ -1,19 +1,24 @@
 """Figures of a run: α, scores, the flow of clusters, and memberships."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from affect_xp.display import time_format
 from affect_xp.plots._style import axes_or_new, label_steps, plain
 from affect_xp.plots.flows import CLUSTER_COLOURS, Flow, flow
 from affect_xp.plots.memberships import ABSENT, memberships
-from affect_xp.plots.times import time_format
 from affect_xp.tracking.change_points import told_changes
 from affect_xp.tracking.history import History
 
 BAR = 0.09  # half the width of a cluster in the flow, in steps
 GAP = 0.03  # between clusters, as a share of the largest step
+MAX_GAPS = 0.3  # all of them, with many clusters
+MIN_RIBBON = 1 / 400  # a share of the largest step, about a pixel: smaller flows are gathered
+STUB = 0.12  # their length, in steps
+MIN_NAMED = 0.07  # the height of a bar that has room for a name, in inches
 
 # Markers of events in the flow.
 MARKS = {"split": "<", "merge": ">", "birth": "*", "return": "P", "death": "X"}
@@ -80,8 +85,10 @@ def plot_scores(
 def plot_flow(history: History, *, ax: Any = None, events: bool = True) -> Any:
     """Plot clusters as bars at each step, with ribbons between them for their common objects.
 
-    The width of a ribbon is the number of objects. A cluster keeps its colour over time and is labelled where
-    it begins. Markers show events: splits ◂, merges ▸, births ★, returns ✚ and deaths ✖.
+    The width of a ribbon is the number of objects. Flows of less than 1/400 of the objects are gathered: only
+    the stubs that leave and enter a cluster are drawn. A cluster keeps its colour over time and is labelled
+    where it begins, if there is room. Markers show events: splits ◂, merges ▸, births ★, returns ✚ and
+    deaths ✖.
 
     Examples
     --------
@@ -92,22 +99,20 @@ def plot_flow(history: History, *, ax: Any = None, events: bool = True) -> Any:
     >>> ax.plots.plot_flow(model.history_).get_xlabel()
     'time step'
     """
-    ax = axes_or_new(ax, (9, 4))
     found = flow(history)
-    gap = GAP * max((sum(sizes.values()) for sizes in found.sizes), default=0)
-    named: set[int] = set()
-    for t, sizes in enumerate(found.sizes):
-        place = found.stacked(t, gap)
-        if t:
-            _ribbons(ax, found, t, gap)
-        for name, (low, high) in place.items():
-            colour = CLUSTER_COLOURS[found.colours[name]]
-            ax.bar(t, high - low, width=2 * BAR, bottom=low, color=colour, linewidth=0)
-            if name not in named or name not in found.sizes[t - 1]:
-                ax.text(t - BAR, (low + high) / 2, f"{name} ", ha="right", va="center", fontsize="small")
-        named |= sizes.keys()
+    n_clusters = max(map(len, found.sizes), default=0)
+    ax = axes_or_new(ax, (max(9, 0.25 * len(found.sizes)), min(max(4, 0.12 * n_clusters), 16)))
+    largest = max((sum(sizes.values()) for sizes in found.sizes), default=0)
+    gap = largest * min(GAP, MAX_GAPS / max(1, n_clusters))
+    places = [found.stacked(t, gap) for t in range(len(found.sizes))]
+    _draw(
+        ax, [_bar(t, *span) for t, place in enumerate(places) for span in place.values()], 1.0
+    ).set_facecolor([CLUSTER_COLOURS[found.colours[name]] for place in places for name in place])
+    for t in range(1, len(places)):
+        _ribbons(ax, found, t, places, MIN_RIBBON * largest)
+    _name_clusters(ax, places, largest)
     if events:
-        _mark_events(ax, history, found, gap)
+        _mark_events(ax, history, places)
     label_steps(ax, list(map(time_format(history.times), history.times)))
     ax.set(xlabel="time step", yticks=[], ylabel="objects")
     ax.spines[["top", "right", "left"]].set_visible(False)
@@ -115,27 +120,66 @@ def plot_flow(history: History, *, ax: Any = None, events: bool = True) -> Any:
     return ax
 
 
-def _ribbons(ax: Any, found: Flow, t: int, gap: float) -> None:
-    """Draw the ribbons between the clusters of the previous and of this step."""
-    before, now = found.stacked(t - 1, gap), found.stacked(t, gap)
-    leaves = {name: low for name, (low, _) in before.items()}
-    enters = {name: low for name, (low, _) in now.items()}
+Places = list[dict[int, tuple[float, float]]]  # of each step, where each cluster starts and ends
+
+
+def _draw(ax: Any, shapes: list[np.ndarray], alpha: float) -> Any:
+    """Draw polygons all at once: thousands of single patches take minutes."""
+    from matplotlib.collections import PolyCollection
+
+    drawn = ax.add_collection(PolyCollection(shapes, alpha=alpha, linewidths=0))
+    ax.autoscale_view()
+    return drawn
+
+
+def _bar(t: float, low: float, high: float, left: float = BAR, right: float = BAR) -> np.ndarray:
+    """Return the corners of a bar, which reaches from t − left to t + right."""
+    return np.array([(t - left, low), (t + right, low), (t + right, high), (t - left, high)])
+
+
+def _ribbons(ax: Any, found: Flow, t: int, places: Places, least: float) -> None:
+    """Draw the ribbons from the previous step to this one; those below `least` are gathered.
+
+    Of a cluster with many small flows only the sum is drawn, as stubs that leave and enter it.
+    """
+    leaves, enters = ({name: low for name, (low, _) in place.items()} for place in places[t - 1 : t + 1])
     x = np.linspace(0, 1, 24)
     ease = x * x * (3 - 2 * x)  # from 0 to 1, flat at both ends
+    across = t - 1 + BAR + x * (1 - 2 * BAR)
     rank = {name: i for i, name in enumerate(found.order)}
-    for (c, d), count in sorted(
-        found.links[t].items(), key=lambda link: (rank[link[0][0]], rank[link[0][1]])
-    ):
+    ribbons, colours = [], []
+    for c, d in sorted(found.links[t], key=lambda link: (rank[link[0]], rank[link[1]])):
+        count = found.links[t][c, d]
+        if count < least:
+            continue
         low = leaves[c] + (enters[d] - leaves[c]) * ease
-        across = t - 1 + BAR + x * (1 - 2 * BAR)
-        ax.fill_between(
-            across, low, low + count, color=CLUSTER_COLOURS[found.colours[c]], alpha=0.35, linewidth=0
-        )
+        upper, lower = np.column_stack([across, low]), np.column_stack([across, low + count])
+        ribbons.append(np.concatenate([upper, lower[::-1]]))
+        colours.append(CLUSTER_COLOURS[found.colours[c]])
         leaves[c] += count
         enters[d] += count
+    small = {link: count for link, count in found.links[t].items() if count < least}
+    for step, side, starts in ((t - 1, 0, leaves), (t, 1, enters)):
+        total = Counter[int]()
+        for link, count in small.items():
+            total[link[side]] += count
+        reach = (BAR + STUB, -BAR) if side else (-BAR, BAR + STUB)
+        ribbons += [_bar(step, starts[c], starts[c] + count, *reach) for c, count in total.items()]
+        colours += [CLUSTER_COLOURS[found.colours[c]] for c in total]
+    _draw(ax, ribbons, 0.35).set_facecolor(colours)
 
 
-def _mark_events(ax: Any, history: History, found: Flow, gap: float) -> None:
+def _name_clusters(ax: Any, places: Places, largest: float) -> None:
+    """Write the name of each cluster where it begins, if there is room for it."""
+    height = ax.get_window_extent().height / ax.figure.dpi  # in inches
+    for t, place in enumerate(places):
+        for name, (low, high) in place.items():
+            begins = t == 0 or name not in places[t - 1]
+            if begins and (high - low) * height >= MIN_NAMED * largest:
+                ax.text(t - BAR, (low + high) / 2, f"{name} ", ha="right", va="center", fontsize="small")
+
+
+def _mark_events(ax: Any, history: History, places: Places) -> None:
     """Mark clusters that split, merged, appeared, returned or disappeared, and add a legend."""
     at: dict[str, tuple[list[int], list[float]]] = {}
     for t, record in enumerate(history):
@@ -144,7 +188,7 @@ def _mark_events(ax: Any, history: History, found: Flow, gap: float) -> None:
                 continue
             leaving = event.kind in ("split", "death")
             step, names = (t - 1, event.before) if leaving else (t, event.after)
-            place = found.stacked(step, gap)
+            place = places[step]
             xs, ys = at.setdefault(event.kind, ([], []))
             for name in set(names) & place.keys():
                 xs.append(step)

@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,7 +14,9 @@ from affect_xp.array.namespace import (
     array_namespace,
     device_of,
     is_array,
+    is_at_hand,
     is_lazy,
+    not_zero,
     on_host,
     to_host,
     wide_dtype,
@@ -22,10 +24,18 @@ from affect_xp.array.namespace import (
 from affect_xp.array.typing import Array, Namespace
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.partition import Partition
-from affect_xp.proximity.grouped import Grouped, Stored
+from affect_xp.proximity.grouped import Grouped, Moves, Stored, Summed, identity
 
 # Up to so many bytes `np.asarray` writes out representations that are not arrays; `to_dense()` has no limit.
-LARGEST_ARRAY = 2 * 2**30
+MAX_ARRAY_BYTES = 2 * 2**30
+# Asymmetry relative to the largest entry that is taken for rounding. Products of features in single
+# precision differ from their transposes by some 1e-6.
+TOLERANCE = {"float64": 1e-8, "float32": 1e-4}
+# Plain sums of squares serve while this share of them is left when the mean is taken off: then the relative
+# error is some 1e-11 at most.
+MIN_SHARE_LEFT = 1e-5
+# The diagonal may be taken off plain sums while this share of the squares is left.
+MIN_OFF_DIAGONAL_SHARE = 1e-7
 
 
 class Proximity(abc.ABC):
@@ -36,6 +46,7 @@ class Proximity(abc.ABC):
     device has it, whatever W is stored in. Objects whose label is -1 take no part in sums by block.
     """
 
+    dense_type: ClassVar[Any]  # what holds an array: `Dense`, which no other representation imports
     carries_products: ClassVar[bool] = True  # whether a product is worth its room from step to step
     max_update_share: ClassVar[float] = 1.0  # if more objects move, a product is computed from scratch
 
@@ -53,6 +64,18 @@ class Proximity(abc.ABC):
     def thin_dtype(self) -> object:
         """The dtype of thin matrices with which products are fastest, where half the digits will do."""
         return wide_dtype(self.like)
+
+    @property
+    def magnitude(self) -> float:
+        """log₂ of the largest absolute entry, about; −∞ if all are 0. By default W is of usual size.
+
+        It is known of matrices that were checked and of their blends; otherwise the host waits for it once.
+        """
+        return 0.0
+
+    def in_units_of(self, unit: float) -> "Proximity":
+        """Return W / unit, where the unit is an even power of two."""
+        return self.scaled(0 * self.diagonal() + unit**-0.5)
 
     @abc.abstractmethod
     def diagonal(self) -> Array:
@@ -72,6 +95,12 @@ class Proximity(abc.ABC):
     def grouped(self, labels: Array, k: int, given: Partition | None = None) -> Grouped:
         """Return W with the labels (n, R) of its objects in R partitions into k clusters each."""
         return Stored(self, labels, k, given)
+
+    def moved_product(self, groups: Stored, moves: Moves) -> Array:
+        """Return W·Z, (n, R·k), after some objects have changed clusters."""
+        wz = self.matmul(moves.v, moves.rows)
+        wz += groups.array
+        return wz
 
     def carried(self, groups: Grouped) -> Grouped | None:
         """Return what is known of groups of the same matrix, before it was stored, as groups of this one.
@@ -105,13 +134,29 @@ class Proximity(abc.ABC):
 
     @abc.abstractmethod
     def blend(
-        self, past: Self, alpha: Array | float, alignment: Alignment, *, overwrite: bool = False
+        self, past: Self, alpha: Array | float, alignment: Alignment, *, out: Self | None = None
     ) -> Self:
         """Return Ψ̂: α·past + (1 − α)·W where both objects were there before, and W elsewhere.
 
-        With `overwrite` the storage of `past` may be used for the result: the caller vows that nobody
-        else looks at it.
+        The storage of `out`, which may be the past, is used for the result where it fits; it is not to be
+        read afterwards.
         """
+
+    def blend_by_object(
+        self, past: Self, alpha: Array | float, trust: Array, alignment: Alignment, *, out: Self | None = None
+    ) -> Self:
+        """Return wᵢⱼ + α sᵢsⱼ (ψᵢⱼ − wᵢⱼ) with s = `trust`, (n,), which is 0 for objects without a past.
+
+        The storage of `out` may be used for the result; it may be `past`.
+        """
+        raise InputError(f"{type(self).__name__} does not hold its entries; call its formed() first")
+
+    def block_products(self, past: Self, alignment: Alignment, partition: Partition) -> Array:
+        """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block, (k, k).
+
+        Objects that are not in the past have no label in `partition`.
+        """
+        raise InputError(f"{type(self).__name__} does not hold its entries; call its formed() first")
 
     @abc.abstractmethod
     def copy(self) -> Self:
@@ -177,7 +222,7 @@ class Proximity(abc.ABC):
         """Return the entries of W as a NumPy array, (n, n), for `np.asarray(W)`.
 
         What is an array of the host already is not copied, and can be read only; `np.array(W)` copies it.
-        Other representations are written out if that takes no more than `LARGEST_ARRAY` bytes.
+        Other representations are written out if that takes no more than `MAX_ARRAY_BYTES` bytes.
         Nothing is copied from a device, and nothing is computed that is only planned: that is an error.
         """
         stored = self.formed()
@@ -213,6 +258,121 @@ class Proximity(abc.ABC):
         return display.box(type(self).__name__, about, display.table(rows))
 
 
+class Summable(Proximity):
+    """A proximity whose entries can be summed plainly, and carefully where that loses digits."""
+
+    def times_membership(self, groups: "Summed") -> Array:
+        """Return W·Z, (n, R·k)."""
+        return self.matmul(groups.membership)
+
+    @abc.abstractmethod
+    def block_sums(self, partition: Partition, *, squares: bool = True) -> tuple[Array, Array | None]:
+        """Return Σ wᵢⱼ and, if asked for, Σ wᵢⱼ² over i ≠ j of each block, (k, k), on the host."""
+
+    @abc.abstractmethod
+    def block_squares(self, partition: Partition) -> Array:
+        """Return Σ wᵢⱼ² over i ≠ j of each block, (k, k)."""
+
+    @abc.abstractmethod
+    def square_rows(self, rows: np.ndarray) -> Iterator[tuple[slice, Any]]:
+        """Yield which of the rows asked for, and wᵢⱼ² of them, with 0 for i = j, by which to multiply."""
+
+    @abc.abstractmethod
+    def off_diagonal_squares(self, partition: Partition) -> Array:
+        """Return Σ_{i≠j} wᵢⱼ² over the objects that are in a cluster."""
+
+    @abc.abstractmethod
+    def careful_moments(self, partition: Partition) -> tuple[Array, Array]:
+        """Return the mean of each block and the sum of squares about it, from differences."""
+
+    @abc.abstractmethod
+    def careful_distance(self, partition: Partition, means: Array) -> Array:
+        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})², from differences."""
+
+    def grouped(self, labels: Array, k: int, given: Partition | None = None) -> "Summed":
+        """Return W with the labels of its objects."""
+        return Summed(self, labels, k, given)
+
+    def block_moments(self, partition: Partition) -> tuple[Array, Array]:
+        """Return the mean of each block and the sum of squares about it, both (k, k).
+
+        Plain sums lose digits where the mean is large and the spread is small. On the host, where that can
+        be seen without waiting, a second pass is made then; on a device the careful one is the first.
+        """
+        return self.group(partition).moments()
+
+    def square_distance(self, partition: Partition, means: Array) -> Array:
+        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})², in two passes where the first one lost digits."""
+        return self.group(partition).distance_to(means)
+
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether values can be looked at without waiting for them."""
+        return is_at_hand(self.like)
+
+    def plain_moments(self, partition: Partition, sums: Array, squares: Array) -> tuple[Array, Array] | None:
+        """Return μ = Σw/N and Σ(w − μ)² = Σw² − Nμ², or None where digits were lost."""
+        xp, count = array_namespace(sums), partition.pair_counts
+        means = sums / not_zero(count)
+        left = squares - count * means * means
+        varied = count - identity(count) > 1  # the others have no spread
+        w_ii = self.diagonal()
+        own = identity(count) * ((w_ii * w_ii) @ partition.membership)  # what was taken off
+        exact = (left >= MIN_SHARE_LEFT * squares) & (squares >= MIN_OFF_DIAGONAL_SHARE * own)
+        if not bool(xp.all(exact | ~varied)):
+            return None
+        return means, xp.where(varied, left, xp.zeros_like(left))
+
+    def plain_distance(self, partition: Partition, means: Array, sums: Array) -> Array | None:
+        """Return Σw² − 2Σμ Σw + ΣNμ² with Σw of each block, or None where digits were lost."""
+        xp, w_ii = array_namespace(sums), self.diagonal()
+        squares = self.off_diagonal_squares(partition)
+        spread = xp.sum(partition.pair_counts * means * means)
+        total = squares - 2 * xp.sum(means * sums) + spread
+        exact = total >= MIN_SHARE_LEFT * (squares + spread)
+        exact &= squares >= MIN_OFF_DIAGONAL_SHARE * (w_ii @ w_ii)
+        return total if bool(exact) else None
+
+
+def checked_dtype(w: Array, name: str) -> Array:
+    """Return w in float32 or float64, or say why it cannot be used."""
+    xp = array_namespace(w)
+    if isinstance(w, np.ndarray) and w.dtype.kind == "f" and not w.dtype.isnative:  # from a file, perhaps
+        w = w.astype(w.dtype.newbyteorder("="))
+    if xp.isdtype(w.dtype, "complex floating"):
+        raise InputTypeError(f"{name} must be real, got dtype {w.dtype}; pass its real part or its modulus")
+    if xp.isdtype(w.dtype, ("integral", "bool")):
+        return xp.astype(w, wide_dtype(w))
+    if w.dtype not in (xp.float32, xp.float64):
+        smaller = "float32" if str(w.dtype).endswith("float16") else "float64"
+        raise InputTypeError(
+            f"{name} must be of dtype float32 or float64, got {w.dtype}; use astype({smaller!r})"
+        )
+    return w
+
+
+def log2(largest: float) -> float:
+    """Return log₂ of a size, −∞ for 0."""
+    return math.log2(largest) if largest > 0 else -math.inf
+
+
+def measured_magnitude(parts: Iterable[Array]) -> float:
+    """Return log₂ of the largest |x| of some arrays; the host waits once."""
+    sizes = [array_namespace(x).max(array_namespace(x).abs(x)) for x in parts if 0 not in x.shape]
+    if not sizes:
+        return -math.inf
+    xp = array_namespace(sizes[0])
+    return log2(float(to_host(xp.max(xp.stack(sizes)), reason="how large are proximities?")[0]))
+
+
+def joint_magnitude(W: Any, past: Any, alpha: Array | float = 1.0) -> float | None:
+    """Return the magnitude of W and of α·past together, where both are known."""
+    w, psi = (vars(part).get("magnitude", part.known_magnitude) for part in (W, past))
+    if w is None or psi is None:
+        return None
+    return max(w, psi + log2(alpha) if isinstance(alpha, float) else psi)
+
+
 def _check_at_hand(proximity: Proximity, array: Array) -> None:
     """Raise unless an array is values in the memory of the host."""
     if is_lazy(array):
@@ -233,7 +393,7 @@ def _written_out(stored: Any) -> np.ndarray:
     n_bytes = n * n * array_namespace(stored.like).finfo(stored.like.dtype).bits // 8
     if not hasattr(stored, "to_dense"):
         raise InputTypeError(f"{name} cannot be written out as an array: it has no to_dense()")
-    if n_bytes > LARGEST_ARRAY:
+    if n_bytes > MAX_ARRAY_BYTES:
         raise InputError(
             f"{name} of {n} objects takes {display.in_bytes(n_bytes)} as an array; call its to_dense() if "
             "there is memory for that"

@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from affect_xp.array.blas import across
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
+    fill_rows,
     for_each_block,
-    is_lazy,
-    on_host,
+    is_at_hand,
     row_blocks,
     rows_at,
+    tall_gram,
     thin_product,
     to_host,
     wide_dtype,
@@ -112,11 +112,11 @@ def scatter_with(factors: Factors, means: Array) -> Array:
 
     def add(block: slice) -> None:
         v = last.rows(block) - mean
-        others = [_across(v, f.rows(block)) for f in factors[:-1]]
+        others = [tall_gram(v, f.rows(block)) for f in factors[:-1]]
         # Σ(u − r)vᵀ = Σuvᵀ − r Σvᵀ; the last is rounding, but a large r makes it count.
         if others:
             others = [xp.concat(others, axis=1) - column_sums(v)[:, None] * means[:-p]]
-        sums[block.start] = xp.concat([*others, _across(v, v)], axis=1)  # (p, q)
+        sums[block.start] = xp.concat([*others, tall_gram(v, v)], axis=1)  # (p, q)
 
     for_each_block(add, blocks, last.x)
     return sum_of_terms(sums[block.start] for block in blocks).T
@@ -131,15 +131,10 @@ def project(factors: Factors, v: Array, rows: Array | None = None) -> Array:
     def add(block: slice) -> None:
         which = block if rows is None else rows[block]
         part = xp.astype(v[block, :], wide, copy=False)
-        sums[block.start] = xp.concat([_across(part, f.rows(which)) for f in factors], axis=1)  # (r, q)
+        sums[block.start] = xp.concat([tall_gram(part, f.rows(which)) for f in factors], axis=1)  # (r, q)
 
     for_each_block(add, blocks, v)
     return sum_of_terms(sums[block.start] for block in blocks).T
-
-
-def _across(a: Array, b: Array) -> Array:
-    """Return aᵀ·b for tall a and b."""
-    return across(a, b) if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) else a.T @ b
 
 
 def combined(factors: Factors, which: slice | Array, b: Array) -> Array:
@@ -169,15 +164,8 @@ def sum_of_terms(terms: Iterator[Array]) -> Array:
 def filled(factors: Factors, n_columns: int, dtype: object, rows_of: Callable[[slice], Array]) -> Array:
     """Return an array with a row for each object, filled by blocks of rows."""
     x = factors[0].x
-    if is_lazy(x):
-        return rows_of(slice(0, x.shape[0]))
     out = array_namespace(x).empty((x.shape[0], n_columns), dtype=dtype, device=device_of(x))
-
-    def fill(rows: slice) -> None:
-        out[rows, :] = rows_of(rows)
-
-    for_each_block(fill, row_blocks(out, n_columns=_widest(factors, n_columns)), out)
-    return out
+    return fill_rows(x, row_blocks(out, n_columns=_widest(factors, n_columns)), rows_of, out)
 
 
 def numbered(factors: Factors) -> Iterator[tuple[Factor, slice]]:
@@ -195,8 +183,8 @@ def _widest(factors: Factors, n_columns: int) -> int:
 
 def scatters(factors: Factors, partition: Partition, centroids: Array) -> Array:
     """Return the scatter Σ(uᵢ − ū_c)(uᵢ − ū_c)ᵀ of each cluster, (k, q, q)."""
-    at_hand = on_host(partition.labels) and not is_lazy(partition.labels)
-    return (_scatters_by_order if at_hand else _scatters_by_membership)(factors, partition, centroids)
+    ways = _scatters_by_membership, _scatters_by_order
+    return ways[is_at_hand(partition.labels)](factors, partition, centroids)
 
 
 def _scatters_by_order(factors: Factors, partition: Partition, centroids: Array) -> Array:
@@ -215,7 +203,7 @@ def _scatters_by_order(factors: Factors, partition: Partition, centroids: Array)
         start = 0
         for c in range(first, last + 1):
             stop = min(int(ends[c]), block.stop) - block.start
-            pieces[c, block.start] = _across(d[start:stop, :], d[start:stop, :])
+            pieces[c, block.start] = tall_gram(d[start:stop, :], d[start:stop, :])
             start = stop
 
     blocks = list(row_blocks(centroids, int(ends[-1])))

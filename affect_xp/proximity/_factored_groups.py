@@ -4,10 +4,14 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, final
 
-from affect_xp.array.namespace import array_namespace, from_host
+import numpy as np
+
+from affect_xp.array.namespace import array_namespace, from_host, not_zero, row_blocks
 from affect_xp.array.typing import Array
+from affect_xp.proximity._bounds import Bounds, nearest_by_blocks
 from affect_xp.proximity._columns import combined, project
-from affect_xp.proximity.grouped import Grouped, run_columns
+from affect_xp.proximity.blend import Blend, GroupedPair, Pair
+from affect_xp.proximity.grouped import Grouped, Moves, centres, run_columns
 
 if TYPE_CHECKING:
     from affect_xp.proximity.factored import Factored
@@ -20,6 +24,7 @@ class FactoredGroups(Grouped):
 
     proximity: "Factored"
     known_t: Array | None = None  # T, (q, R·k), where it is known
+    pair: Pair | None = None  # of which W is the blend, if it is one
 
     @functools.cached_property
     def t(self) -> Array:
@@ -35,14 +40,36 @@ class FactoredGroups(Grouped):
         """Return some rows of WZ."""
         return combined(self.proximity.joined, which, self._weighted)
 
-    def own(self, z: Array | None = None) -> Array:
+    def own(self) -> Array:
         """Return the diagonal of ZᵀWZ = Σ_a s_a t_a² for each partition, (R, k)."""
         own = self.proximity.weights @ (self.t * self.t)
         return array_namespace(self.t).reshape(own, (self.n_runs, self.k))
 
-    def moved(self, labels: Array, v: Array, rows: Array) -> "FactoredGroups":
+    def nearest(self, sizes: Array, own: Array, bounds: Bounds | None = None) -> tuple[Array, Bounds | None]:
+        """Return the nearest centroid of each object, (n, R); in NumPy bounds spare most of the search."""
+        blocks = list(row_blocks(self.labels, n_columns=self.k))
+        if len(blocks) == 1 or self.n_runs > 1 or not isinstance(self.labels, np.ndarray):
+            return super().nearest(sizes, own)
+        W, t, m = self.proximity, self.t, sizes[0, :]
+        if self.k == 1 or m.min() == 0 or W.weights.min() < 0:
+            bounds = None
+        elif bounds is None:
+            bounds = Bounds(W.weights, W.diagonal(), t, m)
+        else:
+            bounds.follow(t / m)
+        b = self._weighted * (-2 / not_zero(m))
+        labels = nearest_by_blocks(
+            self.labels[:, 0],
+            blocks,
+            lambda which: combined(W.joined, which, b),
+            centres(m, own[0, :]),
+            bounds,
+        )
+        return labels[:, None], bounds
+
+    def moved(self, labels: Array, moves: Moves) -> "FactoredGroups":
         """Return W grouped by other labels."""
-        return self.relabelled(labels, self.t + project(self.proximity.joined, v, rows))
+        return self.relabelled(labels, self.t + project(self.proximity.joined, moves.v, moves.rows))
 
     def of_runs(self, runs: list[int]) -> "FactoredGroups":
         """Return W grouped by some of the partitions."""
@@ -50,9 +77,33 @@ class FactoredGroups(Grouped):
         labels = xp.take(self.labels, from_host(runs, self.labels), axis=1)
         return self.relabelled(labels, xp.take(self.t, index, axis=1))
 
-    def relabelled(self, labels: Array, t: Array) -> "FactoredGroups":
+    def relabelled(self, labels: Array, t: Array | None) -> "FactoredGroups":
         """Return W grouped by other labels, given T."""
-        return FactoredGroups(self.proximity, labels, self.k, known_t=t)
+        return dataclasses.replace(self, labels=labels, given=None, known_t=t)
+
+    def anew(self, labels: Array) -> "FactoredGroups":
+        """Return W grouped by other labels, of which nothing is known."""
+        return self.relabelled(labels, None)
+
+    def joined(self, past: Grouped, blend: Blend) -> "FactoredGroups":
+        """Return the blend of this with the past: it has the columns, and T, of both."""
+        assert isinstance(past, FactoredGroups)
+        W = self.proximity.beside(past.proximity, blend.alpha)
+        t = array_namespace(self.t).concat([past.t, self.t])
+        return FactoredGroups(W, self.labels, self.k, self.given, t, blend.pair)
+
+    @property
+    def parts(self) -> GroupedPair | None:
+        """The present and the past by the same labels, if W is a blend."""
+        if self.pair is None:
+            return None
+        pair, labels, k, given = self.pair, self.labels, self.k, self.given
+        q = pair.past.rank  # type: ignore[attr-defined]
+        known = {
+            "past": FactoredGroups(pair.past, labels, k, given, self.t[:q, :]),  # type: ignore[arg-type]
+            "current": FactoredGroups(pair.current, labels, k, given, self.t[q:, :]),  # type: ignore[arg-type]
+        }
+        return GroupedPair(pair, labels, k, given, known)  # type: ignore[arg-type]
 
     def sums(self) -> Array:
         """Return ZᵀWZ = Tᵀ (s ∘ T), (k, k)."""

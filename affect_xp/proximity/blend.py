@@ -9,6 +9,7 @@ which is the convex combination α Ψ + (1 − α) W where both objects were the
 
 import dataclasses
 import functools
+import math
 from typing import Any, final
 
 from affect_xp.alignment import Alignment
@@ -16,7 +17,20 @@ from affect_xp.array.namespace import array_namespace, from_host, gather, wide_d
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
 from affect_xp.proximity._base import Proximity
-from affect_xp.proximity.grouped import Grouped
+from affect_xp.proximity.grouped import Grouped, Moves
+
+# Entries between 2⁻²⁰⁰ and 2²⁰⁰ have squares whose sums, and the squares of these, are numbers.
+USUAL_EXPONENT = 200
+# 2¹⁰⁰⁰ is a number, its inverse too.
+MAX_EXPONENT = 1000
+
+
+def unit_of(*parts: Proximity) -> float:
+    """Return 1, or where squares leave the range an even power of two, about the largest entry."""
+    magnitude = max(part.magnitude for part in parts)
+    if abs(magnitude) <= USUAL_EXPONENT or magnitude == -math.inf:
+        return 1.0
+    return 4.0 ** round(max(-MAX_EXPONENT, min(MAX_EXPONENT, magnitude)) / 2)
 
 
 @final
@@ -30,18 +44,25 @@ class Pair:
         W and Ψ, of one representation.
     alignment : Alignment
         Where the objects of W stand in Ψ.
-    notes : dict
-        What spectral clustering remembers of blends of this pair.
     """
 
     current: Proximity
     past: Proximity
     alignment: Alignment
-    notes: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def blend(self, alpha: Array | float) -> "Blend":
         """Return Ψ̂, the blend with weight α of the past."""
         return Blend(self, alpha)
+
+    @functools.cached_property
+    def unit(self) -> float:
+        """The unit in which squares of entries are numbers; mostly 1."""
+        return unit_of(self.current, self.past)
+
+    @functools.cached_property
+    def in_units(self) -> "Pair":
+        """The same in units of `unit`."""
+        return Pair(self.current.in_units_of(self.unit), self.past.in_units_of(self.unit), self.alignment)
 
     def group(self, partition: Partition, **known: Grouped | None) -> "GroupedPair":
         """Return both with the labels of the objects of now; `current` and `past` may be known."""
@@ -117,25 +138,42 @@ class GroupedPair:
         labels = self.labels if alignment.target is None else gather(self.labels, alignment.target, -1)
         return self.pair.past.grouped(labels, self.k, given)
 
+    def products(self) -> Array:
+        """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block of objects that were there before, (k, k)."""
+        pair = self.pair
+        return pair.current.block_products(pair.past, pair.alignment, self.common.partition)
+
+    @property
+    def in_units(self) -> "GroupedPair":
+        """The same in units in which squares of entries are numbers."""
+        return self if self.pair.unit == 1 else self._rescaled
+
+    @functools.cached_property
+    def _rescaled(self) -> "GroupedPair":
+        return self.pair.in_units.group(self.partition)
+
     def at(self, blend: "Blend") -> Grouped:
         """Return a blend of the pair by these labels; where it does not look at the past, W."""
         if blend.without_past:
             return self.current
-        return BlendGroups(blend, self.labels, self.k, self.given, self)
+        joined = self.current.joined(self.past, blend) if self.pair.alignment.unchanged else None
+        return joined or BlendGroups(blend, self.labels, self.k, self.given, self)
 
-    def moved(self, labels: Array, v: Array, rows: Array) -> "GroupedPair":
-        """Return the pair by other labels: their membership is Z + V, V being zero but for some rows."""
+    def moved(self, labels: Array, moves: Moves) -> "GroupedPair":
+        """Return the pair by other labels, which differ for some objects."""
         source, target = self.pair.alignment.source, self.pair.alignment.target
-        moved = {"current": self.current.moved(labels, v, rows)}
+        moved = {"current": self.current.moved(labels, moves)}
         if source is None or target is None:
-            moved["past"] = self.past.moved(labels, v, rows)
+            moved["past"] = self.past.moved(labels, moves)
             return GroupedPair(self.pair, labels, self.k, known=moved)
         xp = array_namespace(labels)
-        known, places = _known_rows(v, rows, source)
+        before = xp.take(source, moves.objects)
         if self.pair.alignment.n_new:
             common = xp.where((source >= 0)[:, None], labels, -xp.ones_like(labels))
-            moved["common"] = self.common.moved(common, known, rows)
-        moved["past"] = self.past.moved(gather(labels, target, -1), known, places)
+            here = xp.where(before >= 0, moves.objects, -xp.ones_like(before))
+            moved["common"] = self.common.moved(common, dataclasses.replace(moves, places=here))
+        there = dataclasses.replace(moves, places=before)
+        moved["past"] = self.past.moved(gather(labels, target, -1), there)
         return GroupedPair(self.pair, labels, self.k, known=moved)
 
     def of_runs(self, runs: list[int], labels: Array) -> "GroupedPair":
@@ -171,19 +209,23 @@ class BlendGroups(Grouped):
         change += w
         return change
 
-    def own(self, z: Array | None = None) -> Array:
+    def own(self) -> Array:
         """Return the diagonal of ZᵀΨ̂Z for each partition, (R, k)."""
-        parts, alpha = self.parts, self.proximity.alpha
-        w = base = parts.current.own(z)
-        if parts.pair.alignment.source is None:
-            return w + alpha * (parts.past.own(z) - w)
-        if parts.common is not parts.current:
-            base = parts.common.own()
-        return w + alpha * (parts.past.own() - base)
+        parts, w = self.parts, self.parts.current.own()
+        base = w if parts.common is parts.current else parts.common.own()
+        return w + self.proximity.alpha * (parts.past.own() - base)
 
-    def moved(self, labels: Array, v: Array, rows: Array) -> "BlendGroups":
+    def stored_parts(self) -> tuple[Array, Array | None, Array | float]:
+        """Return WZ, ΨZ and α, or Ψ̂Z where objects have changed."""
+        if not self.parts.pair.alignment.unchanged:
+            return super().stored_parts()
+        n = self.labels.shape[0]
+        current, past = (part.rows(slice(0, n)) for part in (self.parts.current, self.parts.past))
+        return current, past, self.proximity.alpha
+
+    def moved(self, labels: Array, moves: Moves) -> "BlendGroups":
         """Return Ψ̂ grouped by other labels."""
-        return BlendGroups(self.proximity, labels, self.k, parts=self.parts.moved(labels, v, rows))
+        return BlendGroups(self.proximity, labels, self.k, parts=self.parts.moved(labels, moves))
 
     def of_runs(self, runs: list[int]) -> "BlendGroups":
         """Return Ψ̂ grouped by some of the partitions."""
@@ -283,7 +325,10 @@ class Blend(Proximity):
         w_v = pair.current.matmul(v, rows)
         if self.without_past:
             return w_v
-        product = self.alpha * (pair.change(v, w_v) if rows is None else pair.rows_change(v, rows, w_v))
+        product = pair.change(v, w_v) if rows is None else pair.rows_change(v, rows, w_v)
+        product *= (
+            self.alpha if isinstance(self.alpha, float) else array_namespace(v).astype(self.alpha, v.dtype)
+        )
         product += w_v
         return product
 
@@ -292,26 +337,20 @@ class Blend(Proximity):
         return GroupedPair(self.pair, labels, k, given).at(self)
 
     @property
-    def notes(self) -> dict[str, Any]:
-        """What algorithms remember of the pair, for blends with another α."""
-        return self.pair.notes
-
-    @property
     def alignment(self) -> Alignment:
         """Where the objects of W stand in Ψ."""
         return self.pair.alignment
 
-    def formed(self, *, overwrite: bool = False) -> Proximity:
-        """Return the blend as a stored proximity, formed once.
+    def formed(self, *, out: Proximity | None = None) -> Proximity:
+        """Return the blend as a stored proximity, formed once; it may take the storage of `out`.
 
-        With `overwrite` it may take the storage of the past. A blend without a past is W itself, not a
-        copy, unless it overwrites.
+        A blend without a past is W itself, not a copy, unless it is to be put there.
         """
         pair = self.pair
-        if self.without_past and not overwrite:
+        if self.without_past and out is None:
             return pair.current
         if self._formed is None:
-            self._formed = pair.current.blend(pair.past, self.alpha, pair.alignment, overwrite=overwrite)
+            self._formed = pair.current.blend(pair.past, self.alpha, pair.alignment, out=out)
         return self._formed
 
     def block_moments(self, partition: Partition) -> tuple[Array, Array]:
@@ -345,10 +384,10 @@ class Blend(Proximity):
         return self.formed().copy()
 
     def blend(  # type: ignore[override]
-        self, past: Proximity, alpha: Array | float, alignment: Alignment, *, overwrite: bool = False
+        self, past: Proximity, alpha: Array | float, alignment: Alignment, *, out: Proximity | None = None
     ) -> Proximity:
         """Return the blend of this blend with a past."""
-        return self.formed().blend(past, alpha, alignment, overwrite=overwrite)
+        return self.formed().blend(past, alpha, alignment, out=out)
 
 
 def _project(v: Array, source: Array) -> Array:

@@ -1,33 +1,105 @@
-"""Checks of a dense proximity matrix, without an n×n temporary."""
+"""Arrays and matrices as proximities, after checks that make no n×n temporary."""
 
 import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from affect_xp.array import cuda
 from affect_xp.array.namespace import (
     array_namespace,
+    as_array,
     device_of,
+    for_each_block,
+    from_host,
+    is_array,
     is_lazy,
     on_host,
+    on_input_device,
     row_blocks,
     to_host,
     wide_dtype,
 )
+from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array
 from affect_xp.exceptions import InputError, InputTypeError
+from affect_xp.proximity._base import TOLERANCE, Proximity, checked_dtype, log2
+from affect_xp.proximity.checks_sparse import checked_sparse
+from affect_xp.proximity.chunked import Chunked, is_dask_array
+from affect_xp.proximity.dense import Dense
+from affect_xp.proximity.sparse import Sparse, is_sparse
 
-# Asymmetry relative to the largest entry that is taken for rounding. Products of features in single
-# precision differ from their transposes by some 1e-6.
-TOLERANCE = {"float64": 1e-8, "float32": 1e-4}
+# Symmetry by a random vector v, with 1 ≤ |vⱼ| < 1.5 and random signs. In
+#
+#     rᵢ = Σ_{j≥i} wᵢⱼvⱼ − Σ_{j≥i} wⱼᵢvⱼ
+#
+# an asymmetric pair adds at least its difference to one rᵢ, and NaN and infinity propagate. Each entry is
+# used once, while its block of rows is in cache. Where an |rᵢ| is above this share of (a lower bound of) the
+# largest entry, float32 is summed in float64 and, if still above, W is compared with Wᵀ entry by entry.
+SUSPECT = {"float64": 1e-10, "float32": 7.5e-5}
 
-# Symmetry is checked by square tiles, each against its mirror image: both should stay in cache.
+# Rows of a block on the host; columns, which keep sums in float32 short; and independent sums over blocks,
+# which threads may make in any order.
+BLOCK_ROWS = 64
+NARROW_COLUMNS = 1024
+N_SUMS = 8
+
+# The comparison takes square tiles, each with its mirror image: both should stay in cache.
 HOST_TILE = 512
 DEVICE_TILE = 4096
 
+# Rows that are read for a lower bound of the largest entry.
+SAMPLE_ROWS = 64
 
-def checked_array(w: Array, name: str) -> Array:
-    """Return w as a real, finite, square and symmetric array, or say what is wrong where."""
+
+@on_input_device
+def as_proximity(w: Array | Proximity, name: str = "W") -> Proximity:
+    """Return `w` as a proximity, after checking that it is square, symmetric, real and finite.
+
+    A `Proximity` is returned as it is, a dask array becomes `Chunked`, a sparse matrix `Sparse`, any other
+    array `Dense`. The checks read the matrix once, make no n×n temporary, and
+    on a device wait for the result once.
+
+    Parameters
+    ----------
+    w : (n, n) array of any library, sparse matrix of SciPy or CuPy, nested lists, or Proximity
+        float32 and float64 are kept, integers and booleans become float64. Asymmetry up to 1e-8
+        (float32: 1e-4) of the largest entry is taken for rounding.
+    name : str
+        What messages call it.
+
+    Examples
+    --------
+    >>> import numpy as np, affect_xp as ax
+    >>> ax.as_proximity(np.eye(3))
+    Dense(n=3, dtype=float64, library=numpy)
+    >>> ax.as_proximity(np.array([[1.0, 2.0], [3.0, 1.0]]))
+    Traceback (most recent call last):
+    ...
+    affect_xp.exceptions.InputError: W is not symmetric: W[0, 1] = 2.0 but W[1, 0] = 3.0; ...
+    """
+    if isinstance(w, Proximity):
+        return w
+    if isinstance(w, list | tuple):
+        w = as_array(w)
+    if not is_array(w):
+        if is_sparse(w):
+            matrix, size = checked_sparse(w, name)
+            return Sparse(matrix, known_magnitude=log2(size))
+        raise InputTypeError(
+            f"{name} must be a two-dimensional array, a sparse matrix or a Proximity, got "
+            f"{type(w).__name__}; "
+            "convert it with the asarray of NumPy, CuPy or another array library"
+        )
+    w, size = checked_array(w, name)
+    return (Chunked if is_dask_array(w) else Dense)(w, known_magnitude=log2(size))
+
+
+def checked_array(w: Array, name: str) -> tuple[Array, float]:
+    """Return w as a real, finite, square and symmetric array, and its size; or say what is wrong where.
+
+    The size is the largest |wᵢⱼ| up to a factor of some 4n, without another read of w.
+    """
     if isinstance(w, np.ma.MaskedArray):
         raise InputTypeError(f"{name} is a masked array; fill it with {name}.filled(0), or leave objects out")
     w = checked_dtype(w, name)
@@ -40,6 +112,17 @@ def checked_array(w: Array, name: str) -> Array:
         raise InputError(
             f"{name} has no objects (shape (0, 0)); leave out steps at which nothing was observed"
         )
+    if cuda.usable(w):  # compares all entries in one read
+        return w, _check_entries(w, name)
+    for dtype in dict.fromkeys([w.dtype, wide_dtype(w)]):
+        difference, size, least = _probe(w, dtype)
+        if difference <= SUSPECT[_dtype_name(w)] * least < math.inf:
+            return w, size
+    return w, _check_entries(w, name)
+
+
+def _check_entries(w: Array, name: str) -> float:
+    """Return the largest |wᵢⱼ|; raise if w is not finite or not symmetric."""
     largest, asymmetry = _extremes(w)
     if not math.isfinite(largest):
         i, j, value, _ = _first(w, lambda block, _: ~np.isfinite(block))
@@ -54,32 +137,66 @@ def checked_array(w: Array, name: str) -> Array:
             f"{name} is not symmetric: {name}[{i}, {j}] = {value} but {name}[{j}, {i}] = {mirrored}; "
             f"use ({name} + {name}.T) / 2 if either half will do"
         )
-    return w
+    return largest
 
 
 def _dtype_name(w: Array) -> str:
     return "float32" if w.dtype == array_namespace(w).float32 else "float64"
 
 
-def checked_dtype(w: Array, name: str) -> Array:
-    """Return w in float32 or float64, or say why it cannot be used."""
-    xp = array_namespace(w)
-    if isinstance(w, np.ndarray) and w.dtype.kind == "f" and not w.dtype.isnative:  # from a file, perhaps
-        w = w.astype(w.dtype.newbyteorder("="))
-    if xp.isdtype(w.dtype, "complex floating"):
-        raise InputTypeError(f"{name} must be real, got dtype {w.dtype}; pass its real part or its modulus")
-    if xp.isdtype(w.dtype, ("integral", "bool")):
-        return xp.astype(w, wide_dtype(w))
-    if w.dtype not in (xp.float32, xp.float64):
-        smaller = "float32" if str(w.dtype).endswith("float16") else "float64"
-        raise InputTypeError(
-            f"{name} must be of dtype float32 or float64, got {w.dtype}; use astype({smaller!r})"
-        )
-    return w
+@own_threads()
+def _probe(w: Array, dtype: object) -> tuple[float, float, float]:
+    """Return max |rᵢ|, max |Σⱼ wᵢⱼvⱼ| and a lower bound of max |wᵢⱼ| as numbers, with one transfer.
+
+    Products are made in the given dtype. NaN and infinite entries show in the first number.
+    """
+    xp, n = array_namespace(w), w.shape[0]
+    v = np.random.default_rng(0).uniform(-0.5, 0.5, n)
+    v = from_host(v + np.sign(v), w, dtype)
+    with np.errstate(invalid="ignore", over="ignore"):
+        if is_lazy(w):  # each chunk gives its share of the products: only these move
+            right, down = (x := xp.astype(w, dtype, copy=False)) @ v, v @ x
+        else:
+            right, down = _halves(_by_rows(w), v)
+        sample = w[:: max(1, n // SAMPLE_ROWS), :]
+        least = xp.maximum(xp.max(xp.abs(sample)), xp.max(xp.abs(xp.linalg.diagonal(w))))
+        seen = [xp.max(xp.abs(right - down)), xp.max(xp.abs(right)), xp.astype(least, right.dtype)]
+        found = to_host(xp.stack(seen), reason="checking symmetry")[0].tolist()
+    return found[0], found[1], found[2]
+
+
+def _by_rows(w: Array) -> Array:
+    """Return the transpose of an array stored by columns."""
+    return w.T if isinstance(w, np.ndarray) and w.flags.f_contiguous else w
+
+
+def _halves(w: Array, v: Array) -> tuple[Array, Array]:
+    """Return Σ_{j≥i} wᵢⱼvⱼ and Σ_{j≥i} wⱼᵢvⱼ, (n,); j starts at the first row of the block that i is in."""
+    xp, n, wide = array_namespace(w), w.shape[0], wide_dtype(w)
+    right = xp.zeros(n, dtype=wide, device=device_of(w))
+    down = xp.zeros((N_SUMS, n), dtype=wide, device=device_of(w))
+    height = BLOCK_ROWS if on_host(w) else next(row_blocks(w)).stop
+    width = NARROW_COLUMNS if on_host(w) and v.dtype != wide else n
+    starts = range(0, n, height)
+
+    def add(s: int) -> None:
+        for start in starts[s::N_SUMS]:
+            stop = min(start + height, n)
+            block = xp.astype(w[start:stop, :], v.dtype, copy=False)
+            for c in range(start, n, width):
+                columns = slice(c, min(c + width, n))
+                right[start:stop] += xp.astype(block[:, columns] @ v[columns], wide)
+            down[s, :stop] += xp.astype(v[start:stop] @ block[:, :stop], wide)
+
+    for_each_block(add, range(min(N_SUMS, len(starts))), w)
+    return right, xp.sum(down, axis=0)
 
 
 def _extremes(w: Array) -> tuple[float, float]:
     """Return max |wᵢⱼ| and max |wᵢⱼ − wⱼᵢ| as numbers, with one transfer; NaN shows in both."""
+    if cuda.usable(w):
+        read = to_host(cuda.extremes(w), reason="checking symmetry")[0]
+        return float(read[0]), float(read[1])
     xp = array_namespace(w)
     largest = asymmetry = xp.zeros((), dtype=w.dtype, device=device_of(w))
     with np.errstate(invalid="ignore"):  # inf − inf

@@ -8,12 +8,14 @@ import numpy as np
 from affect_xp.array.namespace import array_namespace, to_host
 from affect_xp.array.typing import Array
 from affect_xp.exceptions import InputError
-from affect_xp.proximity.checks import TOLERANCE, checked_dtype
+from affect_xp.proximity._base import TOLERANCE, checked_dtype
 from affect_xp.proximity.sparse import Matrix, canonical, row_numbers, with_values
 
 
-def checked_sparse(w: Matrix, name: str) -> Matrix:
-    """Return w as a real, finite, square, symmetric matrix in compressed rows, or say what is wrong where.
+def checked_sparse(w: Matrix, name: str) -> tuple[Matrix, float]:
+    """Return w as a real, finite, square, symmetric matrix in compressed rows, and the largest |wᵢⱼ|.
+
+    Otherwise say what is wrong where.
 
     Integers and booleans become float64 before entries stored twice are added up. Asymmetry that is
     taken for rounding, by the same tolerance as for arrays, is averaged away. Stored zeros are left
@@ -32,7 +34,7 @@ def checked_sparse(w: Matrix, name: str) -> Matrix:
     w = canonical(_checked_indices(w, name))
     checked_dtype(w.data, name)
     if w.nnz == 0:
-        return w
+        return w, 0.0
     smallest, largest = _range(w.data)
     if not math.isfinite(largest):
         i, j = _first(w, ~array_namespace(w.data).isfinite(w.data))
@@ -43,7 +45,7 @@ def checked_sparse(w: Matrix, name: str) -> Matrix:
     if smallest == 0:
         w = w.copy()
         w.eliminate_zeros()
-    return _checked_symmetry(w, largest, name)
+    return _checked_symmetry(w, largest, name), largest
 
 
 def _checked_indices(w: Matrix, name: str) -> Matrix:

@@ -13,9 +13,9 @@ __all__ = ["constant_facts", "warn_of_constant"]
 # model with one number per object explains this share of the rest. This holds if the squared mean of the
 # features is 10 times their variance. The second condition excludes Gaussian kernels, graphs and most
 # correlations.
-CONSTANT = 0.85
-ADDITIVE = 0.93
-FEWEST_COLUMNS = 20
+MIN_CONSTANT_SHARE = 0.85
+MIN_ADDITIVE_SHARE = 0.93
+MIN_COLUMNS = 20
 
 
 def constant_facts(columns: Array, places: Array) -> Array:
@@ -54,7 +54,7 @@ def constant_facts(columns: Array, places: Array) -> Array:
 def warn_of_constant(facts: np.ndarray, r: int) -> None:
     """Warn if a constant dominates similarities with these `constant_facts` of r columns."""
     share, additive = (float(fact) for fact in facts)
-    if r >= FEWEST_COLUMNS and share >= CONSTANT and additive >= ADDITIVE:
+    if r >= MIN_COLUMNS and share >= MIN_CONSTANT_SHARE and additive >= MIN_ADDITIVE_SHARE:
         warn_caller(
             f"a constant dominates W: the squared mean similarity is {share:.1%} of the mean square, "
             f"and one number per object explains {additive:.1%} of the rest, as in X @ X.T of features "

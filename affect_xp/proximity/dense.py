@@ -1,28 +1,35 @@
 """Proximities held in a two-dimensional array of any library."""
 
 import dataclasses
+import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import final
 
 import numpy as np
 
 from affect_xp.alignment import Alignment
+from affect_xp.array import cuda
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
+    fill_rows,
     for_each_block,
     gather,
     is_array,
     is_lazy,
+    not_zero,
     row_blocks,
+    symmetric_product,
     thin_product,
+    transposed_product,
     wide_dtype,
 )
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
-from affect_xp.proximity.chunked._chunk import chunk_add_between_groups, chunk_scaled
-from affect_xp.proximity.summed import Summable, identity
+from affect_xp.proximity._base import Summable, joint_magnitude, measured_magnitude
+from affect_xp.proximity._entries import add_between_groups, scaled
+from affect_xp.proximity.grouped import Moves, Stored, Summed, identity
 
 
 @final
@@ -48,6 +55,14 @@ class Dense(Summable):
 
     array: Array
     square_sum: float | None = dataclasses.field(default=None, kw_only=True)  # Σ wᵢⱼ², where it is known
+    known_magnitude: float | None = dataclasses.field(default=None, kw_only=True)
+
+    @functools.cached_property
+    def magnitude(self) -> float:
+        """log₂ of the largest |wᵢⱼ|."""
+        if self.known_magnitude is not None:
+            return self.known_magnitude
+        return measured_magnitude(self.array[rows, :] for rows in row_blocks(self.array))
 
     @property
     def n(self) -> int:
@@ -74,7 +89,7 @@ class Dense(Summable):
         if rows is not None:
             return self._matmul_rows(v, rows)
         if self.array.dtype == v.dtype or is_lazy(self.array):
-            return _times(self.array, v)
+            return symmetric_product(self.array, v)
         return self._matmul_widened(v)
 
     def _matmul_widened(self, v: Array) -> Array:
@@ -95,10 +110,24 @@ class Dense(Summable):
         xp = array_namespace(w, v)
         product = xp.zeros((self.n, v.shape[1]), dtype=v.dtype, device=device_of(w))
         for block in row_blocks(w, rows.shape[0]):
-            product += _transposed_times(
+            product += transposed_product(
                 xp.astype(xp.take(w, rows[block], axis=0), v.dtype, copy=False), v[block, :]
             )
         return product
+
+    def times_membership(self, groups: Summed) -> Array:
+        """Return W·Z, (n, R·k)."""
+        if cuda.usable(self.array, groups.k):
+            return cuda.products(self.array, groups.labels, groups.k)
+        return self.matmul(groups.membership)
+
+    def moved_product(self, groups: Stored, moves: Moves) -> Array:
+        """Return W·Z, (n, R·k), after some objects have changed clusters."""
+        if not cuda.usable(self.array, groups.k):
+            return super().moved_product(groups, moves)
+        return cuda.moved_products(
+            groups.array, self.array, moves.objects, moves.before, moves.after, moves.places
+        )
 
     def block_sums(self, partition: Partition, *, squares: bool = True) -> tuple[Array, Array | None]:
         """Return Σ wᵢⱼ and, if asked for, Σ wᵢⱼ² over i ≠ j of each block, (k, k), in half a pass."""
@@ -143,9 +172,19 @@ class Dense(Summable):
         μ = g − Σ(g − w)/N,   Σ(w − μ)² = Σ(g − w)² − N(g − μ)²
         """
         xp = array_namespace(self.array)
-        z = partition.membership
         guess = self._guess_means(partition)
-        s = q = xp.zeros_like(guess)
+        s, q = self._residual_sums(partition, guess)
+        count = partition.pair_counts
+        shift = s / not_zero(count)
+        squares = q - count * shift * shift
+        return guess - shift, xp.where(squares > 0, squares, xp.zeros_like(squares))
+
+    def _residual_sums(self, partition: Partition, guess: Array) -> tuple[Array, Array]:
+        """Return Σ (g − w) and Σ (g − w)² over i ≠ j of each block, (k, k)."""
+        if cuda.usable(self.array, partition.k):
+            return cuda.block_residuals(self.array, partition.labels, guess, partition.membership)
+        z = partition.membership
+        s = q = array_namespace(guess).zeros_like(guess)
         for rows, columns, x in self._residual_blocks(partition, guess):
             z_rows, z_columns = z[rows, :].T, z[columns, :]
             s_block = (z_rows @ x) @ z_columns
@@ -154,10 +193,7 @@ class Dense(Summable):
             if columns != rows:  # the mirror image below the diagonal
                 s_block, q_block = s_block + s_block.T, q_block + q_block.T
             s, q = s + s_block, q + q_block
-        count = partition.pair_counts
-        shift = s / xp.where(count > 0, count, xp.ones_like(count))
-        squares = q - count * shift * shift
-        return guess - shift, xp.where(squares > 0, squares, xp.zeros_like(squares))
+        return s, q
 
     def _guess_means(self, partition: Partition) -> Array:
         """Return the mean of one row of each cluster over each cluster, (k, k), made symmetric."""
@@ -171,7 +207,7 @@ class Dense(Summable):
         )
         sums = xp.where(own, xp.zeros_like(rows), rows) @ z
         counts = m[None, :] - identity(sums)
-        means = sums / xp.where(counts > 0, counts, xp.ones_like(counts))
+        means = sums / not_zero(counts)
         return (means + means.T) / 2
 
     def off_diagonal_squares(self, partition: Partition) -> Array:
@@ -192,6 +228,8 @@ class Dense(Summable):
 
     def careful_distance(self, partition: Partition, means: Array) -> Array:
         """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² from the differences."""
+        if cuda.usable(self.array, partition.k):
+            return self._residual_sums(partition, means)[1].sum()
         xp = array_namespace(self.array)
         member = partition.is_member
         total = xp.zeros((), dtype=member.dtype, device=device_of(member))
@@ -226,7 +264,8 @@ class Dense(Summable):
         w = self.array
         xp = array_namespace(w)
         blocks = row_blocks(w, index.shape[0])
-        return Dense(xp.concat([xp.take(xp.take(w, index[b], axis=0), index, axis=1) for b in blocks]))
+        taken = xp.concat([xp.take(xp.take(w, index[b], axis=0), index, axis=1) for b in blocks])
+        return Dense(taken, known_magnitude=self.known_magnitude)
 
     def submatrix(self, index: Array | None = None) -> Array:
         """Return wᵢⱼ among the objects at `index`, by default all, in wide floats."""
@@ -235,30 +274,34 @@ class Dense(Summable):
 
     def copy(self) -> "Dense":
         """Return the same proximities in an array of their own."""
-        return Dense(assemble(self.array, row_blocks(self.array), lambda rows: self.array[rows, :]))
+        copied = fill_rows(self.array, row_blocks(self.array), lambda rows: self.array[rows, :])
+        return Dense(copied, known_magnitude=joint_magnitude(self, self))
 
     def blend(
-        self, past: "Dense", alpha: Array | float, alignment: Alignment, *, overwrite: bool = False
+        self, past: "Dense", alpha: Array | float, alignment: Alignment, *, out: "Dense | None" = None
     ) -> "Dense":
         """Return α·past + (1 − α)·W where both objects were there before, and W elsewhere."""
         w = self.array
         xp = array_namespace(w, past.array)
         # In the storage's own precision, so that nothing is widened.
         a = xp.astype(alpha, w.dtype) if is_array(alpha) else alpha
+        magnitude = joint_magnitude(self, past, alpha)
+        fits = out is not None and (out.array.dtype, out.n) == (w.dtype, self.n) and alignment.unchanged
+        target: Array = out.array if fits else None  # type: ignore[union-attr]
+        if cuda.usable(w) and cuda.usable(past.array) and w.dtype == past.array.dtype:
+            blended_array, _ = cuda.blend(w, past.array, alpha, source=alignment.source, out=target)
+            return Dense(blended_array, known_magnitude=magnitude)
         if not alignment.unchanged:
-            return Dense(
-                assemble(w, row_blocks(w), lambda rows: self._blend_changed(past, a, alignment, rows))
-            )
-        out = past.array if overwrite and past.array.dtype == w.dtype else None
-        in_place = isinstance(out, np.ndarray)  # whose slices are views
+            blended_rows = functools.partial(self._blend_changed, past, a, alignment)
+            return Dense(fill_rows(w, row_blocks(w), blended_rows), known_magnitude=magnitude)
+        in_place = isinstance(w, np.ndarray)  # whose slices are views
+        if in_place and target is None:
+            target = np.empty_like(w)
         squares: dict[int, float] = {}
 
         def blended(rows: slice) -> Array:
-            block = past.array[rows, :]
-            if in_place:
-                block *= a
-            else:
-                block = a * block
+            before = past.array[rows, :]
+            block = np.multiply(before, a, out=target[rows, :]) if in_place else a * before
             block += (1 - a) * w[rows, :]
             if self.is_at_hand:  # and the block is in cache
                 squares[rows.start] = _sum_of_squares(block)
@@ -268,28 +311,71 @@ class Dense(Summable):
         if in_place:
             for_each_block(blended, blocks, w)
         else:
-            out = assemble(w, blocks, blended, out)
+            target = fill_rows(w, blocks, blended, target)
         square_sum = sum(squares[rows.start] for rows in blocks) if self.is_at_hand else None
-        return Dense(out, square_sum=square_sum)
+        return Dense(target, square_sum=square_sum, known_magnitude=magnitude)
+
+    def blend_by_object(
+        self,
+        past: "Dense",
+        alpha: Array | float,
+        trust: Array,
+        alignment: Alignment,
+        *,
+        out: "Dense | None" = None,
+    ) -> "Dense":
+        """Return wᵢⱼ + α sᵢsⱼ (ψᵢⱼ − wᵢⱼ), in one pass."""
+        w, psi, source = self.array, past.array, alignment.source
+        xp = array_namespace(w, psi)
+        a = xp.astype(alpha, w.dtype) if is_array(alpha) else alpha
+        s = xp.astype(trust, w.dtype)
+
+        def rows_of(rows: slice) -> Array:
+            block = (psi[rows, :] if source is None else _aligned_rows(psi, source, rows)) - w[rows, :]
+            block *= s[rows, None] * s[None, :]  # the mirror image is the same to the last bit
+            block *= a
+            block += w[rows, :]
+            return xp.astype(block, w.dtype, copy=False)
+
+        fits = out is not None and source is None and (out.array.dtype, out.n) == (w.dtype, self.n)
+        target = out.array if fits else None  # type: ignore[union-attr]
+        magnitude = joint_magnitude(self, past)
+        return Dense(fill_rows(w, row_blocks(w), rows_of, target), known_magnitude=magnitude)
+
+    def block_products(self, past: "Dense", alignment: Alignment, partition: Partition) -> Array:
+        """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block, (k, k), in one pass."""
+        w, psi, z, source = self.array, past.array, partition.membership, alignment.source
+        xp = array_namespace(w, psi)
+        parts: dict[int, Array] = {}
+
+        def add(rows: slice) -> None:
+            x = xp.astype(w[rows, :], z.dtype)
+            x *= psi[rows, :] if source is None else _aligned_rows(psi, source, rows)
+            parts[rows.start] = z[rows, :].T @ thin_product(x, z)
+
+        for_each_block(add, row_blocks(w), w)
+        psi_ii = past.diagonal() if source is None else gather(past.diagonal(), source, 0)
+        total = sum(parts[start] for start in sorted(parts))
+        return total - identity(total) * ((self.diagonal() * psi_ii) @ z)
 
     def _blend_changed(self, past: "Dense", a: Array | float, alignment: Alignment, rows: slice) -> Array:
         """Return some rows of the blend when objects have come, gone or changed places."""
         xp = array_namespace(self.array)
         source, w = alignment.source, self.array[rows, :]
         assert source is not None
-        before = gather(gather(past.array, source[rows], 0).T, source, 0).T
+        before = _aligned_rows(past.array, source, rows)
         common = (source[rows] >= 0)[:, None] & (source >= 0)[None, :]
         return xp.where(common, a * before + (1 - a) * w, w)
 
     def mapped(self, function: Callable[[Array], Array]) -> "Dense":
         """Return f(wᵢⱼ) in an array of its own; the function gets a block of rows at a time."""
         w = self.array
-        return Dense(assemble(w, row_blocks(w), lambda rows: function(w[rows, :])))
+        return Dense(fill_rows(w, row_blocks(w), lambda rows: function(w[rows, :])))
 
     def scaled(self, s: Array) -> "Dense":
         """Return sᵢ wᵢⱼ sⱼ in an array of its own."""
         w = self.array
-        return Dense(assemble(w, row_blocks(w), lambda rows: chunk_scaled(w[rows, :], s[rows], s)))
+        return Dense(fill_rows(w, row_blocks(w), lambda rows: scaled(w[rows, :], s[rows], s)))
 
     def with_absent(self, past: "Dense", source: Array, away: Array) -> "Dense":
         """Return these proximities and, behind them, those of objects of the past that are away."""
@@ -309,16 +395,22 @@ class Dense(Summable):
         upper = row_blocks(w, self.n, n_columns=size)
         lower = (slice(self.n + b.start, self.n + b.stop) for b in row_blocks(w, m, n_columns=size))
         out = xp.empty((size, size), dtype=w.dtype, device=device_of(w))
-        return Dense(assemble(w, itertools.chain(upper, lower), rows_of, out))
+        out = fill_rows(w, itertools.chain(upper, lower), rows_of, out)
+        return Dense(out, known_magnitude=joint_magnitude(self, past))
 
     def add_between_groups(self, other: "Dense", groups: Array, table: np.ndarray) -> "Dense":
         """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ in an array of its own."""
         w, more = self.array, other.array
 
         def rows_of(rows: slice) -> Array:
-            return chunk_add_between_groups(w[rows, :], more[rows, :], groups[rows], groups, table)
+            return add_between_groups(w[rows, :], more[rows, :], groups[rows], groups, table)
 
-        return Dense(assemble(w, row_blocks(w), rows_of))
+        return Dense(fill_rows(w, row_blocks(w), rows_of), known_magnitude=joint_magnitude(self, other))
+
+
+def _aligned_rows(psi: Array, source: Array, rows: slice) -> Array:
+    """Return some rows of the past in the order of the objects of now; zeros for new objects."""
+    return gather(gather(psi, source[rows], 0).T, source, 0).T
 
 
 def _both_halves(x: Array, z: Array, z_rows: Array, rows: slice) -> Array:
@@ -328,34 +420,9 @@ def _both_halves(x: Array, z: Array, z_rows: Array, rows: slice) -> Array:
     return part + part.T - on_diagonal
 
 
-def _times(w: Array, v: Array) -> Array:
-    """Return WV for a symmetric W, stored by rows."""
-    return thin_product(w, v) if isinstance(w, np.ndarray) else _transposed_times(w, v)
-
-
-def _transposed_times(w: Array, v: Array) -> Array:
-    """Return Wᵀ·V as (VᵀW)ᵀ, stored by rows: BLAS reads a large W faster from this side."""
-    return array_namespace(w, v).asarray((v.T @ w).T, copy=True)
-
-
 def _sum_of_squares(x: Array) -> float:
     """Return Σx² of a block on the host, in wide floats; infinite where it is no number."""
     xp = array_namespace(x)
     x = xp.reshape(xp.astype(x, wide_dtype(x), copy=False), (-1,))
     with np.errstate(over="ignore"):
         return float(x @ x)
-
-
-def assemble(
-    w: Array, blocks: Iterable[slice], rows_of: Callable[[slice], Array], out: Array | None = None
-) -> Array:
-    """Fill an array like w (or `out`) block of rows by block of rows; no other n×n array is made."""
-    if is_lazy(w):
-        return array_namespace(w).concat([rows_of(rows) for rows in blocks])
-    out = array_namespace(w).empty_like(w) if out is None else out
-
-    def fill(rows: slice) -> None:
-        out[rows, :] = rows_of(rows)
-
-    for_each_block(fill, blocks, w)
-    return out

@@ -1,15 +1,24 @@
 """Convert similarities to dissimilarities and back, and check for dissimilarities."""
 
-from affect_xp.array.namespace import array_namespace, device_of, is_lazy, row_blocks, to_host, wide_dtype
+from affect_xp.array.namespace import (
+    array_namespace,
+    device_of,
+    fill_rows,
+    is_lazy,
+    on_input_device,
+    row_blocks,
+    to_host,
+    wide_dtype,
+)
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_choice
 from affect_xp.exceptions import InputError
 from affect_xp.proximity import Chunked, Dense, Proximity, as_proximity
-from affect_xp.proximity.dense import assemble
 
 KINDS = ("distance", "squared_distance", "complement")
 
 
+@on_input_device
 def to_dissimilarity(W: Array | Proximity, kind: str = "distance") -> Array | Proximity:
     """Convert similarities to dissimilarities, in the dtype of W.
 
@@ -47,9 +56,10 @@ def to_dissimilarity(W: Array | Proximity, kind: str = "distance") -> Array | Pr
         d = xp.where(d > 0, d, xp.zeros_like(d))
         return xp.astype(xp.sqrt(d) if kind == "distance" else d, w.dtype, copy=False)
 
-    return _as_given(W, assemble(w, row_blocks(w), rows_of))
+    return _as_given(W, fill_rows(w, row_blocks(w), rows_of))
 
 
+@on_input_device
 def to_similarity(D: Array | Proximity, kind: str = "distance") -> Array | Proximity:
     """Convert dissimilarities to similarities, in the dtype of D; the inverse of `to_dissimilarity`.
 
@@ -91,7 +101,7 @@ def to_similarity(D: Array | Proximity, kind: str = "distance") -> Array | Proxi
     def rows_of(rows: slice) -> Array:
         return xp.astype((r[rows, None] + r[None, :] - g - squares(rows)) / 2, d.dtype, copy=False)
 
-    return _as_given(D, assemble(d, row_blocks(d), rows_of))
+    return _as_given(D, fill_rows(d, row_blocks(d), rows_of))
 
 
 def _complement(w: Array, name: str, on_diagonal: float) -> Array:
@@ -111,7 +121,7 @@ def _complement(w: Array, name: str, on_diagonal: float) -> Array:
         d = xp.where(d > 0, d, xp.zeros_like(d))
         return xp.where(places[rows, None] == places[None, :], diagonal, d)
 
-    return assemble(w, row_blocks(w), rows_of)
+    return fill_rows(w, row_blocks(w), rows_of)
 
 
 def _as_given(given: Array | Proximity, array: Array) -> Array | Proximity:
@@ -135,8 +145,8 @@ def stored(W: Proximity) -> Array:
     return w
 
 
-def check_dissimilarities(d: Array) -> None:
-    """Raise unless the diagonal is zero and no entry is negative, up to rounding; one read."""
+def check_dissimilarities(d: Array) -> float:
+    """Return the largest entry; raise unless the diagonal is 0 and none is negative, up to rounding."""
     xp = array_namespace(d)
     low, high = _extremes(d)
     diagonal = xp.linalg.diagonal(d)
@@ -155,6 +165,7 @@ def check_dissimilarities(d: Array) -> None:
             f"D contains {lowest}, but dissimilarities are nonnegative; "
             "convert similarities first, for example with ax.to_dissimilarity(D)"
         )
+    return highest
 
 
 def _tolerance(d: Array) -> float:

@@ -8,7 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
-from affect_xp.alignment import Alignment
+from affect_xp.alignment import UNCHANGED, Alignment
 from affect_xp.array import namespace
 from affect_xp.array.namespace import (
     array_namespace,
@@ -18,7 +18,10 @@ from affect_xp.array.namespace import (
     gather,
     is_array,
     is_lazy,
+    not_zero,
     on_host,
+    on_input_device,
+    places_of,
     row_blocks,
     thin_product,
     to_host,
@@ -28,7 +31,7 @@ from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction, check_int
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.partition import Partition
-from affect_xp.proximity._base import Proximity
+from affect_xp.proximity._base import Proximity, checked_dtype, joint_magnitude, log2, measured_magnitude
 from affect_xp.proximity._columns import (
     Factor,
     Factors,
@@ -48,16 +51,17 @@ from affect_xp.proximity._columns import (
 )
 from affect_xp.proximity._factored_groups import FactoredGroups
 from affect_xp.proximity.blend import BlendGroups
-from affect_xp.proximity.checks import checked_dtype
-from affect_xp.proximity.dense import Dense
 from affect_xp.proximity.grouped import Grouped, column_sums
 
 # Columns whose weight has fallen below this share of the one they came with are rounding.
 TOLERANCE = 1e-17
 # Eigenvalues below this share of the largest are rounding, where columns are put together anew.
-ROUNDING = 1e-12
+RELATIVE_ROUNDING = 1e-12
 # Up to this size the columns of all steps are copied side by side: they stay in a large cache.
 HOST_JOINED_BYTES = 8 * 2**20
+
+# What is not known of other columns.
+UNKNOWN: dict[str, Any] = {"leading": None, "known_diagonal": None, "known_magnitude": None}
 
 
 @final
@@ -101,8 +105,28 @@ class Factored(Proximity):
     error: Array | float = 0.0
     leading: Scatter | None = None  # of the first columns, where it is known
     known_diagonal: Array | None = None  # where it follows from what is known of a blend's parts
+    known_magnitude: float | None = None
+
+    @functools.cached_property
+    def magnitude(self) -> float:
+        """log₂ of the largest s·x², about."""
+        if self.known_magnitude is not None:
+            return self.known_magnitude
+        return 2 * self._log2_features() + measured_magnitude([self.weights])
+
+    def _log2_features(self) -> float:
+        return measured_magnitude(factor.x for factor in self.factors)
+
+    def in_units_of(self, unit: float) -> "Factored":
+        """Return W / unit with features of about 1, of which fourth powers are summed."""
+        size = self._log2_features()
+        x_unit = 2.0 ** round(size) if math.isfinite(size) else 1.0
+        factors = tuple(dataclasses.replace(factor, x=factor.x / x_unit) for factor in self.factors)
+        weights = self.weights * (x_unit / unit) * x_unit
+        return dataclasses.replace(self, factors=factors, weights=weights, **UNKNOWN)
 
     @staticmethod
+    @on_input_device
     def from_features(
         X: Array, weights: Array | None = None, *, max_rank: int | None = None, tolerance: float = TOLERANCE
     ) -> "Factored":
@@ -121,7 +145,8 @@ class Factored(Proximity):
             The columns of a step are dropped when the forgetting factors since then, those known as
             Python floats, multiply to less.
         """
-        X = _checked_features(as_array(X))
+        X, size = _checked_features(as_array(X))
+        magnitude = size if weights is None else None
         p, xp, wide = X.shape[1], array_namespace(X), wide_dtype(X)
         if max_rank is not None and check_int("max_rank", max_rank, 1) < p:
             raise InputError(
@@ -133,7 +158,8 @@ class Factored(Proximity):
             shape = tuple(weights.shape)
             raise InputError(f"weights must be of shape ({p},), one for each column of X, got {shape}")
         tolerance = check_fraction("tolerance", tolerance)
-        return Factored((Factor(X),), xp.astype(weights, wide), max_rank, tolerance)
+        factors, weights = (Factor(X),), xp.astype(weights, wide)
+        return Factored(factors, weights, max_rank, tolerance, known_magnitude=magnitude)
 
     @property
     def n(self) -> int:
@@ -182,6 +208,15 @@ class Factored(Proximity):
             return None
         return FactoredGroups(self, groups.labels, groups.k, groups.given, known_t=t)
 
+    def beside(self, past: "Factored", alpha: Array | float) -> "Factored":
+        """Return α·past + (1 − α)·W of the same objects with the columns of both; nothing is copied."""
+        xp = array_namespace(self.weights)
+        weights = xp.concat([alpha * past.weights, (1 - alpha) * self.weights])
+        diagonal = self._blended_diagonal(past, alpha, UNCHANGED)
+        blended = Factored(past.joined + self.joined, weights, known_diagonal=diagonal)
+        vars(blended)["joined"] = blended.factors  # to join them again would be to copy them
+        return blended
+
     def _times(self, t: Array) -> Array:
         """Return U·T, (n, r)."""
         return expand(self.joined, lambda u, columns: thin_product(u, t[columns, :]), t.shape[1])
@@ -223,7 +258,7 @@ class Factored(Proximity):
         xp = array_namespace(m)
         own = xp.eye(partition.k, dtype=m.dtype, device=device_of(m))
         excess = (self.diagonal() - partition.by_object(xp.linalg.diagonal(means))) @ z  # Σ(wᵢᵢ − w̄), (k,)
-        shift = own * excess / xp.where(count > 0, count, xp.ones_like(count))  # w̄ − μ
+        shift = own * excess / not_zero(count)  # w̄ − μ
         mu = xp.where(count > 0, means - shift, xp.zeros_like(means))
         deviation = self.diagonal() - partition.by_object(xp.linalg.diagonal(mu))
         squares = squares + _square(m * shift) - own * (_square(deviation) @ z)
@@ -271,15 +306,15 @@ class Factored(Proximity):
     def _labelled_scatter(self, partition: Partition) -> Array:
         """Return the scatter of the rows of labelled objects about the centre of all, (q, q)."""
         xp = array_namespace(self.weights)
-        outside, n_outside = xp.astype(partition.labels < 0, xp.int64), partition.n_outside
+        outside, n_outside = partition.labels < 0, partition.n_outside
         if n_outside is None:
-            n_outside = int(to_host(xp.sum(outside), reason="how many objects are unlabelled?")[0])
+            count = xp.sum(xp.astype(outside, xp.int64))
+            n_outside = int(to_host(count, reason="how many objects are unlabelled?")[0])
         if n_outside == 0:
             return self._scatter.sums
-        order = xp.argsort(outside, descending=True, stable=True)
         if 2 * n_outside > self.n:
-            return self._rows_scatter(order[n_outside:])
-        return self._scatter.sums - self._rows_scatter(order[:n_outside])
+            return self._rows_scatter(places_of(~outside, self.n - n_outside))
+        return self._scatter.sums - self._rows_scatter(places_of(outside, n_outside))
 
     def _rows_scatter(self, index: Array) -> Array:
         """Return Σ(uᵢ − r)(uᵢ − r)ᵀ over some objects, (q, q)."""
@@ -299,18 +334,18 @@ class Factored(Proximity):
         """Return the same proximities in storage of their own."""
         return dataclasses.replace(self, factors=copied(self.factors))
 
-    def to_dense(self) -> Dense:
-        """Return the same proximities as an n×n array, in the precision of the features."""
+    def to_dense(self) -> Any:
+        """Return the same proximities as an n×n array, in a `Dense` of the precision of the features."""
         xp, dtype = array_namespace(self.weights), self.like.dtype
         u = rows_of(self.factors, slice(0, self.n)).T  # (q, n)
 
         def rows_of_w(rows: slice) -> Array:
             return xp.astype((rows_of(self.factors, rows) * self.weights) @ u, dtype)
 
-        return Dense(filled(self.factors, self.n, dtype, rows_of_w))
+        return self.dense_type(filled(self.factors, self.n, dtype, rows_of_w))
 
     def blend(
-        self, past: "Factored", alpha: Array | float, alignment: Alignment, *, overwrite: bool = False
+        self, past: "Factored", alpha: Array | float, alignment: Alignment, *, out: "Factored | None" = None
     ) -> "Factored":
         """Return α·past + (1 − α)·W where both objects were there before, and W elsewhere.
 
@@ -334,10 +369,56 @@ class Factored(Proximity):
         error = a * past.error + self.error
         blended = Factored(before + now, weights, self.max_rank, self.tolerance, error, leading)
         blended = dataclasses.replace(
-            blended, known_diagonal=self._blended_diagonal(past, a, alignment)
+            blended,
+            known_diagonal=self._blended_diagonal(past, a, alignment),
+            known_magnitude=joint_magnitude(self, past, alpha),
         )._drop_decayed()
         vars(blended)["_past_error"] = a * past.error
         return blended
+
+    def blend_by_object(
+        self,
+        past: "Factored",
+        alpha: Array | float,
+        trust: Array,
+        alignment: Alignment,
+        *,
+        out: "Factored | None" = None,
+    ) -> "Factored":
+        """Return W + α S(EΨEᵀ − W)S: the columns of SY, of X and of SX with the weights α s_Y, s and −α s."""
+        xp, s = array_namespace(self.weights, past.weights), self.weights
+        a = float(alpha) if not is_array(alpha) else xp.astype(alpha, s.dtype)
+        before, _ = past._embedded(alignment)
+
+        def trusted(x: Array) -> Array:
+            return xp.astype(x * trust[:, None], x.dtype, copy=False)
+
+        decayed = tuple(f.decayed(a if isinstance(a, float) else 1.0) for f in with_features(before, trusted))
+        now = copied(self.factors)
+        return Factored(
+            decayed + now + with_features(now, trusted),
+            xp.concat([a * past.weights, s, -a * s]),
+            self.max_rank,
+            self.tolerance,
+            a * past.error + self.error,
+        )._drop_decayed()
+
+    def block_products(self, past: "Factored", alignment: Alignment, partition: Partition) -> Array:
+        """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block, (k, k).
+
+        With G_c = Σ_{i∈c} uᵢyᵢᵀ it is Σ_ab s_a t_b (G_c)_ab (G_d)_ab over all i and j.
+        """
+        xp, z, (before, _) = array_namespace(self.weights), partition.membership, past._embedded(alignment)
+        total: Array = 0
+        for factor, columns in numbered(self.factors):
+            for a in range(columns.stop - columns.start):
+                u = factor.rows(slice(0, self.n))[:, a]
+                g = project(before, z * u[:, None])  # (q, k), G_c of one column
+                total = total + self.weights[columns.start + a] * (g.T @ (past.weights[:, None] * g))
+        psi_ii = past.diagonal()
+        psi_ii = psi_ii if alignment.source is None else gather(psi_ii, alignment.source, 0)
+        own = (self.diagonal() * psi_ii) @ z
+        return total - xp.eye(partition.k, dtype=own.dtype, device=device_of(own)) * own
 
     @functools.cached_property
     def _past_error(self) -> Array | float:
@@ -365,8 +446,7 @@ class Factored(Proximity):
         if scatter is None or 2 * n_left > self.n:
             return factors, None
         if n_left:
-            left = xp.argsort(xp.astype(alignment.target >= 0, xp.int8), stable=True)[:n_left]  # type: ignore[operator]
-            scatter = scatter.plus(-self._rows_scatter(left))
+            scatter = scatter.plus(-self._rows_scatter(alignment.gone()))
         return factors, scatter.plus(alignment.n_new * scatter.centre[:, None] * scatter.centre)
 
     def _drop_decayed(self) -> "Factored":
@@ -407,7 +487,7 @@ class Factored(Proximity):
             return self
         values, basis = eigenpairs(self.factors, self.weights)
         sizes = np.abs(to_host(values, reason="how many columns are more than rounding?")[0])
-        share = max(ROUNDING, float(array_namespace(self.like).finfo(self.like.dtype).eps))
+        share = max(RELATIVE_ROUNDING, float(array_namespace(self.like).finfo(self.like.dtype).eps))
         rank = max(1, int(np.count_nonzero(sizes > share * sizes[0])))
         return self._leading(rank if max_rank is None else min(rank, max_rank), values, basis)
 
@@ -440,7 +520,7 @@ class Factored(Proximity):
         xp = array_namespace(s)
         factors = with_features(self.factors, lambda x: xp.astype(x * s[:, None], x.dtype, copy=False))
         error = self.error * xp.max(s * s)
-        return dataclasses.replace(self, factors=factors, error=error, leading=None, known_diagonal=None)
+        return dataclasses.replace(self, factors=factors, error=error, **UNKNOWN)
 
     def with_absent(self, past: "Factored", source: Array, away: Array) -> "Factored":
         """Return these proximities and, behind them, those of objects of the past that are away.
@@ -474,6 +554,7 @@ class Factored(Proximity):
             error=self.error - self._past_error + past.error,
             leading=None,
             known_diagonal=None,
+            known_magnitude=joint_magnitude(self, past),
         )._compress(self.max_rank)
 
     def add_between_groups(self, other: "Factored", groups: Array, table: np.ndarray) -> "Factored":
@@ -484,7 +565,7 @@ class Factored(Proximity):
         these even beyond `max_rank`, which is for blends.
         """
         values, vectors = np.linalg.eigh(np.asarray(table, dtype=float))
-        some = np.abs(values) > ROUNDING
+        some = np.abs(values) > RELATIVE_ROUNDING
         if not some.any():
             return self.copy()
         xp = array_namespace(self.weights, other.weights)
@@ -500,11 +581,14 @@ class Factored(Proximity):
             error=self.error + other.error,
             leading=None,
             known_diagonal=None,
+            known_magnitude=joint_magnitude(self, other),
         )._compress()
 
 
-def _checked_features(X: Array) -> Array:
-    """Return features as a real, finite array with a row for each object, or say what is wrong where."""
+def _checked_features(X: Array) -> tuple[Array, float]:
+    """Return features as a real, finite array with a row for each object, and the magnitude of their dot
+    products; or say what is wrong where.
+    """
     if X.ndim != 2 or X.shape[0] == 0:
         raise InputError(
             f"X must have a row for each object and a column for each feature, got shape {tuple(X.shape)}"
@@ -512,7 +596,7 @@ def _checked_features(X: Array) -> Array:
     X = checked_dtype(X, "X")
     xp = array_namespace(X)
     if X.shape[1] == 0:
-        return X
+        return X, -math.inf
     with np.errstate(invalid="ignore"):
         largest = float(to_host(xp.max(xp.abs(X)), reason="are the features finite?")[0])
     if not math.isfinite(largest):
@@ -525,14 +609,12 @@ def _checked_features(X: Array) -> Array:
         raise InputError(
             f"X holds numbers up to {largest:.3g}, whose dot products are too large; divide X by a constant"
         )
-    return X
+    return X, 2 * log2(largest)
 
 
 def _centroids(partition: Partition, t: Array) -> Array:
     """Return the mean ū of the rows of U in each cluster, (k, q), given T = UᵀZ."""
-    m = partition.sizes
-    xp = array_namespace(m)
-    return t.T / xp.where(m > 0, m, xp.ones_like(m))[:, None]
+    return t.T / not_zero(partition.sizes)[:, None]
 
 
 def _square(x: Array) -> Array:

@@ -9,10 +9,14 @@ import dataclasses
 import functools
 from typing import Any, Self
 
+import numpy as np
+
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
     from_host,
+    not_negative,
+    not_zero,
     one_hot,
     row_blocks,
     rows_at,
@@ -20,6 +24,43 @@ from affect_xp.array.namespace import (
 )
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
+
+# Sums of squares are brought up to date while no larger share of the objects has moved.
+MAX_UPDATE_SHARE = 0.3
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Moves:
+    """Objects that change clusters.
+
+    Attributes
+    ----------
+    objects : (m,) int array
+    before, after : (n, R) int arrays
+        The labels of all objects.
+    k : int
+    places : (m,) int array or None
+        Where they are in the matrix, -1 for nowhere, if that is not their number.
+    """
+
+    objects: Array
+    before: Array
+    after: Array
+    k: int
+    places: Array | None = None
+
+    @functools.cached_property
+    def v(self) -> Array:
+        """The change of their memberships, (m, R·k); zero for those that are nowhere."""
+        xp, wide = array_namespace(self.after), wide_dtype(self.after)
+        v = membership(xp.take(self.after, self.objects, axis=0), self.k, wide)
+        v -= membership(xp.take(self.before, self.objects, axis=0), self.k, wide)
+        return v if self.places is None else xp.where((self.places >= 0)[:, None], v, xp.zeros_like(v))
+
+    @property
+    def rows(self) -> Array:
+        """Their rows of the matrix, any row for those that are nowhere."""
+        return self.objects if self.places is None else not_negative(self.places)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -67,12 +108,12 @@ class Grouped(abc.ABC):
         """Return some rows of WZ, (rows, R·k); not to be written to."""
 
     @abc.abstractmethod
-    def own(self, z: Array | None = None) -> Array:
-        """Return the diagonal of ZᵀWZ for each partition, (R, k); Z may be given where it is at hand."""
+    def own(self) -> Array:
+        """Return the diagonal of ZᵀWZ for each partition, (R, k)."""
 
     @abc.abstractmethod
-    def moved(self, labels: Array, v: Array, rows: Array) -> "Grouped":
-        """Return W grouped by other labels: their membership is Z + V, V being zero but for some rows v."""
+    def moved(self, labels: Array, moves: Moves) -> "Grouped":
+        """Return W grouped by other labels, which differ for some objects."""
 
     @abc.abstractmethod
     def of_runs(self, runs: list[int]) -> "Grouped":
@@ -80,10 +121,40 @@ class Grouped(abc.ABC):
 
     def regrouped(self, labels: Array, rows: Array) -> "Grouped":
         """Return W grouped by other labels, (n, R), that differ for the objects at `rows`."""
-        xp, wide = array_namespace(labels), wide_dtype(labels)
-        v = membership(xp.take(labels, rows, axis=0), self.k, wide)
-        v -= membership(xp.take(self.labels, rows, axis=0), self.k, wide)
-        return self.moved(labels, v, rows)
+        return self.moved(labels, Moves(rows, self.labels, labels, self.k))
+
+    def anew(self, labels: Array) -> "Grouped":
+        """Return W grouped by other labels, (n, R), of which nothing is known."""
+        return self.proximity.grouped(labels, self.k)
+
+    @property
+    def parts(self) -> Any:
+        """W as a pair of present and past, by the same labels, where it is a blend; else None."""
+        return None
+
+    def joined(self, past: "Grouped", blend: Any) -> "Grouped | None":
+        """Return the blend of this with the past by the same labels, where it is of the same kind."""
+        return None
+
+    def distances(self, rows: slice, sizes: Array, own: Array) -> Array:
+        """Return squared distances of some objects to the centroids, less wᵢᵢ, (rows, R, k).
+
+        Given are the sizes of the clusters and `own()`. Empty clusters are infinitely far.
+        """
+        wz, m = self.rows(rows), not_zero(sizes)
+        d = array_namespace(wz).reshape(wz, (wz.shape[0], *sizes.shape)) * (-2 / m)
+        d += centres(sizes, own)
+        return d
+
+    def nearest(self, sizes: Array, own: Array, bounds: Any = None) -> tuple[Array, Any]:
+        """Return the nearest centroid of each object, (n, R), and bounds to be given the next time."""
+        xp = array_namespace(sizes)
+        blocks = row_blocks(self.labels, n_columns=self.n_runs * self.k)
+        return xp.concat([xp.argmin(self.distances(rows, sizes, own), axis=2) for rows in blocks]), None
+
+    def stored_parts(self) -> tuple[Array, Array | None, Array | float]:
+        """Return WZ in storage; or WZ, ΨZ and α, if W is a blend whose parts have the same objects."""
+        return self.rows(slice(0, self.labels.shape[0])), None, 0.0
 
     def sums(self) -> Array:
         """Return ZᵀWZ, (k, k)."""
@@ -131,21 +202,18 @@ class Stored(Grouped):
         """Return some rows of WZ."""
         return rows_at(self.array, which)
 
-    def own(self, z: Array | None = None) -> Array:
+    def own(self) -> Array:
         """Return the diagonal of ZᵀWZ for each partition, (R, k)."""
-        xp, wz = array_namespace(self.array), self.array
-        if z is not None:
-            return xp.reshape(column_sums(z * wz), (self.n_runs, self.k))
-        own = xp.zeros((self.n_runs * self.k,), dtype=wz.dtype, device=device_of(wz))
-        for rows in row_blocks(wz):
-            own += column_sums(membership(self.labels[rows, :], self.k, own.dtype) * wz[rows, :])
-        return xp.reshape(own, (self.n_runs, self.k))
+        wz = self.array
+        own = sum(
+            column_sums(membership(self.labels[rows, :], self.k, wz.dtype) * wz[rows, :])
+            for rows in row_blocks(wz)
+        )
+        return array_namespace(wz).reshape(own, (self.n_runs, self.k))
 
-    def moved(self, labels: Array, v: Array, rows: Array) -> Self:
+    def moved(self, labels: Array, moves: Moves) -> Self:
         """Return W grouped by other labels."""
-        wz = self.proximity.matmul(v, rows)
-        wz += self.array
-        return self._relabelled(labels, wz)
+        return self._relabelled(labels, self.proximity.moved_product(self, moves))
 
     def of_runs(self, runs: list[int]) -> Self:
         """Return W grouped by some of the partitions."""
@@ -161,10 +229,96 @@ class Stored(Grouped):
         return dataclasses.replace(self, labels=labels, wz=wz, given=None)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Summed(Stored):
+    """W·Z as an array; on the host it saves the moments a pass."""
+
+    # Labels by which Σ wᵢⱼ² of each block was summed before, and that sum.
+    earlier: tuple[Partition, Array] | None = None
+
+    def multiplied(self) -> Array:
+        """Return WZ, computed."""
+        return self.proximity.times_membership(self)
+
+    def moments(self) -> tuple[Array, Array]:
+        """Return the mean of each block and the sum of squares about it."""
+        W, partition, found = self.proximity, self.partition, None
+        if W.is_at_hand:
+            known = self.is_multiplied or self.earlier is not None
+            sums, squares = (self._off_diagonal(), self.squares) if known else W.block_sums(partition)
+            self.__dict__["squares"] = squares
+            found = W.plain_moments(partition, sums, squares)
+        return W.careful_moments(partition) if found is None else found
+
+    def distance_to(self, means: Array) -> Array:
+        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})²."""
+        W, partition, found = self.proximity, self.partition, None
+        if W.is_at_hand:
+            sums = self._off_diagonal() if self.is_multiplied else W.block_sums(partition, squares=False)[0]
+            found = W.plain_distance(partition, means, sums)
+        return W.careful_distance(partition, means) if found is None else found
+
+    def near(self, other: Grouped) -> "Summed":
+        """Return the same, with sums of squares to be updated from those by other labels."""
+        summed = isinstance(other, Summed) and "squares" in other.__dict__
+        return dataclasses.replace(self, wz=self._known, earlier=other._handed_over()) if summed else self  # type: ignore[attr-defined]
+
+    @property
+    def _known(self) -> Array | None:
+        return self.array if self.is_multiplied else None
+
+    def _handed_over(self) -> tuple[Partition, Array] | None:
+        """Return labels and sums of squares from which those by other labels can be updated."""
+        return (self.partition, self.squares) if "squares" in self.__dict__ else self.earlier
+
+    def _relabelled(self, labels: Array, wz: Array) -> "Summed":
+        earlier = self._handed_over() if self.n_runs == labels.shape[1] == 1 else None
+        return dataclasses.replace(self, labels=labels, wz=wz, given=None, earlier=earlier)
+
+    @functools.cached_property
+    def squares(self) -> Array:
+        """Σ wᵢⱼ² over i ≠ j, (k, k): updated where few objects have moved since it was summed."""
+        partition = self.partition
+        if self.earlier is not None and isinstance(self.array, np.ndarray):
+            before, squares = self.earlier
+            rows = np.flatnonzero(before.labels != partition.labels) if before.k == partition.k else None
+            most = min(MAX_UPDATE_SHARE, self.proximity.max_update_share) * partition.n
+            if rows is not None and len(rows) <= most:
+                return squares + self._change_of_squares(before, rows)
+        return self.proximity.block_squares(partition)
+
+    def _change_of_squares(self, before: Partition, rows: np.ndarray) -> np.ndarray:
+        """Return by how much the sums of squares of each block change, (k, k).
+
+        With Q the squares off the diagonal, Z and Z' the memberships, and Δ = Z' − Z, zero but for some rows,
+
+            Z'ᵀQZ' − ZᵀQZ = ΔᵀR + RᵀΔ,   R = Q (Z + Z') / 2
+        """
+        now = self.partition
+        z, delta = (before.membership + now.membership) / 2, now.membership - before.membership
+        total = np.zeros((now.k, now.k))
+        for block, q in self.proximity.square_rows(rows):
+            half = delta[rows[block]].T @ (q @ z)
+            total += half + half.T
+        return total
+
+    def _off_diagonal(self) -> Array:
+        """Return Σ wᵢⱼ over i ≠ j of each block, (k, k)."""
+        z = self.partition.membership
+        total = z.T @ self.array
+        return total - identity(total) * (self.proximity.diagonal() @ z)
+
+
 def membership(labels: Array, k: int, dtype: object) -> Array:
     """Return the memberships of several partitions side by side, (n, R·k), given their labels (n, R)."""
     n, n_runs = labels.shape
     return array_namespace(labels).reshape(one_hot(labels, k, dtype), (n, n_runs * k))
+
+
+def centres(sizes: Array, own: Array) -> Array:
+    """Return the squared length of each centroid, (ZᵀWZ)cc / m², (R, k); infinite for empty clusters."""
+    xp, m = array_namespace(sizes), not_zero(sizes)
+    return xp.where(sizes > 0, own / (m * m), xp.full_like(m, xp.inf))
 
 
 def run_columns(runs: list[int], k: int, like: Array) -> Array:
@@ -175,3 +329,8 @@ def run_columns(runs: list[int], k: int, like: Array) -> Array:
 def column_sums(x: Array) -> Array:
     """Return the sums over the rows of x, as a product: faster than along an axis."""
     return array_namespace(x).ones((x.shape[0],), dtype=x.dtype, device=device_of(x)) @ x
+
+
+def identity(x: Array) -> Array:
+    """Return an identity of the shape, dtype and device of x."""
+    return array_namespace(x).eye(x.shape[0], x.shape[1], dtype=x.dtype, device=device_of(x))

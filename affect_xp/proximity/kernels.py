@@ -18,6 +18,7 @@ from affect_xp.array.namespace import (
     as_array,
     device_of,
     from_host,
+    not_zero,
     row_blocks,
     to_host,
     wide_dtype,
@@ -204,9 +205,9 @@ def _unit_rows(x: Array) -> Array:
     """Return the rows divided by their norms; rows of zeros are kept."""
     xp = array_namespace(x)
     largest = xp.max(xp.abs(x), axis=1, keepdims=True)  # so that no square overflows
-    x = x / xp.where(largest > 0, largest, xp.ones_like(largest))
+    x = x / not_zero(largest)
     length = xp.sqrt(xp.sum(x * x, axis=1, keepdims=True))
-    return x / xp.where(length > 0, length, xp.ones_like(length))
+    return x / not_zero(length)
 
 
 def _scaled(x: Array, gamma: float) -> Array:
@@ -311,7 +312,7 @@ def _checked_features(X: Array) -> tuple[Array, _Size]:
     wide = xp.astype(x, wide_dtype(x), copy=False)
     with np.errstate(invalid="ignore", over="ignore"):
         largest = xp.max(xp.abs(wide))
-        unit = xp.where(largest > 0, largest, xp.ones_like(largest))  # so that no square overflows
+        unit = not_zero(largest)  # so that no square overflows
         facts = to_host(xp.stack([largest, xp.var(wide / unit)]), reason="checking features")[0]
     if not np.isfinite(facts[0]):
         host = to_host(x, reason="finding the bad feature")[0]

@@ -10,7 +10,7 @@ Distances of features have ρ near −1; dot products, kernels and networks with
 
 from typing import Any, NamedTuple
 
-from affect_xp.array.namespace import array_namespace, device_of, to_host
+from affect_xp.array.namespace import array_namespace, device_of, not_zero, to_host
 from affect_xp.array.typing import Array
 from affect_xp.checks import warn_caller
 from affect_xp.exceptions import InputWarning
@@ -20,11 +20,11 @@ from affect_xp.proximity.transforms import sampled_columns
 __all__ = ["Looks", "hint_at_kind", "looks_of"]
 
 # Fewer objects than this are not judged.
-FEWEST = 10
+MIN_OBJECTS = 10
 # Beyond ±ρ of this size, W is considered similarities or dissimilarities.
-CLEAR = 0.5
+MIN_CORRELATION = 0.5
 # Distances are positive except for this share of the pairs (duplicates); graphs have more zeros.
-DUPLICATES = 0.1
+MAX_SHARE_OF_ZEROS = 0.1
 # A diagonal is zero if it is below this multiple of √eps, relative to the largest entry.
 ZERO_DIAGONAL = 10
 
@@ -68,7 +68,7 @@ def looks_of(W: Dense) -> Looks:
     columns, places = sampled_columns(W)
     r, zeros = places.shape[0], xp.zeros_like(columns)
     largest = xp.max(xp.abs(columns))
-    x = columns / xp.where(largest > 0, largest, xp.ones_like(largest))  # so that no square overflows
+    x = columns / not_zero(largest)  # so that no square overflows
     block = xp.take(x, places, axis=0)  # (r, r), with zeros in place of wᵢᵢ
     others = xp.arange(r, dtype=xp.int64, device=device_of(x))
     pairs = xp.astype(others[:, None] != others[None, :], x.dtype)
@@ -122,7 +122,7 @@ def hint_at_kind(W: Proximity, clusterer: Any, *, known: bool) -> None:
     correct.
     """
     wants = getattr(clusterer, "wants", None)
-    if wants is None or W.n < FEWEST:
+    if wants is None or W.n < MIN_OBJECTS:
         return
     hint = None
     if isinstance(W, Factored) and _are_same(W.like) and getattr(clusterer, "n_clusters", None) != 1:
@@ -148,14 +148,14 @@ def _hint(looks: Looks, W: Dense, wants: str | None, clusterer: Any) -> str | No
     eps = array_namespace(W.array).finfo(W.array.dtype).eps
     if looks.on_diagonal > ZERO_DIAGONAL * eps**0.5 * max(looks.highest, -looks.lowest):
         return None  # not distances; clusterers of distances check this themselves
-    if wants == "dissimilarity" and looks.rho > CLEAR:
+    if wants == "dissimilarity" and looks.rho > MIN_CORRELATION:
         return (
             f"{name} takes dissimilarities, but W looks like similarities: pairs with large entries "
             f"have similar rows (correlation {looks.rho:.2f}); use ax.Spectral or ax.KMeans, or "
             "pass W.max() - W with zeros on the diagonal"
         )
     # Graphs have more zeros.
-    are_distances = looks.rho < -CLEAR and looks.lowest >= 0 and looks.zeros <= DUPLICATES
+    are_distances = looks.rho < -MIN_CORRELATION and looks.lowest >= 0 and looks.zeros <= MAX_SHARE_OF_ZEROS
     if wants == "similarity" and are_distances:
         return (
             f"{name} takes similarities, but W looks like distances: its diagonal is 0, and pairs with "

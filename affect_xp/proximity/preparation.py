@@ -22,8 +22,10 @@ import numpy as np
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
+    fill_rows,
     from_host,
     is_lazy,
+    not_zero,
     row_blocks,
     to_host,
     wide_dtype,
@@ -41,15 +43,19 @@ GAMMAS = ("first", "each")
 # "auto" subtracts the mean if its square is at least this share of the variance, ‖x̄‖² ≥ ½ Σσ². Below that it
 # hardly affects the forgetting factor. Windows of standardised series, whose columns are different days at
 # each step, stay below: for later windows the mean of the first one would be noise.
-OFFSET = 0.5
+MIN_OFFSET = 0.5
 # If the mean must not be subtracted, warn if its square is this many times the variance: cosines exceed 0.9.
-DOMINANT = 10.0
-# Columns are standardised if their standard deviations differ by this factor or more.
-SPREAD = 10.0
+MIN_DOMINANT_OFFSET = 10.0
+# Columns are standardised if their standard deviations differ by this factor or more: their units differ.
+MIN_SPREAD_RATIO = 10.0
+# From this factor on, warn: if the widest column has no clusters, it hides those of the others (ARI 0 instead
+# of 0.6 to 1 by simulation). X is not scaled, because a column is also wide if it holds the clusters, such as
+# two that are 10 standard deviations apart; columns of noise would then hide them (ARI 0.4 instead of 1).
+MIN_WARNED_RATIO = 5.0
 # The interquartile range of a normal distribution, in standard deviations.
 NORMAL_IQR = 1.349
 # A column is constant if its spread is below this many rounding errors of its largest value.
-ROUNDINGS = 10
+MAX_ROUNDING_ERRORS = 10
 # Powers of two between which squares of features, and their sums, neither overflow nor underflow.
 USUAL_EXPONENT = 400
 # The kinds of proximity that depend on lengths.
@@ -109,12 +115,12 @@ class Preparation:
         location, scale = (
             None if x is None else from_host(x, X, dtype=wide)[None, :] for x in (self.location, self.scale)
         )
-        if is_lazy(X):
-            return xp.astype(_moved(X, location, scale, wide), dtype, copy=False)
         result = xp.empty(tuple(X.shape), dtype=dtype, device=device_of(X))
-        for rows in row_blocks(X):
-            result[rows, :] = xp.astype(_moved(X[rows, :], location, scale, wide), dtype, copy=False)
-        return result
+
+        def prepared(rows: slice) -> Array:
+            return xp.astype(_moved(X[rows, :], location, scale, wide), dtype, copy=False)
+
+        return fill_rows(X, row_blocks(X), prepared, result)
 
 
 def _moved(x: Array, location: Array | None, scale: Array | None, wide: object) -> Array:
@@ -180,7 +186,7 @@ class Request:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Columns:
+class _ColumnStatistics:
     """Statistics of the columns of X: mean, standard deviation and largest |x|, (p,) each, on the host."""
 
     mean: np.ndarray
@@ -200,11 +206,11 @@ class _Columns:
         some = self.std[self.std > 0]
         return float(some.max() / some.min()) if len(some) else 1.0
 
-    def prepared(self, preparation: Preparation) -> "_Columns":
+    def prepared(self, preparation: Preparation) -> "_ColumnStatistics":
         """Return the statistics of prepared features; the largest |x| is a bound."""
         location = 0.0 if preparation.location is None else preparation.location
         scale = 1.0 if preparation.scale is None else preparation.scale
-        return _Columns(
+        return _ColumnStatistics(
             (self.mean - location) / scale, self.std / scale, self.largest / scale + np.abs(location) / scale
         )
 
@@ -240,7 +246,7 @@ def decide(X: Array, request: Request, names: Sequence[str] | None = None) -> Pr
         return Preparation()  # the kernel raises the error
     if not isinstance(request.scale, str):
         return _with_object(X, request)
-    columns = _columns_of(X)
+    columns = _statistics_of(X)
     if columns is None:
         return Preparation()
     found = _scaling(X, columns, request, names or [f"column {j}" for j in range(X.shape[1])])
@@ -254,7 +260,7 @@ def _is_usable(X: Array) -> bool:
     return X.ndim == 2 and 0 not in X.shape and xp.isdtype(X.dtype, ("real floating", "integral", "bool"))
 
 
-def _columns_of(X: Array) -> _Columns | None:
+def _statistics_of(X: Array) -> _ColumnStatistics | None:
     """Return mean, spread and size of each column, read with one transfer; None if they are not finite.
 
     Columns are divided by their largest value first, so that squares do not overflow, and the mean of a
@@ -271,18 +277,18 @@ def _columns_of(X: Array) -> _Columns | None:
     with np.errstate(invalid="ignore", over="ignore"):
         sizes = [xp.max(xp.abs(xp.astype(x, wide, copy=False)), axis=0) for x in blocks]
         largest = xp.max(xp.stack(sizes), axis=0)  # (p,)
-        unit = xp.where(largest > 0, largest, xp.ones_like(largest))
+        unit = not_zero(largest)
         mean = total(lambda x: x) / X.shape[0]
         std = xp.sqrt(total(lambda x: (x - mean[None, :]) ** 2) / X.shape[0])
         facts = to_host(xp.stack([largest, mean, std]), reason="units and offsets of features")[0]
     largest, mean, std = (np.asarray(fact, dtype=np.float64) for fact in facts)
     if not np.isfinite(facts).all():
         return None
-    std = np.where(std > ROUNDINGS * float(eps), std, 0.0)
-    return _Columns(mean * largest, std * largest, largest)
+    std = np.where(std > MAX_ROUNDING_ERRORS * float(eps), std, 0.0)
+    return _ColumnStatistics(mean * largest, std * largest, largest)
 
 
-def _scaling(X: Array, columns: _Columns, request: Request, names: Sequence[str]) -> Preparation:
+def _scaling(X: Array, columns: _ColumnStatistics, request: Request, names: Sequence[str]) -> Preparation:
     """Return the requested location and scale."""
     if request.scale == "auto":
         return _automatic(columns, request, names)
@@ -293,28 +299,29 @@ def _scaling(X: Array, columns: _Columns, request: Request, names: Sequence[str]
     return _standard(columns, center=True, divide=request.scale == "standard")
 
 
-def _standard(columns: _Columns, *, center: bool, divide: bool) -> Preparation:
+def _standard(columns: _ColumnStatistics, *, center: bool, divide: bool) -> Preparation:
     std = np.where(columns.std > 0, columns.std, 1.0)
     return Preparation(_fixed(columns.mean) if center else None, _fixed(std) if divide else None)
 
 
-def _automatic(columns: _Columns, request: Request, names: Sequence[str]) -> Preparation:
+def _automatic(columns: _ColumnStatistics, request: Request, names: Sequence[str]) -> Preparation:
     """Return the preparation for scale="auto"; warn if the right one is unclear."""
     is_dot, offset = request.proximity == "dot", columns.offset
     may_center = is_dot and request.translation_free
     if callable(request.proximity):
         return Preparation()  # the effect on the function is unknown
-    if not may_center and request.proximity in ("dot", "cosine") and offset >= DOMINANT:
+    if not may_center and request.proximity in ("dot", "cosine") and offset >= MIN_DOMINANT_OFFSET:
         _warn_of_offset(offset, request)
-    if request.proximity in LENGTHS and columns.spread >= SPREAD:
-        _warn_of_spread(columns, request, names)
-        if not request.has_units:
+    if request.proximity in LENGTHS and columns.spread >= MIN_WARNED_RATIO:
+        divide = columns.spread >= MIN_SPREAD_RATIO and not request.has_units
+        _warn_of_spread(columns, request, names, divide=divide)
+        if divide:
             return _standard(columns, center=may_center or not is_dot, divide=True)
-    center = may_center and offset >= OFFSET
+    center = may_center and offset >= MIN_OFFSET
     return _in_range(columns, _standard(columns, center=center, divide=False), request)
 
 
-def _in_range(columns: _Columns, found: Preparation, request: Request) -> Preparation:
+def _in_range(columns: _ColumnStatistics, found: Preparation, request: Request) -> Preparation:
     """Divide all columns by one power of two if their squares would overflow or underflow."""
     prepared = columns.prepared(found)
     size = float(np.maximum(np.abs(prepared.mean), prepared.std).max())
@@ -324,7 +331,7 @@ def _in_range(columns: _Columns, found: Preparation, request: Request) -> Prepar
     return dataclasses.replace(found, scale=_fixed(np.full_like(columns.mean, 2.0 ** min(exponent, 1023))))
 
 
-def _robust(X: Array, columns: _Columns) -> Preparation:
+def _robust(X: Array, columns: _ColumnStatistics) -> Preparation:
     """Return the median, and IQR / 1.349; the standard deviation if the IQR is 0."""
     x = to_host(X, reason="quartiles of a lazy array")[0] if is_lazy(X) else X
     xp, n = array_namespace(x), x.shape[0]
@@ -357,7 +364,7 @@ def _gamma(request: Request, p: int, variance: float) -> float | None:
     return 1 / (p * variance) if variance > 0 else 1.0
 
 
-def _check_range(columns: _Columns, shape: tuple[int, ...], request: Request) -> None:
+def _check_range(columns: _ColumnStatistics, shape: tuple[int, ...], request: Request) -> None:
     """Raise if dot products or squared distances of features would overflow or underflow."""
     if request.proximity not in LENGTHS:
         return
@@ -378,7 +385,7 @@ def _with_object(X: Array, request: Request) -> Preparation:
     """Fit a copy of the object passed as scale."""
     scaler = copy.deepcopy(request.scale)
     scaler.fit(_on_host(scaler, X))
-    columns = _columns_of(_by_object(scaler, X))
+    columns = _statistics_of(_by_object(scaler, X))
     if columns is None:
         return Preparation(scaler=scaler)
     _check_range(columns, X.shape, request)
@@ -415,16 +422,21 @@ def _warn_of_offset(offset: float, request: Request) -> None:
     )
 
 
-def _warn_of_spread(columns: _Columns, request: Request, names: Sequence[str]) -> None:
+def _warn_of_spread(
+    columns: _ColumnStatistics, request: Request, names: Sequence[str], *, divide: bool
+) -> None:
     places = [int(j) for j in np.argsort(-columns.std, kind="stable") if columns.std[j] > 0]
     shown = places if len(places) <= 6 else [*places[:3], None, *places[-3:]]
     spreads = ", ".join("..." if j is None else f"{names[j]} {columns.std[j]:.3g}" for j in shown)
-    done = (
-        "X is not scaled, because a parameter is in its units: use scale='standard' with a parameter in "
-        "standard deviations"
-        if request.has_units
-        else "Dividing by the standard deviations of the first step; pass scale='standard' to confirm"
-    )
+    if divide:
+        done = "Dividing by the standard deviations of the first step; pass scale='standard' to confirm"
+    elif request.has_units:
+        done = (
+            "X is not scaled, because a parameter is in its units: use scale='standard' with a parameter in "
+            "standard deviations"
+        )
+    else:
+        done = "X is not scaled, because the columns may have the same unit: use scale='standard' if not"
     warn_caller(
         f"the columns of X differ in spread by a factor of {columns.spread:.3g} ({spreads}): unscaled, "
         f"the widest dominate. {done}, or scale='none' to use X unchanged; both silence this warning",

@@ -15,11 +15,13 @@ from affect_xp.alignment import Alignment
 from affect_xp.array import namespace
 from affect_xp.array.namespace import (
     array_namespace,
+    block_bytes,
     device_of,
     for_each_block,
     from_host,
     gather,
     is_array,
+    not_zero,
     on_host,
     wide_dtype,
 )
@@ -28,19 +30,19 @@ from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
 from affect_xp.exceptions import InputTypeError
 from affect_xp.partition import Partition
-from affect_xp.proximity.dense import Dense
-from affect_xp.proximity.summed import Summable, Summed, identity
+from affect_xp.proximity._base import Summable, joint_magnitude, measured_magnitude
+from affect_xp.proximity.grouped import Summed, identity
 
 Matrix = Any  # a sparse matrix or array of scipy.sparse or cupyx.scipy.sparse
 
-# Bytes of a line of a processor's cache.
-LINE = 64
+# Bytes of a line of a processor's cache, and of the cache of one core.
+CACHE_LINE_BYTES, NEAR_CACHE_BYTES = 64, 2**20
 # Threads share a product by blocks of rows with so many entries.
 BLOCK_ENTRIES = 2**18
 # Blocks of rows of a blend that are made before they are put together.
-AHEAD = 8
+N_BLOCKS_AHEAD = 8
 # On a device many threads add to few sums; each sum is kept in so many parts that they seldom meet.
-LANES = 256
+N_PARTIAL_SUMS = 256
 
 
 def is_sparse(w: object) -> bool:
@@ -90,6 +92,13 @@ class Sparse(Summable):
 
     matrix: Matrix
     prune: float = 1e-10
+    known_magnitude: float | None = dataclasses.field(default=None, kw_only=True)
+
+    @functools.cached_property
+    def magnitude(self) -> float:
+        """log₂ of the largest |wᵢⱼ|."""
+        known = self.known_magnitude
+        return measured_magnitude([self.matrix.data]) if known is None else known
 
     def __post_init__(self) -> None:
         check_fraction("prune", self.prune)
@@ -130,13 +139,17 @@ class Sparse(Summable):
             return _with_dtype(self.matrix, v.dtype) @ v
         product = np.empty((self.n, v.shape[1]), dtype=v.dtype)
         blocks = self._narrow_blocks if v.dtype == np.float32 else self._blocks
-        # A row of V that is fetched from memory should be one line of its cache.
-        width = max(1, LINE // v.itemsize)
+        # A row of V that is fetched should be one line of a cache; but if these do not stay in the cache, and
+        # a single column does, one column is multiplied after the other.
+        is_one = self.n * v.itemsize <= NEAR_CACHE_BYTES < self.n * CACHE_LINE_BYTES / 4
+        width = 1 if is_one else max(1, CACHE_LINE_BYTES // v.itemsize)
         for start in range(0, v.shape[1], width):
-            columns = slice(start, start + width)
+            columns: slice | int = slice(start, start + width) if width > 1 else start
             part = np.ascontiguousarray(v[:, columns])
 
-            def fill(block: tuple[slice, Matrix], part: np.ndarray = part, columns: slice = columns) -> None:
+            def fill(
+                block: tuple[slice, Matrix], part: np.ndarray = part, columns: slice | int = columns
+            ) -> None:
                 product[block[0], columns] = _with_dtype(block[1], part.dtype) @ part
 
             run_blocks(fill, blocks)
@@ -241,7 +254,7 @@ class Sparse(Summable):
         count = partition.pair_counts
         xp = array_namespace(count)
         n_stored, s = self._block_sums(partition, lambda w, _: (xp.ones_like(w), w))
-        means = s / xp.where(count > 0, count, xp.ones_like(count))
+        means = s / not_zero(count)
         (squares,) = self._block_sums(partition, _square_residuals(means))
         return means, squares + (count - n_stored) * means * means
 
@@ -280,23 +293,23 @@ class Sparse(Summable):
         """Return the proximities among the objects at `index`."""
         taken = self.matrix[index, :][:, index]
         taken.sort_indices()
-        return Sparse(taken, self.prune)
+        return Sparse(taken, self.prune, known_magnitude=self.known_magnitude)
 
     def copy(self) -> "Sparse":
         """Return the same proximities in storage of their own."""
-        return Sparse(self.matrix.copy(), self.prune)
+        return Sparse(self.matrix.copy(), self.prune, known_magnitude=joint_magnitude(self, self))
 
-    def to_dense(self) -> Dense:
-        """Return the same proximities as an n×n array."""
-        return Dense(self.matrix.toarray())
+    def to_dense(self) -> Any:
+        """Return the same proximities as an n×n array, in a `Dense`."""
+        return self.dense_type(self.matrix.toarray())
 
     def blend(
-        self, past: "Sparse", alpha: Array | float, alignment: Alignment, *, overwrite: bool = False
+        self, past: "Sparse", alpha: Array | float, alignment: Alignment, *, out: "Sparse | None" = None
     ) -> "Sparse":
         """Return α·past + (1 − α)·W where both objects were there before, and W elsewhere.
 
         Stored are the pairs stored in either, but for those too small to matter (see `prune`). The
-        result takes storage of its own, whatever `overwrite` says: it seldom has room in that of the past.
+        result takes storage of its own: it seldom has room in `out`.
         On a device the host waits for the number of entries, as CuPy does whenever it changes.
         """
         if not isinstance(past, Sparse):
@@ -312,7 +325,43 @@ class Sparse(Summable):
         smallest = self.prune * (a * past._weight() + (1 - a) * self._weight()) / max(1, n_both)
         parts = _Aligned.of(w, psi, alignment)
         made = _made(lambda rows: _pruned(parts.blend(rows, a), smallest), _row_blocks(parts.row_counts()), w)
+        blended = _stacked(made, w, n_both)
+        return Sparse(blended, self.prune, known_magnitude=joint_magnitude(self, past, alpha))
+
+    def blend_by_object(
+        self,
+        past: "Sparse",
+        alpha: Array | float,
+        trust: Array,
+        alignment: Alignment,
+        *,
+        out: "Sparse | None" = None,
+    ) -> "Sparse":
+        """Return wᵢⱼ + α sᵢsⱼ (ψᵢⱼ − wᵢⱼ); stored are the pairs stored in either, unless too small."""
+        w, psi = self.matrix, past.matrix
+        xp = array_namespace(w.data, psi.data)
+        a, s = xp.astype(xp.asarray(alpha), w.data.dtype), xp.astype(trust, w.data.dtype)
+        n_both = w.nnz + psi.nnz
+        smallest = self.prune * (a * past._weight() + (1 - a) * self._weight()) / max(1, n_both)
+        parts = _Aligned.of(w, psi, alignment)
+        blocks = _row_blocks(parts.row_counts())
+        made = _made(lambda rows: _pruned(parts.blend_by_object(rows, a, s), smallest), blocks, w)
         return Sparse(_stacked(made, w, n_both), self.prune)
+
+    def block_products(self, past: "Sparse", alignment: Alignment, partition: Partition) -> Array:
+        """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block, (k, k): pairs stored in both."""
+        k, parts = partition.k, _Aligned.of(self.matrix, past.matrix, alignment)
+        xp = array_namespace(self.like, past.like)
+        labels = xp.where(partition.labels >= 0, partition.labels, xp.full_like(partition.labels, k))
+        total: Array = 0
+        for rows in _row_blocks(parts.row_counts()):
+            both = parts.products(rows)
+            i, j = rows.start + row_numbers(both.indptr, slice(0, both.nnz)), both.indices
+            values = xp.astype(both.data, wide_dtype(both.data), copy=False)
+            values = xp.where(i == j, xp.zeros_like(values), values)
+            block = xp.take(labels, i) * (k + 1) + xp.take(labels, j)
+            total = total + _sums_by_number(block, values, (k + 1) ** 2)
+        return xp.reshape(total, (k + 1, k + 1))[:k, :k]
 
     def _weight(self) -> Array | float:
         """Return Σ|wᵢⱼ|."""
@@ -348,7 +397,8 @@ class Sparse(Summable):
         moves = Alignment(everywhere, _targets(everywhere, past.n), n_common=0, n_new=0)
         parts = _Aligned.of(w, past.matrix, moves)
         blocks = (_pruned(parts.with_absent(rows, self.n), 0.0) for rows in _row_blocks(parts.row_counts()))
-        return Sparse(_stacked(blocks, w, w.nnz + past.matrix.nnz), self.prune)
+        made = _stacked(blocks, w, w.nnz + past.matrix.nnz)
+        return Sparse(made, self.prune, known_magnitude=joint_magnitude(self, past))
 
     def add_between_groups(self, other: "Sparse", groups: Array, table: np.ndarray) -> "Sparse":
         """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ; stored are the pairs that are not zero.
@@ -367,7 +417,8 @@ class Sparse(Summable):
             return _pruned(now + with_values(others, values), 0.0)
 
         blocks = (summed(rows) for rows in _row_blocks(_row_counts(w) + _row_counts(more)))
-        return Sparse(_stacked(blocks, w, w.nnz + more.nnz), self.prune)
+        made = _stacked(blocks, w, w.nnz + more.nnz)
+        return Sparse(made, self.prune, known_magnitude=joint_magnitude(self, other))
 
     def _with_entries(self, values_of: Callable[[slice], Array]) -> "Sparse":
         """Return other values in the same places, in an array of their own, filled some entries at a time."""
@@ -400,8 +451,7 @@ def _square_residuals(means: Array) -> Callable[[Array, Array], tuple[Array]]:
 
 def _entry_blocks(data: Array) -> Iterator[slice]:
     """Yield slices of stored entries of which a few arrays stay in cache (a device: in its memory)."""
-    budget = namespace.HOST_BLOCK_BYTES if on_host(data) else namespace.DEVICE_BLOCK_BYTES
-    width = max(1, budget // 64)
+    width = max(1, block_bytes(data) // 64)
     for start in range(0, max(1, data.shape[0]), width):
         yield slice(start, min(start + width, data.shape[0]))
 
@@ -425,7 +475,7 @@ def _sums_by_number(number: Array, values: Array, n_numbers: int) -> Array:
     if on_host(values):
         return np.bincount(number, values, n_numbers)
     xp = array_namespace(values)
-    lanes = max(1, min(LANES, values.shape[0] // n_numbers))
+    lanes = max(1, min(N_PARTIAL_SUMS, values.shape[0] // n_numbers))
     lane = xp.arange(values.shape[0], dtype=number.dtype, device=device_of(values)) % lanes
     sums = xp.zeros(lanes * n_numbers, dtype=values.dtype, device=device_of(values))
     xp.add.at(sums, lane * n_numbers + number, values)
@@ -516,6 +566,29 @@ class _Aligned:
         past = xp.astype(a * before.data, now.data.dtype, copy=False)
         return with_values(now, present) + with_values(before, past)
 
+    def blend_by_object(self, rows: slice, a: Array, s: Array) -> Matrix:
+        """Return some rows of wᵢⱼ + a sᵢsⱼ (ψᵢⱼ − wᵢⱼ)."""
+        now, before = self._both(rows)
+        xp = array_namespace(now.data)
+
+        def weights(part: Matrix) -> Array:
+            i = rows.start + row_numbers(part.indptr, slice(0, part.nnz))
+            return a * (xp.take(s, i) * xp.take(s, part.indices))
+
+        past = xp.astype(weights(before) * before.data, now.data.dtype, copy=False)
+        return with_values(now, (1 - weights(now)) * now.data) + with_values(before, past)
+
+    def _both(self, rows: slice) -> tuple[Matrix, Matrix]:
+        """Return some rows of W, and of the past in the order of the objects of W."""
+        source = self.alignment.source
+        before = _rows(self.psi, rows) if source is None else self._past_rows(source[rows])
+        return _rows(self.w, rows), before
+
+    def products(self, rows: slice) -> Matrix:
+        """Return some rows of wᵢⱼψᵢⱼ, in wide floats."""
+        now, before = self._both(rows)
+        return _with_dtype(now, wide_dtype(now.data)).multiply(before).tocsr()
+
     def with_absent(self, rows: slice, n: int) -> Matrix:
         """Return some rows of W, padded, plus E Ψ Eᵀ without the proximities among the first n objects."""
         source = self.alignment.source
@@ -569,8 +642,8 @@ def _pruned(matrix: Matrix, smallest: Array | float) -> Matrix:
 
 def _made(make: Callable[[slice], Matrix], blocks: list[slice], like: Matrix) -> Iterator[Matrix]:
     """Yield what is made of each block of rows, in their order; threads make a few at a time."""
-    for start in range(0, len(blocks), AHEAD):
-        some = blocks[start : start + AHEAD]
+    for start in range(0, len(blocks), N_BLOCKS_AHEAD):
+        some = blocks[start : start + N_BLOCKS_AHEAD]
         made: dict[int, Matrix] = {}
 
         def work(rows: slice, made: dict[int, Matrix] = made) -> None:

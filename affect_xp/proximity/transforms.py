@@ -15,7 +15,8 @@ from affect_xp.array.typing import Array, Namespace
 from affect_xp.checks import check_choice
 from affect_xp.exceptions import InputError
 from affect_xp.proximity import Chunked, Dense, Proximity, Sparse, as_proximity
-from affect_xp.proximity.checks import checked_array, checked_dtype
+from affect_xp.proximity._base import checked_dtype
+from affect_xp.proximity.checks import checked_array
 
 __all__ = [
     "TRANSFORMS",
@@ -193,7 +194,7 @@ def _applied(function: Callable[[Array], Array], x: Array) -> Array:
 def _checked_dense(w: Array) -> Array:
     """Return an array that a function has filled; raise unless it is finite and symmetric."""
     try:
-        return checked_array(w, "transform(W)")
+        return checked_array(w, "transform(W)")[0]
     except InputError as error:
         raise InputError(
             "the function passed as rescale must return finite numbers and treat each entry independently "

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from affect_xp.io.replacement import replacing
+from affect_xp.files import replacing
 from affect_xp.report._data import report_data
 from affect_xp.tracking.history import History
 

@@ -4,9 +4,9 @@ import heapq
 from typing import Any
 
 from affect_xp.checks import check_int
+from affect_xp.display import time_format
 from affect_xp.plots.flows import CLUSTER_COLOURS, Flow, flow
 from affect_xp.plots.memberships import Memberships, memberships
-from affect_xp.plots.times import time_format
 from affect_xp.tracking.change_points import told_changes
 from affect_xp.tracking.history import History
 

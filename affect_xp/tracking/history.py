@@ -1,6 +1,8 @@
 """Records of the steps of a run."""
 
 import dataclasses
+import itertools
+import math
 from collections import Counter
 from collections.abc import Hashable, Iterator
 from typing import Any, overload
@@ -11,6 +13,7 @@ from affect_xp import display
 from affect_xp.alignment import Ids
 from affect_xp.array.namespace import to_host
 from affect_xp.array.typing import Array
+from affect_xp.checks import check_fraction
 from affect_xp.tracking.events import Event
 
 
@@ -28,8 +31,8 @@ class Record:
         The forgetting factor; 0 at the first step, which has no past.
     alphas : tuple of float
         The forgetting factor by iteration.
-    labels : (n,) int array
-        The cluster of each object.
+    labels : (n,) NumPy array of int
+        The cluster of each object; of a device, in the smallest integers that hold them.
     ids : sequence of hashables
         The objects, in the order of the labels.
     events : tuple of Event
@@ -45,6 +48,10 @@ class Record:
         estimated. The first step has only noise.
     noise_of_means : float or None
         The noise of the block means, as a root mean square. Known at the first step, if α is estimated.
+    moved : (n,) array or None
+        The probability that each object has changed its cluster since the previous step; 0 for objects
+        without a past. Known for clusterers of nonnegative similarities, such as `Spectral`, from the second
+        step on.
     """
 
     time: Hashable
@@ -60,6 +67,18 @@ class Record:
     noise: float | None = None
     drift: float | None = None
     noise_of_means: float | None = None
+    moved: Array | None = None
+
+    def by_id(self) -> dict[Hashable, int]:
+        """Return the cluster of each object, on the host."""
+        labels = to_host(self.labels, reason="clusters by object")[0].tolist()
+        return dict(zip(self.ids, labels, strict=True))
+
+    def __str__(self) -> str:
+        """Return one line: the time, the number of objects and clusters, and α."""
+        time = display.time_format([self.time])(self.time)
+        objects, clusters = display.counted(self.n, "object"), display.counted(self.k, "cluster")
+        return f"{time}: {objects}, {clusters}, α = {self.alpha:.3f}"
 
 
 class History:
@@ -126,6 +145,64 @@ class History:
         empty = pandas.DataFrame({"time": [], "id": [], "cluster": []})
         return pandas.concat(parts, ignore_index=True) if parts else empty
 
+    def moves_to_frame(self, min_probability: float = 0.5) -> Any:
+        """Return a pandas DataFrame with one row per object that moved: time, id, from, to, probability.
+
+        Objects have moved if they are in another cluster than at the step before. Where the probability of a
+        move is known, it decides instead: it must be at least `min_probability`, and "from" and "to" may
+        then be the same cluster. The most probable moves of a step come first.
+
+        Parameters
+        ----------
+        min_probability : float
+        """
+        check_fraction("min_probability", min_probability)
+        rows = []
+        for before, record in itertools.pairwise(self):
+            was, now = before.by_id(), record.by_id()
+            moved = dict.fromkeys(now, math.nan)
+            if record.moved is not None:
+                p = to_host(record.moved, reason="moves as a table")[0].tolist()
+                moved = dict(zip(record.ids, p, strict=True))
+            found = [
+                (record.time, name, was[name], to, moved[name])
+                for name, to in now.items()
+                if name in was
+                and (was[name] != to if math.isnan(moved[name]) else moved[name] >= min_probability)
+            ]
+            rows += sorted(found, key=lambda row: 0 if math.isnan(row[-1]) else -row[-1])
+        return _pandas().DataFrame(rows, columns=["time", "id", "from", "to", "probability"])
+
+    def events_to_frame(self) -> Any:
+        """Return a pandas DataFrame with one row per event of the clusters; see `Event`.
+
+        The columns are time, kind, before, after (names of clusters), n_common, size_before, size_after.
+        """
+        names = [field.name for field in dataclasses.fields(Event)]
+        rows = [
+            (record.time, *(getattr(event, name) for name in names))
+            for record in self
+            for event in record.events
+        ]
+        return _pandas().DataFrame(rows, columns=["time", *names])
+
+    def stability(self) -> Any:
+        """Return a pandas DataFrame with one row per cluster and step: time, cluster, size, kept.
+
+        "kept" is the share of the members of the cluster at the step before, without objects that left, that
+        are still in it; missing for a cluster that was not there.
+        """
+        rows: list[tuple] = []
+        was: dict[Hashable, int] = {}
+        for record in self:
+            now = record.by_id()
+            for cluster, size in sorted(Counter(c for c in now.values() if c >= 0).items()):
+                members = [name for name, c in was.items() if c == cluster and name in now]
+                kept = sum(now[name] == cluster for name in members) / len(members) if members else math.nan
+                rows.append((record.time, cluster, size, kept))
+            was = now
+        return _pandas().DataFrame(rows, columns=["time", "cluster", "size", "kept"])
+
     def __repr__(self) -> str:
         title = f"History({display.counted(len(self), 'step')})"
         lines = [[name for name, _ in COLUMNS]] if len(self) else []
@@ -170,5 +247,5 @@ def _pandas() -> Any:
     try:
         import pandas
     except ImportError as error:
-        raise ImportError("tables need pandas: pip install 'affect_xp[pandas]'") from error
+        raise ImportError("tables need pandas: pip install pandas") from error
     return pandas

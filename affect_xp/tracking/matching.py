@@ -10,7 +10,7 @@ import numpy as np
 import scipy  # imports its submodules lazily
 
 from affect_xp.alignment import as_ids
-from affect_xp.array.namespace import as_array, from_host, to_host
+from affect_xp.array.namespace import as_array, from_host, on_input_device, to_host
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
 from affect_xp.exceptions import InputError
@@ -20,6 +20,7 @@ CONTINUITY = 0.4
 MIN_SHARE = 0.1
 
 
+@on_input_device
 def match_labels(
     labels: Array,
     previous_labels: Array,

@@ -1,5 +1,6 @@
 """Dense proximities: α against reading the matrices, AFFECT against static k-means, and growth with n."""
 
+import functools
 from collections.abc import Callable, Iterator
 
 import affect_xp as ax
@@ -10,6 +11,8 @@ from .._measure import Action, once, over
 from .._report import Curve, Goal, Row
 from .._suite import Case, Measured, Setting, Workload
 
+CHECK = Goal(must=2)
+SMOOTH = Goal(must=2.5, aim=2)
 ALPHA_TIME = Goal(must=3, aim=2)
 ALPHA_MEMORY = Goal(must=0.02)
 STEP = {3: Goal(must=1.5, aim=1), 1: Goal(must=1)}  # by the iterations of AFFECT
@@ -20,8 +23,42 @@ INITS = ("previous", "static", "auto")
 K = 12
 
 
+def check(setting: Setting) -> Case:
+    """The check of a raw array, against reading it once."""
+    n = setting.rows_at(full=8_000, quick=4_000, tiny=60)
+    x, _ = next(drifting(n, 1, K))
+    given = {name: setting.device.array((x @ x.T).astype(name)) for name in ("float64", "float32")}
+
+    def rows(measured: Measured) -> Iterator[Row]:
+        for name in given:
+            ratio = measured.ratio(name, f"sum, {name}")
+            yield Row(f"as_proximity(W), n = {n:,}, {name}", "reading W once", ratio, CHECK)
+
+    return Case(
+        ours={name: once(functools.partial(ax.as_proximity, w)) for name, w in given.items()},
+        peers={f"sum, {name}": once(w.sum) for name, w in given.items()},
+        rows=rows,
+    )
+
+
+def smooth(setting: Setting) -> Case:
+    """Hindsight, against a causal run of the same steps."""
+    n, n_steps = setting.rows_at(full=(2_000, 25), quick=(1_000, 16), tiny=(60, 4))
+    steps = [setting.device.array(x @ x.T) for x, _ in drifting(n, n_steps, K, spread=1.0)]
+
+    def rows(measured: Measured) -> Iterator[Row]:
+        what = f"smooth, dense, n = {n:,}, {n_steps} steps"
+        yield Row(what, "a causal run", measured.ratio("smooth", "causal"), SMOOTH)
+
+    return Case(
+        ours={"smooth": once(lambda: ax.smooth(steps, ax.KMeans(K), random_state=0))},
+        peers={"causal": once(lambda: ax.Affect(ax.KMeans(K), random_state=0).fit(steps))},
+        rows=rows,
+    )
+
+
 def alpha(setting: Setting) -> Case:
-    """α of W and Ψ̂, against reading both once."""
+    """α of raw arrays W and Ψ̂, against reading both once."""
     n = setting.rows_at(full=8_000, quick=4_000, tiny=60)
     (x, labels), (y, _) = drifting(n, 2, K)
     past, w = setting.device.array(x @ x.T), setting.device.array(y @ y.T)
@@ -31,12 +68,18 @@ def alpha(setting: Setting) -> Case:
         name = f"α, dense, n = {n:,}, k = {K}"
         read = "reading W and Ψ̂ once"
         yield Row(f"{name}: time", read, measured.ratio("α", "read"), ALPHA_TIME)
+        yield Row(
+            f"{name}: time without the check", read, measured.ratio("unchecked", "read"), note="ax.Dense"
+        )
         extra = measured.peaks["α"].max() / w.nbytes
         yield Row(f"{name}: extra memory", "the size of W", extra, ALPHA_MEMORY)
 
     return Case(
-        # Wrapped anew each time: nothing is remembered of the matrices.
-        ours={"α": once(lambda: ax.forgetting_factor(ax.Dense(w), ax.Dense(past), labels))},
+        ours={
+            "α": once(lambda: ax.forgetting_factor(w, past, labels)),
+            # Wrapped each time: nothing is remembered of the matrices.
+            "unchecked": once(lambda: ax.forgetting_factor(ax.Dense(w), ax.Dense(past), labels)),
+        },
         peers={"read": once(lambda: (w.sum(), past.sum()))},
         rows=rows,
         watched=["α"],
@@ -47,7 +90,7 @@ def step(setting: Setting) -> Case:
     """AFFECT k-means on NASDAQ, against static k-means on the same matrices."""
     n = setting.rows_at(full=STOCKS, quick=STOCKS, tiny=60)
     windows, source = stock_windows(setting.data, n, setting.rows_at(full=WINDOWS, quick=4, tiny=3))
-    matrices = [ax.Dense(setting.device.array(x @ x.T)) for x in windows]
+    matrices = [setting.device.array(x @ x.T) for x in windows]
 
     def fit(make: type, **options: object) -> Action:
         return over(matrices, lambda: make(ax.KMeans(K), random_state=0, **options).partial_fit)
@@ -104,4 +147,10 @@ def growth(setting: Setting) -> Case:
     return Case(ours, {}, rows, watched=list(ours))
 
 
-WORKLOADS = (Workload("alpha", alpha), Workload("dense-step", step), Workload("dense-growth", growth))
+WORKLOADS = (
+    Workload("check", check),
+    Workload("smooth", smooth),
+    Workload("alpha", alpha),
+    Workload("dense-step", step),
+    Workload("dense-growth", growth),
+)

@@ -69,7 +69,7 @@ class Packed(Proximity):
         z = partition.membership  # its rows are zero for objects in no cluster
         total = np.zeros((partition.k, partition.k))
         for block in self.blocks():
-            x = self.rows(block) - means[np.ix_(partition.rows[block], partition.rows)]
+            x = self.rows(block) - means[np.ix_(partition.safe_labels[block], partition.safe_labels)]
             x[np.arange(len(block)), block] = 0  # i ≠ j
             total += z[block].T @ (x * x) @ z
         return total
@@ -78,7 +78,7 @@ class Packed(Proximity):
         """Return the proximities among the objects at `index`."""
         return Packed.of(self.rows(index)[:, index])
 
-    def blend(self, past, alpha, alignment, *, overwrite=False):
+    def blend(self, past, alpha, alignment, *, out=None):
         """Return α·past + (1 − α)·W for pairs with a past, and W for the others."""
         if alignment.unchanged:
             return Packed(alpha * past.entries + (1 - alpha) * self.entries, self.n)

@@ -151,7 +151,7 @@ def test_memory_is_bounded():
 
 
 def test_nobody_known_is_there():
-    model = ax.Affect(ax.KMeans(2), absent="keep", random_state=0)
+    model = ax.Affect(ax.KMeans(2), absent="keep", alpha_tol=0.0, random_state=0)
     w = np.kron(np.eye(2), np.ones((3, 3)))
     model.partial_fit(w, range(6)).partial_fit(2 * w, range(6, 12)).partial_fit(3 * w, range(6))
     assert model.alphas_ != (0.0,)

@@ -21,6 +21,14 @@ def test_a_device_without_float64_is_named(monkeypatch):
     assert wide_dtype(x) == strict.float32  # told once
 
 
+def test_products_of_few_bits_are_told(monkeypatch):
+    cupy = pytest.importorskip("cupy")
+    monkeypatch.setattr("affect_xp.array.namespace._WIDE_DTYPES", {})
+    monkeypatch.setenv("CUPY_TF32", "1")
+    with pytest.warns(PrecisionWarning, match="CUPY_TF32 is set: .* unset it before Python starts"):
+        wide_dtype(cupy.zeros(1))
+
+
 def test_several_arrays_come_to_the_host_in_one_transfer(eager_xp, caplog):
     with caplog.at_level(logging.DEBUG, logger="affect_xp"):
         a, b, c = to_host(

@@ -1,8 +1,11 @@
 """Threads of our own, and what they do to those of BLAS."""
 
 import os
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -110,11 +113,99 @@ def test_what_is_called_by_shared_work_is_not_shared_again():
         assert threads.n_threads() == 3
 
 
-def test_blas_has_its_threads_again_after_an_error():
+@pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_blas_has_its_threads_again_after_an_error(error):
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
-        with pytest.raises(KeyError), threads.own_threads():
-            raise KeyError
+        with pytest.raises(error), threads.own_threads():
+            raise error
         assert set(blas_threads()) == {2}
+
+
+def test_another_thread_does_not_release_blas():
+    with threadpoolctl.threadpool_limits(2, user_api="blas"), threads.own_threads():
+        other = threading.Thread(target=lambda: threads.blas_threads().__enter__())
+        other.start()
+        other.join(30)
+        assert set(blas_threads()) == {1}
+
+
+# CPython handles no signal between a lock and its `with`.
+LOCKS = {
+    number
+    for number, line in enumerate(Path(threads.__file__).read_text().splitlines(), 1)
+    if "with self._lock" in line
+}
+
+
+def interrupted(work, at):
+    """Raise KeyboardInterrupt at the n-th line of threads.py that runs; return whether there were as many."""
+    lines = 0
+
+    def trace(frame, event, argument):
+        nonlocal lines
+        if frame.f_code.co_filename != threads.__file__:
+            return None
+        if event == "line" and frame.f_lineno not in LOCKS:
+            lines += 1
+            if lines == at:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def test_blas_has_its_threads_again_wherever_an_interrupt_arrives():
+    def work():
+        with threads.own_threads(), threads.own_threads():
+            threads.run_blocks(lambda _: None, range(5))
+            with threads.blas_threads():
+                pass
+
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        at = 1
+        while interrupted(work, at):
+            assert set(blas_threads()) == {2}, f"interrupted at line {at}"
+            assert threads._blas.holders == []
+            assert threads.n_threads() == 1
+            at += 1
+        assert at > 60
+        with threads.own_threads():  # and everything works as before
+            assert set(blas_threads()) == {1}
+        assert set(blas_threads()) == {2}
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_pool_that_was_shut_down_is_replaced(wait):
+    seen = []
+    with threads.own_threads():
+        threads.run_blocks(lambda _: None, range(100))
+        threads._pool().shutdown(wait=wait)
+        threads.run_blocks(seen.append, range(100))
+    assert sorted(seen) == list(range(100))
+
+
+def test_at_the_exit_of_the_interpreter_the_caller_works_alone():
+    code = (
+        "import atexit, threading\n"
+        "from affect_xp.array import threads\n"
+        "def late():\n"
+        "    with threads.own_threads():\n"
+        "        threads.run_blocks(lambda i: print(i, end=' '), range(4))\n"
+        "atexit.register(late)\n"
+        "with threads.own_threads():\n"
+        "    threads.run_blocks(lambda _: None, range(9))\n"
+    )
+    env = os.environ | {"OMP_NUM_THREADS": "3"}
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)
+    assert sorted(found.stdout.split()) == ["0", "1", "2", "3"] and not found.stderr
 
 
 @pytest.mark.parametrize(("limit", "expected"), [("2", 2), ("4,2", 4), ("", None), ("0", None), ("x", None)])
@@ -126,14 +217,16 @@ def test_obeys_the_variable_blas_obeys(monkeypatch, limit, expected):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_process_has_threads_of_its_own():
-    with threads.own_threads():
+    """Those of BLAS too: the step of the parent goes on in the parent alone."""
+    with threadpoolctl.threadpool_limits(2, user_api="blas"), threads.own_threads():
         threads.run_blocks(lambda _: None, range(100))  # starts the threads
         child = os.fork()
         if child == 0:
-            seen = []
+            seen, others = [], blas_threads()
             with threads.own_threads():
                 threads.run_blocks(seen.append, range(100))
-            os._exit(0 if sorted(seen) == list(range(100)) else 1)
+            os._exit(0 if sorted(seen) == list(range(100)) and set(others) == {2} else 1)
+        assert set(blas_threads()) == {1}
     deadline = time.monotonic() + 30
     while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
         assert time.monotonic() < deadline, "the forked process hangs"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -314,6 +315,19 @@ def test_a_run(monkeypatch):
     assert found.environment["took"].endswith(" s")
 
 
+def test_ctrl_c_keeps_what_is_done(monkeypatch, tmp_path, capsys):
+    def interrupted(setting):
+        raise KeyboardInterrupt
+
+    later = [Workload(name, interrupted) for name in ("second", "third")]
+    first = next(workload for workload in WORKLOADS if workload.name == "alpha")
+    monkeypatch.setattr(command, "WORKLOADS", [first, *later])
+    assert command.measure("tiny", None, 1, "cpu", tmp_path) == 130
+    told = "interrupted; these options measure the others: --only second --only third"
+    assert told in capsys.readouterr().err
+    assert "alpha" in (tmp_path / "results.json").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.name)
 def test_each_workload_runs(workload):
     setting = Setting("tiny", threads=1)
@@ -422,6 +436,28 @@ def test_slower_actions_are_flagged():
     assert "SLOWER" in text and "faster" in text and "of 3, by more than 10 %: 1 slower, 1 faster" in text
 
 
+def test_workloads_use_public_names_alone():
+    """Revisions in which modules have moved can be measured, too."""
+    names = ("_worker", "__main__", "_suite", "_measure", "_report", "_data", "_device", "_scenario")
+    files = [compare.ROOT / "bench" / f"{name}.py" for name in names]
+    for file in [*files, *(compare.ROOT / "bench" / "workloads").glob("*.py")]:
+        found = re.findall(r"(?m)^(?:from|import) (affect_xp\S*)", file.read_text("utf-8"))
+        assert set(found) <= {"affect_xp", "affect_xp.datasets", "affect_xp.exceptions"}, file
+
+
+def test_the_noise_is_the_standard_error_of_the_median():
+    rng = np.random.default_rng(0)
+    rounds = rng.normal(1.0, 0.1, size=(2000, 25))
+    expected = np.median(rounds, axis=1).std()
+    found = np.mean([compare.noise_of_median(values) for values in rounds])
+    assert found == pytest.approx(expected, rel=0.1)
+    assert np.isnan(compare.noise_of_median(np.ones(1)))
+    old, new, _ = revisions({"a": [[1.0], [1.0], [1.0]]}, {"a": [[1.0], [1.02], [1.04]]})
+    (difference,) = compare.compare_workload("work", old, new, Effort(3, 0))
+    assert difference.median == pytest.approx(1.02)
+    assert "± 0.02" in difference.cells()
+
+
 def test_revisions_take_turns_and_count_with_their_best():
     old, new, log = revisions({"a": [[5.0, 1.0], [2.0, 3.0]]}, {"a": [[2.0, 1.0], [4.0, 4.0]]})
     (difference,) = compare.compare_workload("work", old, new, Effort(2, 0))
@@ -451,8 +487,9 @@ def test_differences_are_measured_again(olds, news, fewest, flag, asked):
     [(1.2, 1.2, "SLOWER"), (7.0, 1.0, ""), (1.0, 7.0, ""), (0.8, 0.8, "faster"), (0.8, 1.2, "")],
 )
 def test_a_difference_shows_in_the_shortest_times_and_in_the_median(best, median, flag):
-    difference = compare.Difference("work", "a", 1.0, best, median)
-    assert difference.cells() == ("work", "a", "1", f"{best:.4g}", f"{best:.2f}", f"{median:.2f}", flag)
+    difference = compare.Difference("work", "a", 1.0, best, median, 0.01)
+    seconds, ratios = ("1", f"{best:.4g}"), (f"{best:.2f}", f"{median:.2f}", "± 0.01")
+    assert difference.cells() == ("work", "a", *seconds, *ratios, flag)
 
 
 @pytest.mark.parametrize(("load", "warns"), [(0.2, False), (3.0, True), (None, False)])
@@ -478,7 +515,7 @@ def test_a_worker_answers():
     answers = Answers(Setting("tiny", threads=1))
     assert answer(answers, '["where"]')["result"].endswith("__init__.py")
     assert "alpha" in answer(answers, '["names"]')["result"]
-    assert answer(answers, '["prepare", "alpha"]') == {"result": ["α"]}
+    assert answer(answers, '["prepare", "alpha"]') == {"result": ["α", "unchecked"]}
     assert len(answer(answers, '["run", "α"]')["result"]) == 1
     assert answer(answers, '["run", "β"]') == {"error": "KeyError: 'β'"}
 

@@ -4,43 +4,54 @@ import json
 
 import pytest
 
-from bench import _gpu_counts, _scenario, gpu_model
+from bench import _gpu_counts, gpu_model
 
 
-def counts(**changed):
-    traffic = [gpu_model.Traffic(n, 10.0, 600 * n * n + 7000 * n, 20) for n in (1000, 2000, 3000)]
-    asked = [gpu_model.Asked(blocks, 1000 + 50 * blocks, 20, 20) for blocks in (2, 4, 8)]
-    given = {
-        "traffic": {"auto": traffic},
-        "peaks": {"auto": dict.fromkeys(gpu_model.SIZES, 10**9)},
-        "asked": {"auto": asked},
-    }
-    return gpu_model.Counts(**(given | changed))
+def asked(n, **changed):
+    given = {"launches": 100, "waits": 20, "n_bytes": 60 * n * n + 7000 * n, "entries": 10 * n * n}
+    return gpu_model.Asked(n, **(given | {"peak": 5000 * n, "lloyd": 12} | changed))
+
+
+def counts():
+    sizes = [asked(n) for n in (300, 600, 900)]
+    return gpu_model.Counts({"auto": sizes}, {"auto": asked(900, launches=150)})
 
 
 def test_the_model_of_a_gpu():
-    assert gpu_model.bytes_moved(counts().traffic["auto"])(50_000) == pytest.approx(600 * 25e8 + 7000 * 5e4)
-    launches = gpu_model.launches_of(counts().asked["auto"])
-    assert launches(20_000) == 1000 + 50 * _gpu_counts.n_blocks(20_000)
-    # Many launches take longer than few bytes, and the other way round.
-    assert gpu_model.model_seconds(1.7e9, 10_000, 100, 2e12) == pytest.approx(0.052)
-    assert gpu_model.model_seconds(1.7e12, 10_000, 100, 2e12) == pytest.approx(1.002)
-    assert gpu_model.floor_seconds(20_000, 2e12) == pytest.approx(0.028, rel=0.01)
+    few = counts().asked["auto"]
+    assert gpu_model.bytes_moved(few)(50_000) == pytest.approx(60 * 25e8 + 7000 * 5e4)
+    assert gpu_model.passes(few) == 10
+    # Launches take longer than few bytes, and the other way round.
+    assert gpu_model.gpu_seconds(few, 100, 2e12) == pytest.approx(100 * 10e-6 + 20 * 20e-6)
+    moved = 60 * 1e10 + 7000 * 1e5
+    assert gpu_model.gpu_seconds(few, 100_000, 2e12) == pytest.approx(moved / 1.7e12 + 20 * 20e-6)
+    assert gpu_model.floor_seconds(few, 20_000, 2e12) == pytest.approx(10 * 4 * 4e8 / 1.7e12)
+
+
+def test_the_break_even_is_where_the_cpu_takes_as_long():
+    few = counts().asked["auto"]
+    for bandwidth in gpu_model.GPUS.values():
+        n = gpu_model.break_even(few, bandwidth)
+        assert gpu_model.gpu_seconds(few, n, bandwidth) < gpu_model.floor_seconds(few, n, gpu_model.CPU)
+        assert gpu_model.gpu_seconds(few, n - 100, bandwidth) >= gpu_model.floor_seconds(
+            few, n - 100, gpu_model.CPU
+        )
+    with pytest.raises(ValueError, match="never faster"):
+        gpu_model.break_even(few, gpu_model.CPU / 10)
 
 
 def test_the_table_of_the_model():
     lines = gpu_model.table(counts(), "auto", {"n = 5000, init auto": [1.0, 0.125]}).splitlines()
     assert len(lines) == 2 + len(gpu_model.SIZES)
-    assert lines[2].startswith("| 5,000 | 10 | 15 GB | ") and lines[2].endswith("| 125 ms |")
-    assert lines[3].endswith("|  |")
-    without = gpu_model.table(counts(asked={}), "auto").splitlines()
-    assert without[2].startswith("| 5,000 | 10 | 15 GB |  |  | 1.00 GB |  |  | 2 ms |")
-    assert all("+0.0%" in line for line in gpu_model.checks(counts()))
+    assert lines[3].startswith("| 5,000 | 1.5 GB | 100 | 20 | 0.03 GB |") and lines[3].endswith("| 125 ms |")
+    assert lines[4].endswith("|  |")
+    part = gpu_model.page_part(counts())
+    assert "10.0 passes over n×n, 60 bytes per entry" in part and "150 launches" in part
+    assert "model error +0.0%" in part
 
 
 def test_counts_are_kept(tmp_path):
     path = tmp_path / "counts.json"
-    assert gpu_model.Counts.read(path) == gpu_model.Counts()
     counts().write(path)
     assert gpu_model.Counts.read(path) == counts()
 
@@ -61,46 +72,10 @@ def test_measured_steps_are_found(tmp_path):
     assert gpu_model.measured_steps(path) == {}
 
 
-def test_traffic_of_known_operations():
-    torch = pytest.importorskip("torch")
-    n = 64
-    w, v, index = torch.ones((n, n)), torch.ones((n, 2)), torch.arange(8)
-    with _gpu_counts._watch(n) as seen:
-        w.T[:8, :]  # views move nothing
-    assert (seen.entries, seen.n_bytes) == (0, 0)
-    with _gpu_counts._watch(n) as seen:
-        product = w @ v
-    assert (seen.entries, seen.n_bytes) == (n * n, 4 * (n * n + 2 * n + 2 * n))
-    assert seen.highest == 4 * 2 * n
-    with _gpu_counts._watch(n) as seen:
-        torch.index_select(w, 0, index)
-    assert seen.entries == 8 * n
-    with _gpu_counts._watch(n) as seen:
-        w[:8, :] = 2.0 * w[:8, :]
-    assert seen.entries == 2 * 8 * n  # read once, written once
-    assert product.shape == (n, 2)
-
-
-def test_memory_is_given_back():
-    torch = pytest.importorskip("torch")
-    with _gpu_counts._watch(1000) as seen:
-        for _ in range(5):
-            x = torch.empty((100,), device="meta")
-            x = x + 1
-    assert seen.highest == 2 * 400
-
-
-def test_a_step_is_counted_as_on_a_device():
-    pytest.importorskip("torch")
-    traffic = _gpu_counts.count_traffic(80, "previous")
-    assert traffic.lloyd <= 3 * _scenario.LLOYD and traffic.passes > 3
-    assert 0 < _gpu_counts.peak_bytes(400, "auto") < 20 * 400**2 * 8
-    assert _gpu_counts.n_blocks(10, 8 * 10 * 4) == 3
-
-
-def test_launches_are_counted_on_cupy():
+def test_a_step_is_counted_on_cupy():
     pytest.importorskip("cupy_cpu")
-    few, more, most = (_gpu_counts.count_asked(48, blocks, "previous") for blocks in (2, 3, 4))
-    assert (few.blocks, more.blocks, most.blocks) == (2, 3, 4)
-    assert most.launches > more.launches > few.launches
-    assert few.waits == more.waits == most.waits
+    one, cut = (_gpu_counts.count_asked(60, "previous", blocks=blocks) for blocks in (1, 4))
+    assert (one.launches, one.waits) == (cut.launches, cut.waits)
+    assert one.n_bytes > 60 * 60 * 4 * 3 and one.entries >= 4 * 60 * 60  # the check, W, and the blend
+    churn = _gpu_counts.count_asked(60, "previous", churn=3)
+    assert churn.launches > one.launches and churn.peak >= 4 * 60 * 60

@@ -1,12 +1,12 @@
 """The command `affect-xp doctor`."""
 
 import json
+import os
 
 import numpy as np
 import pytest
 
-from affect_xp.cli import doctor, libraries
-from affect_xp.cli.app import main
+from affect_xp.cli import doctor, libraries, main
 from affect_xp.cli.libraries import LIBRARIES, Library, Memory
 
 
@@ -54,6 +54,8 @@ def test_for_machines(monkeypatch, capsys):
         "total": 6400,
         "largest_n_float64": 13,
         "largest_n_float32": 18,
+        "largest_n_float64_of_change": 10,
+        "largest_n_float32_of_change": 15,
     }
     assert "pandas" in told["packages"]
 
@@ -135,6 +137,7 @@ def test_memory_of_a_container(monkeypatch):
     assert libraries.host_memory() == Memory(4000 * 1024, 2000 * 4096)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="the program is a script")
 def test_the_driver_is_asked(tmp_path, monkeypatch):
     program = tmp_path / "nvidia-smi"
     program.write_text("#!/bin/sh\necho '| Driver Version: 550.1   CUDA Version: 12.4     |'\n")

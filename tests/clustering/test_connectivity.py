@@ -64,6 +64,14 @@ def test_without_stored_matrix_many_generations_are_searched(eager_xp, monkeypat
     np.testing.assert_array_equal(connected_components(eager_xp.array(path)).sizes, [30, 30])
 
 
+def test_long_paths_are_left_to_scipy(eager_xp):
+    w = eager_xp.array(np.eye(300, k=1) + np.eye(300, k=-1))
+    assert connected_components(w).count == 1
+    if eager_xp.name == "cupy":
+        sparse = pytest.importorskip("cupyx.scipy.sparse")
+        assert connected_components(sparse.csr_matrix(w)).count == 1
+
+
 def test_blocks_of_rows_on_the_host(small_blocks):
     w = GRAPHS["pairs"]
     np.testing.assert_array_equal(connected_components(w).labels, twin(w))

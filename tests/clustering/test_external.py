@@ -8,8 +8,8 @@ import pytest
 
 import affect_xp as ax
 from affect_xp.clustering import external
-from affect_xp.clustering.base import Call
-from affect_xp.clustering.external import ExternalClusterer, as_clusterer, as_external
+from affect_xp.clustering.base import Call, as_clusterer
+from affect_xp.clustering.external import ExternalClusterer, as_external
 
 cluster = pytest.importorskip("sklearn.cluster")
 ensemble = pytest.importorskip("sklearn.ensemble")
@@ -206,7 +206,7 @@ class TestErrors:
             (
                 cluster.AgglomerativeClustering(2, metric="precomputed"),
                 "set metric='precomputed' and linkage to 'average', 'complete' or 'single', or use "
-                "ax.Linkage(2) on dissimilarities",
+                "ax.Linkage(2, method='ward') on distances",
             ),
             (cluster.AgglomerativeClustering(3), "has linkage='ward', which needs features; set metric="),
             (

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 import affect_xp as ax
 from affect_xp.alignment import UNCHANGED
-from affect_xp.clustering import _lloyd_host, seeding
 from affect_xp.clustering import kmeans as module
+from affect_xp.clustering import seeding
+from affect_xp.proximity import _factored_groups
 from affect_xp.proximity.blend import Pair
 from affect_xp.proximity.factored import Factored
 
@@ -215,14 +216,14 @@ def test_objects_that_stay_are_not_looked_at_again(monkeypatch):
     rng, n, seen = np.random.default_rng(0), 4000, []
     x = np.repeat([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0], [4.5, 0.2]], [1200, 1200, 1200, 400], axis=0)
     x += rng.normal(size=(n, 2)) + 100.0
-    combined = _lloyd_host.combined
+    combined = _factored_groups.combined
 
     def watched(factors, which, b):
         rows = combined(factors, which, b)
         seen.append(rows.shape[0])
         return rows
 
-    monkeypatch.setattr(_lloyd_host, "combined", watched)
+    monkeypatch.setattr(_factored_groups, "combined", watched)
     start = np.repeat([0, 1, 2, 0], [1200, 1200, 1200, 400])
     result = ax.kmeans(Factored.from_features(x), 3, init=start)
     assert result.n_iter > 3 and sum(seen) < 2 * n

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from patches import replace_everywhere
+from reference import cluster_distance
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import pdist, squareform
 
@@ -25,7 +26,7 @@ from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.proximity import Pair, Proximity
 from affect_xp.proximity.dissimilarity import to_dissimilarity, to_similarity
 
-SPREAD = {"single": np.min, "complete": np.max, "average": np.mean}
+POWER = {"ward": 2}  # of heights, in which clusters are compared
 
 
 def naive(d, method):
@@ -33,31 +34,32 @@ def naive(d, method):
     clusters, heights = [[i] for i in range(len(d))], []
     while len(clusters) > 1:
         between = {
-            (a, b): SPREAD[method](d[np.ix_(clusters[a], clusters[b])])
+            (a, b): cluster_distance(d, clusters[a], clusters[b], method)
             for a in range(len(clusters))
             for b in range(a)
         }
         a, b = min(between, key=between.get)
         heights.append(between[a, b])
         clusters[b] += clusters.pop(a)
-    return np.array(heights)
+    return np.array(heights) ** (1 / POWER.get(method, 1))
 
 
 def check_greedy(d, tree):
     """Assert that every merge is of a closest pair, whichever of equal pairs: what ties leave certain."""
     n = len(d)
-    scale = 1e-12 * (1 + d.max())
+    power = POWER.get(tree.method, 1)
+    scale = 1e-12 * (1 + d.max() ** power) * (10 if power > 1 else 1)
     clusters = {i: [i] for i in range(n)}
     for r, (a, b, height, size) in enumerate(tree.merges):
         assert a < b
         names = list(clusters)
         between = [
-            SPREAD[tree.method](d[np.ix_(clusters[x], clusters[y])])
+            cluster_distance(d, clusters[x], clusters[y], tree.method)
             for p, x in enumerate(names)
             for y in names[:p]
         ]
-        own = SPREAD[tree.method](d[np.ix_(clusters[a], clusters[b])])
-        assert abs(own - height) <= scale and abs(min(between) - height) <= scale
+        own = cluster_distance(d, clusters[a], clusters[b], tree.method)
+        assert abs(own - height**power) <= scale and abs(min(between) - height**power) <= scale
         clusters[n + r] = clusters.pop(int(a)) + clusters.pop(int(b))
         assert len(clusters[n + r]) == size
     assert np.all(np.diff(tree.heights) >= 0)
@@ -109,8 +111,8 @@ def test_float32(eager_xp, way, small_blocks, method):
     d = points(80).astype(np.float32)
     d = (d + d.T) / 2
     tree = linkage(eager_xp.array(d), method)
-    exact = method != "average"  # nothing is computed, only compared
-    np.testing.assert_allclose(tree.heights, scipys(d.astype(float), method)[:, 2], rtol=0 if exact else 1e-6)
+    rtol = {"average": 1e-6, "ward": 1e-5}.get(method, 0)  # the others compute nothing, they only compare
+    np.testing.assert_allclose(tree.heights, scipys(d.astype(float), method)[:, 2], rtol=rtol)
     assert hierarchy.is_valid_linkage(tree.merges) and np.all(np.diff(tree.heights) >= 0)
 
 
@@ -163,34 +165,62 @@ def test_single_linkage_of_a_chain_takes_few_rounds(eager_xp, by_rounds):
     assert linkage(d, "complete").n_rounds > 50
 
 
-@pytest.mark.parametrize("method", ["complete", "average"])
+@pytest.mark.parametrize("method", ["complete", "average", "ward"])
 def test_distances_stay_symmetric_to_the_last_bit(eager_xp, small_blocks, method):
     d = points(11)
     work = eager_xp.array(d.ravel())
     first, second = np.array([0, 2, 3, 5, 6, 8, 9]), np.array([1, 4, 3, 10, 7, 8, 9])
-    share = np.array([0.1, 0.3, 0.5, 0.7, 1 / 3, 0.5, 0.5])
-    plan = eager_xp.array(np.stack([first, second, share]))
-    module._merge(work, eager_xp.xp.reshape(work, (11, 11)), plan, module.COMBINE[method])
+    m = np.arange(1.0, 12.0)
+    plan = np.stack([first, second, m[first], m[second] * (first != second), d[first, second]])
+    square = eager_xp.xp.reshape(work, (11, 11))
+    module._merge(work, square, eager_xp.array(plan), eager_xp.array(m), module.COMBINE[method][0])
     merged = eager_xp.numpy(work)[:49].reshape(7, 7)
     np.testing.assert_array_equal(merged, merged.T)
     assert merged[2, 5] == d[3, 8]
-    x, y = d[0, 8], d[1, 8]
-    np.testing.assert_allclose(merged[0, 5], max(x, y) if method == "complete" else 0.9 * x + 0.1 * y)
+    x, y, h = d[0, 8], d[1, 8], d[0, 1]  # clusters of 1, 2 and 9 objects
+    expected = {"complete": max(x, y), "average": (x + 2 * y) / 3, "ward": (10 * x + 11 * y - 9 * h) / 12}
+    np.testing.assert_allclose(merged[0, 5], expected[method])
 
 
 @settings(max_examples=200)
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.integers(1, 10**5), st.integers(1, 10**5))
 def test_a_mean_is_not_rounded_below_the_smaller(x, y, m_a, m_b):
-    mean = module._mean(np.array([x]), np.array([y]), np.array([m_b / (m_a + m_b)]))[0]
+    pair = np.array([[m_a], [m_b], [0.0]], dtype=float)
+    mean = module._mean(np.array([x]), np.array([y]), pair, np.ones(1))[0]
     assert mean >= min(x, y)
     np.testing.assert_allclose(mean, (m_a * x + m_b * y) / (m_a + m_b), rtol=1e-9, atol=1e-300)
+
+
+def test_ward_heights_are_the_increase_of_the_sum_of_squares(eager_xp, way):
+    x = np.random.default_rng(0).normal(size=(40, 3))
+    tree = linkage(eager_xp.array(squareform(pdist(x))), "ward")
+    total = np.sum((x - x.mean(axis=0)) ** 2)
+    np.testing.assert_allclose(np.sum(tree.heights**2) / 2, total, rtol=1e-10)
+
+
+def test_ward_of_dissimilarities_that_are_not_euclidean(eager_xp, by_rounds):
+    rng = np.random.default_rng(3)
+    d = np.triu(rng.exponential(size=(60, 60)), 1)
+    d += d.T
+    tree = linkage(eager_xp.array(d), "ward")
+    np.testing.assert_allclose(tree.heights, scipys(d, "ward")[:, 2], rtol=1e-9)
+    assert np.all(np.diff(tree.heights) >= 0)
+
+
+def test_ward_of_distances_too_large_to_be_squared(way):
+    with (
+        np.errstate(all="ignore"),
+        pytest.raises(InputError, match="method='ward' squares distances, but D contains"),
+    ):
+        linkage(1e200 * points(5), "ward")
 
 
 def test_copies_of_objects(eager_xp, way, method):
     d = points(20)[np.ix_(np.arange(60) % 20, np.arange(60) % 20)]
     tree = linkage(eager_xp.array(d), method)
     np.testing.assert_array_equal(tree.heights[:40], np.zeros(40))
-    np.testing.assert_allclose(tree.heights[40:], linkage(d[:20, :20], method).heights, rtol=1e-12)
+    factor = np.sqrt(3) if method == "ward" else 1.0  # each object has the weight of three
+    np.testing.assert_allclose(tree.heights[40:], factor * linkage(d[:20, :20], method).heights, rtol=1e-12)
     np.testing.assert_array_equal(eager_xp.numpy(tree.cut(20)), np.arange(60) % 20)
 
 
@@ -255,8 +285,8 @@ def test_bad_thresholds(bad, error):
 
 def test_bad_arguments(eager_xp):
     d = eager_xp.array(points(4))
-    with pytest.raises(InputError, match="method must be one of 'single', 'complete', 'average', got 'ward'"):
-        linkage(d, "ward")
+    with pytest.raises(InputError, match=r"method must be one of 'single', .*'ward', got 'centroid'"):
+        linkage(d, "centroid")
     with pytest.raises(InputError, match="n_clusters=5 exceeds the number of objects, 4"):
         linkage(d).cut(5)
     with pytest.raises(
@@ -433,7 +463,7 @@ def test_the_clusterer_wants_one_of_two(given):
 
 def test_the_clusterer_checks_its_parameters():
     with pytest.raises(InputError, match="method must be one of"):
-        Linkage(2, method="ward").check()
+        Linkage(2, method="centroid").check()
     with pytest.raises(InputTypeError, match="n_clusters must be an integer"):
         Linkage(2.5).check()
     with pytest.raises(InputError, match="distance_threshold must be 0 or more"):

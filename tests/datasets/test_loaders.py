@@ -159,7 +159,7 @@ class TestReality:
     def test_truncate(self, tmp_path, kind):
         path = tmp_path / f"r.{kind[:3]}"
         if kind == "npz":
-            np.savez_compress(path, **reality_arrays())
+            np.savez_compressed(path, **reality_arrays())
         else:
             savemat(path, reality_cells(), do_compression="compressed" in kind)
         whole = path.read_bytes()
@@ -169,7 +169,7 @@ class TestReality:
         for steps in loaded:  # cut within the last variable of the .mat file, which nobody reads
             assert_weeks(steps)
 
-    @pytest.mark.parametrize("save", [np.savez, np.savez_compress])
+    @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
     def test_npz_with_flipped_bits(self, tmp_path, save):
         """Whatever happened to the file, it is read or there is an InputError with its path."""
         path, rng = tmp_path / "r.npz", np.random.default_rng(0)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import affect_xp as ax
-from affect_xp.experiments import nasdaq
-from affect_xp.experiments._report import Entry, Measured, Options, Table
+from affect_xp.experiments import Entry, Measured, Options, Table, nasdaq
 
 DATA = pathlib.Path(os.environ.get("AFFECT_XP_DATA", "")) / "nasdaq2008.npz"
 needs_data = pytest.mark.skipif(

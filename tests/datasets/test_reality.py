@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import affect_xp as ax
-from affect_xp.experiments import reality
-from affect_xp.experiments._report import Entry, Measured, Options, Table
+from affect_xp.experiments import Entry, Measured, Options, Table, reality
 
 DATA = pathlib.Path(os.environ.get("AFFECT_XP_DATA", "")) / "reality.npz"
 needs_data = pytest.mark.skipif(

@@ -50,6 +50,8 @@ def test_football(tmp_path):
     """Two seasons of three teams and one that is not scored."""
     np.savez(
         tmp_path / "football.npz",
+        season=np.array([1970, 1971]),
+        month=np.array([9, 10, 11]),
         teams=np.array(list("abcd")),
         member=np.array([0, 1, 3, 0, 1, 2]),
         member_ptr=np.array([0, 3, 6]),
@@ -61,7 +63,7 @@ def test_football(tmp_path):
     )
     make = counts.kinds(Options(data=tmp_path))["college football"]
     first, second = make(0)
-    assert first.ids == [0, 1, 3] and first.k == 1 and second.k == 2
+    assert first.ids == ["a", "b", "d"] and first.k == 1 and second.k == 2
     np.testing.assert_array_equal(first.W, [[0, 2, 0], [2, 0, 0], [0, 0, 0]])
     np.testing.assert_array_equal(second.W, [[0, 0, 0], [0, 0, 1], [0, 1, 0]])
     np.testing.assert_array_equal(first.labels, [5, 5, counts.UNSCORED])

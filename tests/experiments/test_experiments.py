@@ -7,8 +7,6 @@ import importlib.util
 import json
 import math
 import os
-import sys
-import types
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +30,6 @@ from affect_xp.experiments import (
 from affect_xp.experiments._filters import filtered_rand
 from affect_xp.experiments._gaussians import Trace, Truth, alpha_of, follow_all, oracle
 from affect_xp.experiments._models import paper_kmeans, rg
-from affect_xp.experiments._progress import progress
 from affect_xp.experiments._runs import over_runs, run_seeds
 
 # --- reports
@@ -227,29 +224,9 @@ def test_seeds_of_runs():
     assert len(set(together)) == 100
 
 
-def test_progress_in_lines(capsys):
-    assert list(progress(range(25), 25, "runs")) == list(range(25))
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 10 and lines[-1] == "runs: 25 of 25"
+def test_progress_of_the_runs(capsys):
     assert list(over_runs(abs, 2, 0, progress="two")) == run_seeds(2, 0)
-    assert capsys.readouterr().err == "two: 1 of 2\ntwo: 2 of 2\n"
-
-
-def test_silence(capsys):
-    list(progress(range(3), 3, None))
-    assert capsys.readouterr() == ("", "")
-
-
-@pytest.mark.parametrize("installed", [True, False])
-def test_progress_on_a_terminal(installed, capsys, monkeypatch):
-    def bar(items, total, desc, leave):
-        sys.stderr.write(f"bar of {total} {desc}")
-        return items
-
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setitem(sys.modules, "tqdm", types.SimpleNamespace(tqdm=bar) if installed else None)
-    assert list(progress("ab", 2, "runs")) == ["a", "b"]
-    assert capsys.readouterr().err == ("bar of 2 runs" if installed else "runs: 1 of 2\nruns: 2 of 2\n")
+    assert capsys.readouterr().err == "two 1 of 2\ntwo 2 of 2\n"
 
 
 # --- the parts of the experiments

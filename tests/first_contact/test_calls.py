@@ -631,7 +631,8 @@ CLUSTERERS = {
         refuses(
             InputError,
             "AgglomerativeClustering has linkage='ward', which needs features; set metric='precomputed' and "
-            "linkage to 'average', 'complete' or 'single', or use ax.Linkage(3) on dissimilarities",
+            "linkage to 'average', 'complete' or 'single', or use ax.Linkage(3, method='ward') on "
+            "distances",
         ),
     ),
     "a function of an array": (

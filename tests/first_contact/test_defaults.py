@@ -70,6 +70,14 @@ def found_with_units(seed):
     return warned or agreement(model, truth) > 0.9
 
 
+def told_of_a_wide_column(seed):
+    """A column of noise that is 5.5 times as wide as the other hides the clusters, with a warning."""
+    x, truth = two_groups(seed)
+    model, warned = quiet(of_features(2, seed), x / x[0].std(axis=0) * np.array([1.0, 5.5]))
+    alike, silent = quiet(of_features(2, seed), x)
+    return agreement(model, truth) < 0.5 and warned and agreement(alike, truth) > 0.9 and not silent
+
+
 def found_with_offset(seed):
     x, truth = two_groups(seed)
     model, warned = quiet(of_features(2, seed), x + 100)
@@ -123,6 +131,7 @@ CASES = {
     "eight groups, k-means": found_eight,
     "eight groups, spectral": found_eight_spectral,
     "a column in other units": found_with_units,
+    "a wide column of noise": told_of_a_wide_column,
     "an offset": found_with_offset,
     "an offset, and a change": followed_with_offset,
     "heavy-tailed counts, k-means": found_in_counts(ax.KMeans(3)),

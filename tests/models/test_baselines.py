@@ -455,7 +455,7 @@ def test_orderings_of_the_paper_on_boids():
     scores = []
     for seed in range(3):
         steps = list(boids(20, rng=seed))
-        settings = {"proximity": "euclidean", "random_state": seed}
+        settings = {"proximity": "euclidean", "scale": "none", "random_state": seed}
         models = (
             ax.Affect(linkage, init="static", **settings),
             RG(linkage, order=3, **settings),

@@ -1,14 +1,17 @@
 """Models in threads: two do not disturb each other, and one is not shared by accident."""
 
 import copy
+import os
 import pickle
 import threading
 
 import numpy as np
 import pytest
+import threadpoolctl
 
 import affect_xp as ax
-from affect_xp.models import locking
+from affect_xp.array import threads as array_threads
+from affect_xp.models import base as locking
 
 N, N_STEPS = 30, 12
 PATIENCE = 60  # seconds after which a thread that waits has been forgotten
@@ -41,6 +44,89 @@ def test_models_in_threads_of_their_own():
     for thread in threads:
         thread.join(PATIENCE)
     assert [results(model) for model in models] == expected
+
+
+@pytest.fixture
+def two_threads_of_blas(monkeypatch):
+    """Let steps limit BLAS, whatever the machine and the tests are set to."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    array_threads._forget()
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        yield
+    array_threads._forget()
+
+
+def blas_threads():
+    libraries = threadpoolctl.threadpool_info()
+    return {library["num_threads"] for library in libraries if library["user_api"] == "blas"}
+
+
+def test_models_in_threads_of_their_own_share_the_pool_and_the_limit_of_blas(two_threads_of_blas):
+    test_models_in_threads_of_their_own()
+    assert blas_threads() == {2}
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("where", ["clusterer", "alpha"])
+def test_a_step_that_ends_with_an_error_changes_nothing(two_threads_of_blas, error, where):
+    calls = []
+
+    def fail(*arguments):
+        calls.append(blas_threads())
+        if len(calls) == 3:
+            raise error("now")
+        return 0.5 if where == "alpha" else np.arange(N) % 3
+
+    parameters = {"clusterer": ax.KMeans(3), "n_iter": 1, "init": "previous", where: fail}
+    model, before, steps = ax.Affect(**parameters, random_state=0), None, list(matrices(0))
+    with pytest.raises(error, match="now"):
+        for w in steps:
+            before = results(model) if hasattr(model, "history_") else []
+            model.partial_fit(w)
+    assert results(model) == before
+    assert blas_threads() == {2}
+    assert locking.OWNERS == {}
+    assert model.partial_fit(steps[0]).n_steps_ == len(before) + 1
+
+
+def test_functions_may_use_the_library_themselves(two_threads_of_blas):
+    """A clusterer and an α that run models of their own, with the limit of BLAS held already."""
+
+    def cluster(psi):
+        return ax.Affect(ax.KMeans(3), random_state=0).fit([psi, psi]).labels_
+
+    def alpha(w, past, labels, t):
+        inner = ax.Affect(ax.KMeans(3), random_state=0).fit([w, past])
+        assert inner.n_steps_ == 2
+        return ax.forgetting_factor(w, past, labels)
+
+    steps = list(matrices(0))
+    own = ax.Affect(cluster, alpha=alpha, n_iter=2, random_state=0).fit(steps)
+    plain = ax.Affect(cluster, n_iter=2, random_state=0).fit(steps)
+    np.testing.assert_array_equal(own.labels_, plain.labels_)
+    np.testing.assert_allclose(own.history_.alpha, plain.history_.alpha, rtol=1e-12)
+    assert blas_threads() == {2}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_process_forked_in_the_middle_of_a_step_takes_steps_of_its_own(two_threads_of_blas):
+    steps, ended = list(matrices(0)), []
+    expected = results(ax.Affect(ax.KMeans(3), random_state=0).fit(steps))
+
+    def cluster(psi):
+        if not ended:
+            child = os.fork()
+            if child == 0:
+                free = blas_threads() == {2}
+                same = results(ax.Affect(ax.KMeans(3), random_state=0).fit(steps)) == expected
+                os._exit(0 if free and same else 1)
+            ended.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        return np.arange(N) % 3
+
+    ax.Affect(cluster, random_state=0).partial_fit(steps[0])
+    assert ended == [0]
+    assert blas_threads() == {2}
 
 
 class Held:

@@ -363,7 +363,7 @@ def test_a_single_matrix_of_features_is_one_step(eager_xp):
 
 def test_a_table_of_features_is_one_step():
     pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame({"a": [0, 9, 0, 9], "b": [0.0, 0.0, 1.0, 1.0]}, index=list("wxyz"))
+    frame = pandas.DataFrame({"a": [0, 4, 0, 4], "b": [0.0, 0.0, 1.0, 1.0]}, index=list("wxyz"))
     model = ax.Affect(ax.KMeans(2), proximity="dot", random_state=0)
     assert model.fit(frame).ids_ == tuple("wxyz")
     mixed = frame.astype(object)

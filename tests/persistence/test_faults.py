@@ -23,9 +23,9 @@ import scipy.sparse
 from hypothesis import strategies
 
 import affect_xp as ax
+from affect_xp import files
 from affect_xp.exceptions import AffectError, FileFormatError, InputError, SaveError
-from affect_xp.io import replacement
-from affect_xp.models.affect import Evolving
+from affect_xp.models.base import Evolving
 from affect_xp.persistence import _archive, load, save
 
 resource = pytest.importorskip("resource")  # not on Windows
@@ -183,9 +183,62 @@ class TestForgery:
 
     def test_a_huge_range_of_ids_is_not_listed(self):
         def edit(header):
-            header["state"]["ids"] = header["history"][-1]["ids"] = {"range": [0, 10**15, 1]}
+            header["state"]["ids"] = header["history"][-1]["ids"] = {"range": [0, size, 1]}
 
-        self.refused(edited(edit), "ids for 8 objects")
+        size = 9
+        self.refused(edited(edit), "9 ids for 8 objects")
+        size = 10**15
+        self.refused(edited(edit), "a range of 1000000000000000 entries")
+
+    @pytest.mark.parametrize("place", [("alpha",), ("clusterer", "n_clusters"), ("events", "part")])
+    @pytest.mark.parametrize("stop", [10**12, {"int": hex(10**30)}])
+    def test_a_parameter_is_no_longer_than_the_file(self, place, stop):
+        def edit(header):
+            fields = header["parameters"]
+            for name in place[:-1]:
+                fields = fields[name]["settings"][1]
+            fields[place[-1]] = {"range": [0, stop, 1]}
+
+        self.refused(edited(edit), "a range of|OverflowError")
+
+    @pytest.mark.parametrize("number", ["9" * 400, "-" + "9" * 400, str(2**53), "1e999", "NaN", "-Infinity"])
+    @pytest.mark.parametrize("name", ["n_iter", "max_absence", "random_state", "gamma"])
+    def test_a_number_is_one_that_could_be_saved(self, name, number):
+        contents = members(saved())
+        header = json.loads(contents["header.json"])
+        header["parameters"][name] = "HERE"
+        text = json.dumps(header).replace('"HERE"', number)
+        reason = "a number of .* digits|is not a finite number"
+        self.refused(rebuilt({**contents, "header.json": text}.items()), reason)
+
+    def test_an_integer_with_a_tag_has_at_most_256_bits(self):
+        largest = 2**256 - 1
+        model = loaded(edited(lambda h: h["parameters"].update(random_state={"int": hex(-largest)})))
+        assert model.random_state == -largest
+        edit = lambda h: h["parameters"].update(random_state={"int": hex(largest + 1)})  # noqa: E731
+        self.refused(edited(edit), "an integer of more than 256 bits")
+        with pytest.raises(InputError, match="id has 257 bits; use integers of at most 256 bits"):
+            save(ax.Static(ax.KMeans(1)).partial_fit(np.eye(2), ids=[0, largest + 1]), "nowhere")
+
+    @pytest.mark.parametrize(
+        ("place", "name"), [((), "n_iter"), ((), "max_absence"), (("clusterer",), "n_init")]
+    )
+    def test_a_number_of_repetitions_is_bounded(self, place, name):
+        def edit(header):
+            fields = header["parameters"]
+            for part in place:
+                fields = fields[part]["settings"][1]
+            fields[name] = 10**8
+
+        self.refused(edited(edit), f"{name}=100000000 is larger than 10000000")
+
+    def test_there_are_no_more_clusters_than_objects(self):
+        def edit(header):
+            many = list(range(10**4))
+            header["state"].update(k=10**4, groups=None)
+            header["state"]["clusters"].update(names=many, sizes=many)
+
+        self.refused(edited(edit), "8 objects in 10000 clusters")
 
     def test_members_of_clusters_are_not_multiplied(self):
         def edit(header):
@@ -346,7 +399,7 @@ class TestWriting:
             return io.BufferedRandom(Disk(file, "x+")) if mode == "x+b" else open(file, mode)
 
         saved()
-        monkeypatch.setattr(replacement, "open", full, raising=False)
+        monkeypatch.setattr(files, "open", full, raising=False)
         with pytest.raises(
             SaveError, match=r"No space left on device; make room .* is still whole"
         ) as caught:
@@ -369,7 +422,7 @@ class TestWriting:
         def failing(*_):
             raise OSError(errno.EIO, "Input/output error")
 
-        monkeypatch.setattr(replacement.os, name, failing)
+        monkeypatch.setattr(files.os, name, failing)
         with pytest.raises(SaveError, match="Input/output error"):
             save(fitted(), old)
 
@@ -379,7 +432,7 @@ class TestWriting:
                 raise OSError(errno.EROFS, os.strerror(errno.EROFS))
             return open(file, mode)
 
-        monkeypatch.setattr(replacement, "open", read_only, raising=False)
+        monkeypatch.setattr(files, "open", read_only, raising=False)
         with pytest.raises(
             SaveError, match="cannot be written: Read-only file system; make room or choose an"
         ):
@@ -416,7 +469,7 @@ class TestWriting:
     def test_what_another_process_is_writing_stays(self, tmp_path):
         live = tmp_path / ".model.0123abcd.tmp"
         with open(live, "wb") as file:
-            assert replacement._lock(file)
+            assert files._lock(file)
             save(fitted(), tmp_path / "model")
             assert live.exists()
 
@@ -435,7 +488,7 @@ class TestWriting:
     def test_what_was_begun_anew_is_not_swept_up(self, tmp_path, monkeypatch):
         left = tmp_path / ".model.0123abcd.tmp"
         left.write_bytes(b"of a process that was killed")
-        lock = replacement._lock
+        lock = files._lock
 
         def begun_anew(file, *, wait=True):
             if not wait:
@@ -443,7 +496,7 @@ class TestWriting:
                 left.write_bytes(b"of one that goes on")
             return lock(file, wait=wait)
 
-        monkeypatch.setattr(replacement, "_lock", begun_anew)
+        monkeypatch.setattr(files, "_lock", begun_anew)
         save(fitted(), tmp_path / "model")
         assert left.read_bytes() == b"of one that goes on"
 

@@ -168,8 +168,9 @@ def test_alpha_says_when_change_points_cannot_be_told():
 
 def test_flow_draws_bars_ribbons_and_events(history):
     axes = drawn(ax.plots.plot_flow(history))
-    assert len(axes.patches) == 3 + 4 + 3
-    assert len(axes.collections) == 4 + 4
+    bars, *ribbons = [len(collection.get_paths()) for collection in axes.collections]
+    assert bars == 3 + 4 + 3
+    assert ribbons == [4, 4]
     assert {line.get_label(): line.get_xdata().tolist() for line in axes.lines} == {
         "split": [0],
         "merge": [2],
@@ -183,12 +184,27 @@ def test_flow_draws_bars_ribbons_and_events(history):
     assert not ax.plots.plot_flow(history, events=False).lines
 
 
+def test_small_flows_are_gathered():
+    n, k = 1000, 10
+    before = np.arange(n) % k
+    after = np.where(
+        np.arange(n) < 30, (before + 1 + np.arange(n) // 10) % k, before
+    )  # 30 flows of one object
+    found = [record(labels, range(n), time=t) for t, labels in enumerate((before, after))]
+    axes = drawn(ax.plots.plot_flow(History(tuple(found))))
+    shapes = [path.get_extents() for path in axes.collections[1].get_paths()]
+    assert len(shapes) == k + k + k  # what stays, what leaves and what enters each cluster
+    heights = np.array([shape.height for shape in shapes])
+    np.testing.assert_allclose(heights[k:], 3)
+    assert heights[:k].sum() == n - 30
+
+
 def test_a_cluster_keeps_its_colour(history):
     found, axes = flow(history), ax.plots.plot_flow(history)
-    bars = iter(axes.patches)
+    bars = iter(axes.collections[0].get_facecolor())
     for sizes in found.sizes:
         for name in [name for name in found.order if name in sizes]:
-            colour = matplotlib.colors.to_hex(next(bars).get_facecolor()).upper()
+            colour = matplotlib.colors.to_hex(next(bars)).upper()
             assert colour == CLUSTER_COLOURS[found.colours[name]]
 
 

@@ -3,22 +3,10 @@
 import numpy as np
 import pytest
 import scipy.sparse
-from representations import MAKERS
 
 import affect_xp as ax
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.proximity import Chunked, Factored, Sparse
-
-
-@pytest.mark.parametrize("maker", MAKERS, ids=lambda maker: maker.__name__)
-def test_entries_or_a_refusal(maker, eager_xp):
-    proximity, w = maker(eager_xp, np.random.default_rng(0))
-    if eager_xp.name in ("numpy", "torch"):
-        np.testing.assert_allclose(np.asarray(proximity), w, rtol=1e-6)
-        np.testing.assert_allclose(np.asarray(proximity, dtype=np.float32), w, rtol=1e-5)
-        return
-    with pytest.raises(InputTypeError, match=r"NumPy must not copy it by itself; use \.array"):
-        np.asarray(proximity)
 
 
 def test_a_plan_is_not_computed():

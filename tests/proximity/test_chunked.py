@@ -1,4 +1,4 @@
-"""Proximities in dask arrays: the answers of the matrix, one compute a question, on a real cluster too."""
+"""Proximities in dask arrays: one compute for each question, each chunk once, on a real cluster too."""
 
 import os
 import signal
@@ -12,14 +12,13 @@ from chunked_cases import (
     LABELS,
     N,
     close,
-    distance_twin,
     lazy_products,
-    moments_twin,
     run,
     same_answer,
     steps,
     symmetric,
 )
+from representations import distance_twin, moments_twin
 
 import affect_xp as ax
 from affect_xp.alignment import align
@@ -39,60 +38,48 @@ def w(request, da, library):
     return Chunked(da.from_array(library.array(symmetric()), chunks=request.param, asarray=False))
 
 
-# The contract, question by question, each with one compute
+# Computes
 
 
-def test_products_and_diagonal(library, w, computes):
-    v = np.random.default_rng(1).normal(size=(N, 3))
-    assert w.n == N and computes == []
-    product = w.matmul(library.array(v))
-    assert library.owns(product) and len(computes) == 1
-    close(library.numpy(product), symmetric() @ v)
-    diagonal = w.diagonal()
-    assert library.owns(diagonal) and len(computes) == 2
-    close(library.numpy(diagonal), np.diag(symmetric()))
-    w.diagonal()
-    assert len(computes) == 2  # remembered
-
-
-@pytest.mark.parametrize("rows", [[2, 9, 5], [0], [10, 10, 0], list(range(N)), []], ids=str)
-def test_product_with_a_few_rows(library, w, computes, rows):
-    v = np.random.default_rng(1).normal(size=(len(rows), 3))
-    product = w.matmul(library.array(v), library.array(np.array(rows, dtype=np.int64)))
-    close(library.numpy(product), symmetric()[:, rows] @ v)
-    assert len(computes) == (1 if rows else 0)
-
-
-def test_moments_and_square_distance(library, w, computes, small_blocks):
-    means, squares = w.block_moments(Partition(library.array(LABELS), 4))
-    assert library.owns(means) and len(computes) == 1
-    expected_means, expected_squares = moments_twin(symmetric(), LABELS, 4)
-    close(library.numpy(means), expected_means)
-    close(library.numpy(squares), expected_squares)
-    guess = symmetric(4, seed=2)
-    found = w.square_distance(Partition(library.array(LABELS), 4), library.array(guess))
-    assert found.shape == () and len(computes) == 2
-    close(library.numpy(found), distance_twin(symmetric(), LABELS, guess))
-
-
-def test_take_is_lazy(library, w, computes):
-    index = np.array([3, 0, 7, 8])
-    taken = w.take(library.array(index))
-    assert taken.n == 4 and computes == []
-    close(library.numpy(taken.matmul(library.array(np.eye(4)))), symmetric()[np.ix_(index, index)])
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.25, 1.0])
-def test_blend_with_objects_that_come_and_go(da, library, w, computes, alpha):
+def test_each_question_is_one_compute(da, library, w, computes):
+    """The answers are those of the matrix, however it is cut."""
+    v, guess = np.random.default_rng(1).normal(size=(N, 3)), symmetric(4, seed=2)
+    partition, rows = Partition(library.array(LABELS), 4), np.array([2, 9, 5])
     past, ids, past_ids = symmetric(9, seed=3), tuple("abcdefghijk"), tuple("kxbadycif")
     before = Chunked(da.from_array(library.array(past), chunks=4, asarray=False))
     moves = align(ids, past_ids, library.array([0.0]))
-    blended = w.blend(before, library.array(alpha), moves)
-    assert len(computes) == 1
-    close(library.numpy(blended.array.compute()), reference.blend(symmetric(), past, alpha, ids, past_ids))
+    means, squares = moments_twin(symmetric(), LABELS, 4)
+    answers = {
+        "product": (lambda: w.matmul(library.array(v)), symmetric() @ v),
+        "rows": (
+            lambda: w.matmul(library.array(v[rows]), library.array(rows)),
+            symmetric()[:, rows] @ v[rows],
+        ),
+        "diagonal": (w.diagonal, np.diag(symmetric())),
+        "means": (lambda: w.group(partition).moments()[0], means),
+        "squares": (lambda: w.group(partition).moments()[1], squares),
+        "distance": (
+            lambda: w.group(partition).distance_to(library.array(guess)),
+            distance_twin(symmetric(), LABELS, guess),
+        ),
+        "blend": (
+            lambda: w.blend(before, library.array(0.25), moves),
+            reference.blend(symmetric(), past, 0.25, ids, past_ids),
+        ),
+    }
+    assert computes == []
+    for name, (ask, expected) in answers.items():
+        found = ask()
+        assert len(computes) == 1, name
+        close(library.numpy(found.array.compute() if isinstance(found, Chunked) else found), expected)
+        computes.clear()
+    w.diagonal()  # remembered
+    w.take(library.array(rows))  # lazy
+    w.matmul(library.array(v[:0]), library.array(rows[:0]))
+    assert computes == []
 
 
-def test_blend_of_the_same_objects_keeps_the_dtype(da, library, computes):
+def test_blend_of_the_same_objects_that_are_cut_otherwise_keeps_the_dtype(da, library, computes):
     now, past = (symmetric(seed=s).astype(np.float32) for s in (0, 1))
     w, before = (
         Chunked(da.from_array(library.array(x), chunks=c, asarray=False)) for x, c in ((now, 4), (past, 3))
@@ -210,6 +197,31 @@ def test_affect_is_that_of_dense(da, expected):
 
 def test_affect_on_lazy_features(da, expected):
     same_answer(run(lambda x, t: features_to_proximity(da.from_array(x, chunks=(19, 2)))), expected)
+
+
+@pytest.mark.parametrize(
+    "clusterer",
+    [
+        ax.Linkage(2),
+        ax.Linkage("gap", max_clusters=4),
+        ax.Linkage("silhouette", max_clusters=4),
+        ax.Linkage("calinski_harabasz", max_clusters=4),
+        ax.KMeans("silhouette", max_clusters=4),
+        ax.Spectral(2),
+        lambda w: np.arange(w.n) % 2,
+    ],
+    ids=lambda c: type(c).__name__ + str(getattr(c, "n_clusters", "")),
+)
+def test_each_clusterer_takes_several_steps_and_has_the_answers_of_dense(da, clusterer):
+    models = [ax.Affect(clusterer, rescale=None, random_state=0) for _ in range(2)]
+    for x, ids in steps(n=20, n_steps=3):
+        w = np.exp(-((x[:, None] - x) ** 2).sum(axis=2) / 20)
+        w = 1 - w if isinstance(clusterer, ax.Linkage) else w
+        models[0].partial_fit(w, ids)
+        models[1].partial_fit(da.from_array(w, chunks=7), ids)
+        assert isinstance(models[1].labels_, np.ndarray)
+        np.testing.assert_array_equal(models[1].labels_, models[0].labels_)
+        np.testing.assert_allclose(models[1].alphas_, models[0].alphas_, rtol=1e-9)
 
 
 def test_features_are_checked_with_one_compute_and_cut_to_size(da, computes):

@@ -13,14 +13,13 @@ from chunked_cases import (
     LABELS,
     N,
     close,
-    distance_twin,
     lazy_products,
-    moments_twin,
     run,
     same_answer,
     steps,
     symmetric,
 )
+from representations import distance_twin, moments_twin
 
 import affect_xp as ax
 from affect_xp.alignment import align
@@ -267,6 +266,6 @@ def test_the_past_is_deleted_when_it_may_be_overwritten(da, store):
     same = align(range(6), range(6), np.zeros(1))
     kept = now.blend(past, 0.5, same)
     assert len(os.listdir(store)) == 2
-    taken = now.blend(past, 0.5, same, overwrite=True)
+    taken = now.blend(past, 0.5, same, out=past)
     assert len(os.listdir(store)) == 2
     close(taken.array.compute(), kept.array.compute())

@@ -1,4 +1,4 @@
-"""`Factored` answers as the matrix U diag(s) Uᵀ it stands for, and AFFECT on it is AFFECT on that matrix."""
+"""Features as a proximity: AFFECT on `Factored` is AFFECT on U diag(s) Uᵀ, and no n×n matrix is made."""
 
 import os
 import pathlib
@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import reference
 from alphas import estimate
+from conftest import Backend
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from representations import N, assert_answers, factored_float32
 
 import affect_xp as ax
 from affect_xp.alignment import align
@@ -18,101 +20,9 @@ from affect_xp.partition import Partition
 from affect_xp.proximity._columns import rows_of
 from affect_xp.proximity.factored import Factored
 
-N = 11
-LABELS = [
-    np.array([0, 0, 0, 0, 1, 1, 2, 3, 3, 3, 3]),  # a pair and a singleton
-    np.array([0, 2, 2, 0, 0, 2, 0, 2, 2, 0, 2]),  # an empty cluster
-    np.array([0, -1, 1, 0, 1, -1, 0, 1, 0, -1, 1]),  # a few objects without a cluster
-    np.array([0, -1, -1, -1, 1, -1, 0, 1, -1, -1, -1]),  # most without
-]
-
-
-def features(xp, rng):
-    x = rng.normal(size=(N, 3)) + 1
-    return Factored.from_features(xp.array(x)), x @ x.T
-
-
-def features_float32(xp, rng):
-    x = rng.normal(size=(N, 3)).astype(np.float32)
-    return Factored.from_features(xp.array(x)), x.astype(float) @ x.T.astype(float)
-
-
-def signed_weights(xp, rng):
-    x, s = rng.normal(size=(N, 4)), np.array([1.0, -2.0, 0.0, 0.5])
-    return Factored.from_features(xp.array(x), xp.array(s)), x * s @ x.T
-
-
-def no_features(xp, rng):
-    return Factored.from_features(xp.array(np.zeros((N, 0)))), np.zeros((N, N))
-
-
-def blend_of_three(xp, rng):
-    """Two blends in a row, objects coming and going in both; all that is known is carried along."""
-    ids = ["abcdefgh", "hxbadycz", "cmbhnzaxopq"]
-    steps = [rng.normal(size=(len(names), 2)) + 1 for names in ids]
-    psi, psi_dense = Factored.from_features(xp.array(steps[0])), steps[0] @ steps[0].T
-    for before, now, x, alpha in zip(ids, ids[1:], steps[1:], (0.6, 0.3), strict=False):
-        assert psi._scatter.q == psi.rank
-        w = Factored.from_features(xp.array(x))
-        psi = w.blend(psi, xp.array(alpha), align(tuple(now), tuple(before), xp.array([0.0])))
-        psi_dense = reference.blend(x @ x.T, psi_dense, alpha, list(now), list(before))
-    return psi, psi_dense
-
-
-MAKERS = [features, features_float32, signed_weights, no_features, blend_of_three]
-
-
-@pytest.fixture(params=MAKERS, ids=lambda maker: maker.__name__)
-def pair(request, eager_xp, small_blocks):
-    return request.param(eager_xp, np.random.default_rng(7))
-
-
-def assert_same(xp, proximity, w, labels, tolerance=1e-12):
-    """Compare every answer of a proximity with that of the matrix w."""
-    scale = tolerance * max(1.0, np.abs(w).max())
-
-    def compare(found, expected, power=1):
-        assert xp.owns(found)
-        np.testing.assert_allclose(xp.numpy(found), expected, rtol=tolerance, atol=scale**power)
-
-    rng, n = np.random.default_rng(3), len(w)
-    k = int(labels.max()) + 1
-    partition = Partition(xp.array(labels), k)
-    v, rows, means = rng.normal(size=(n, 4)), rng.permutation(n)[:3], rng.normal(size=(k, k))
-    means = means + means.T
-    assert proximity.n == n
-    compare(proximity.diagonal(), np.diag(w))
-    compare(proximity.matmul(xp.array(v)), w @ v)
-    compare(proximity.matmul(xp.array(v[rows]), xp.array(rows)), w[:, rows] @ v[rows])
-    compare(proximity.take(xp.array(rows)).to_dense().array, w[np.ix_(rows, rows)])
-    compare(proximity.copy().to_dense().array, w)
-    expected_means, expected_squares = np.zeros((k, k)), np.zeros((k, k))
-    for c, d, pairs in reference.blocks(labels):
-        if d is not None:
-            values = [w[i, j] for i, j in pairs]
-            expected_means[c, d] = reference.mean_and_variance(values)[0]
-            expected_squares[c, d] = sum((x - expected_means[c, d]) ** 2 for x in values)
-    found_means, found_squares = proximity.block_moments(partition)
-    compare(found_means, expected_means)
-    np.testing.assert_allclose(
-        xp.numpy(found_squares), expected_squares, rtol=tolerance, atol=n * scale * np.abs(w).max() + scale
-    )
-    pairs = np.outer(labels >= 0, labels >= 0) & ~np.eye(n, dtype=bool)
-    expected = ((w - means[np.ix_(labels, labels)]) ** 2)[pairs].sum()
-    np.testing.assert_allclose(
-        float(xp.numpy(proximity.square_distance(partition, xp.array(means)))), expected, rtol=10 * tolerance
-    )
-
-
-@pytest.mark.parametrize("labels", LABELS, ids=str)
-def test_contract(eager_xp, pair, labels):
-    proximity, w = pair
-    tolerance = 1e-6 if "float32" in str(proximity.like.dtype) else 1e-12
-    assert_same(eager_xp, proximity, w, labels, tolerance)
-
 
 def test_sums_of_float32_features_are_wide(eager_xp):
-    proximity, w = features_float32(eager_xp, np.random.default_rng(7))
+    proximity, w = factored_float32(eager_xp, np.random.default_rng(7))
     np.testing.assert_allclose(eager_xp.numpy(proximity.diagonal()), np.diag(w), rtol=1e-14)
     found = proximity.matmul(eager_xp.array(np.eye(N)))
     np.testing.assert_allclose(eager_xp.numpy(found), w, rtol=1e-12, atol=1e-14)
@@ -127,7 +37,6 @@ seeds = st.integers(0, 2**32 - 1)
 @given(seed=seeds, n=st.integers(1, 12), p=st.integers(0, 4), k=st.integers(1, 4), n_steps=st.integers(1, 4))
 def test_any_sequence_of_blends_is_the_dense_one(seed, n, p, k, n_steps):
     rng = np.random.default_rng(seed)
-    numpy = next(b for b in _backends() if b.name == "numpy")
     psi = dense = before = None
     for _ in range(n_steps):
         ids = tuple(rng.permutation(15)[:n].tolist())
@@ -142,14 +51,8 @@ def test_any_sequence_of_blends_is_the_dense_one(seed, n, p, k, n_steps):
             psi.square_distance(Partition(rng.integers(0, k, n), k), np.zeros((k, k)))
     labels = rng.integers(-1, k, n)
     labels[0] = k - 1
-    assert_same(numpy, psi, dense.array, labels, 1e-10)
+    assert_answers(Backend("numpy", np), psi, dense.array, labels, 1e-10)
     assert float(psi.error) == 0.0 or float(psi.error) < 1e-15
-
-
-def _backends():
-    import conftest
-
-    return [conftest.Backend("numpy", np)]
 
 
 @pytest.mark.parametrize("ratio", [1.0, 1e3, 1e5])
@@ -286,7 +189,8 @@ def test_decayed_columns_are_dropped_and_the_bound_holds(eager_xp):
     assert short.rank == 2 * 4  # 0.75 · 0.25³ is the last above 0.01
     gap = eager_xp.numpy(exact.to_dense().array) - eager_xp.numpy(short.to_dense().array)
     assert 0 < np.linalg.norm(gap) <= float(eager_xp.numpy(short.error)) < 0.5
-    assert_same(eager_xp, short, eager_xp.numpy(short.to_dense().array), LABELS[2])
+    labels = np.array([0, -1, 1, 0, 1, -1, 0, 1, 0, -1, 1])
+    assert_answers(eager_xp, short, eager_xp.numpy(short.to_dense().array), labels)
 
 
 def test_without_a_past_nothing_of_it_is_kept():

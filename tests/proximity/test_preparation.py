@@ -1,6 +1,7 @@
 """What is decided at the first step: units, offsets, the width of a kernel, the transform of counts."""
 
 import copy
+import dataclasses
 import warnings
 
 import numpy as np
@@ -92,6 +93,16 @@ def test_units_of_columns(factors, offset, clusterer, kind):
     assert len(caught) == 1 and caught[0].filename == __file__
     same(model, ax.Affect(clusterer, proximity=kind, scale="none", random_state=0).fit(twin(steps)), 1e-7)
     same(model, ax.Affect(clusterer, proximity=kind, scale="standard", random_state=0).fit(steps))
+
+
+@pytest.mark.parametrize("kind", ["dot", "rbf", "euclidean"])
+def test_columns_that_may_have_the_same_unit_are_left(kind):
+    x = shops(1)[0] / shops(1)[0].std(0)
+    request = Request("auto", "first", kind, translation_free=True, unit_free=True)
+    with pytest.warns(ScaleWarning, match=r"factor of 6 \(column 1 6, column 0 1\).*may have the same unit"):
+        assert decide(x * [1.0, 6.0], request).scale is None
+    assert decide(x * [1.0, 4.5], request).scale is None  # without a warning
+    assert decide(x * [1.0, 6.0], dataclasses.replace(request, scale="none")).scale is None
 
 
 def test_dot_products_of_cuts_stay_positive():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import affect_xp as ax
-from affect_xp.cli.app import main
+from affect_xp.cli import main
 from affect_xp.exceptions import AffectError
 from affect_xp.report import _data, write_report
 from affect_xp.report._data import report_data

@@ -297,7 +297,7 @@ def test_records_of_earlier_versions_are_read():
     older = {key: value for key, value in stored.items() if key not in ("noise", "drift", "noise_of_means")}
     names = type("Names", (), {"ids": lambda self, stored: range(60)})()
     file = type("File", (), {"like": np.empty(0)})()
-    record = _steps._unpack_record(older, np.zeros(60, dtype=np.int64), names, file)
+    record = _steps._unpack_record(older, np.zeros(60, dtype=np.int64), None, names, file)
     assert record.noise is record.drift is record.noise_of_means is None
 
 

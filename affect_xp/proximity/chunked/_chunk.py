@@ -15,6 +15,7 @@ from affect_xp.array.namespace import (
     from_host,
     is_array,
     one_hot,
+    ratio,
     row_blocks,
     wide_dtype,
 )
@@ -110,7 +111,7 @@ def chunk_moments(w: Array, c_rows: Array, c_columns: Array, k: int, on_diagonal
         count = xp.sum(z_rows, axis=0)[:, None] * (m_columns[None, :] - eye)
         x = xp.astype(w[rows, :], z_columns.dtype, copy=False)
         x = _without_diagonal(x, rows) if on_diagonal else x
-        means = _ratio((z_rows.T @ x) @ z_columns, count)
+        means = ratio((z_rows.T @ x) @ z_columns, count)
         x = _residuals(x, rows, c_rows, means @ z_columns.T, on_diagonal)
         x *= x
         parts.append(xp.stack([count, means, (z_rows.T @ x) @ z_columns]))
@@ -162,7 +163,7 @@ def merged_moments(parts: Array) -> Array:
     xp = array_namespace(parts)
     counts, means, squares = parts[:, 0, :, :], parts[:, 1, :, :], parts[:, 2, :, :]
     count = xp.sum(counts, axis=0)
-    mean = _ratio(xp.sum(counts * means, axis=0), count)
+    mean = ratio(xp.sum(counts * means, axis=0), count)
     return xp.stack([count, mean, xp.sum(squares + counts * (means - mean) ** 2, axis=0)])
 
 
@@ -183,20 +184,34 @@ def chunk_blend(
     return xp.where(known_rows[:, None] & known_columns[None, :], blended, w)
 
 
-def chunk_scaled(w: Array, s_rows: Array, s_columns: Array) -> Array:
-    """Return sᵢ wᵢⱼ sⱼ in the precision of W; the mirror image gives the same to the last bit."""
-    xp = array_namespace(w, s_rows)
-    return xp.astype(w * (s_rows[:, None] * s_columns[None, :]), w.dtype, copy=False)
-
-
-def chunk_add_between_groups(
-    w: Array, other: Array, g_rows: Array, g_columns: Array, table: np.ndarray
+def chunk_blend_by_object(
+    w: Array, past: Array, alpha: Array | float, s_rows: Array, s_columns: Array
 ) -> Array:
-    """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ in the precision of W."""
-    xp = array_namespace(w, other)
-    marks = from_host(table, w, w.dtype)
-    marked = xp.take(xp.take(marks, g_columns, axis=1), g_rows, axis=0)
-    return xp.astype(w + marked * other, w.dtype, copy=False)
+    """Return wᵢⱼ + α sᵢsⱼ (ψᵢⱼ − wᵢⱼ) in the precision of W; the mirror image is the same to the last bit."""
+    xp = array_namespace(w, past)
+    a = xp.astype(alpha, w.dtype) if is_array(alpha) else alpha
+    s_rows, s_columns = (xp.astype(s, w.dtype, copy=False) for s in (s_rows, s_columns))
+    parts = []
+    for rows in row_blocks(w):
+        block = xp.astype(past[rows, :], w.dtype) - w[rows, :]
+        block *= s_rows[rows, None] * s_columns[None, :]
+        block *= a
+        block += w[rows, :]
+        parts.append(block)
+    return xp.concat(parts)
+
+
+def chunk_block_products(
+    w: Array, past: Array, c_rows: Array, c_columns: Array, k: int, on_diagonal: bool
+) -> Array:
+    """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block over the entries of a chunk and its mirror image, (k, k)."""
+    xp = array_namespace(w, past)
+    z_columns, total = one_hot(c_columns, k, wide_dtype(w)), 0
+    for rows in row_blocks(w):
+        x = xp.astype(w[rows, :], z_columns.dtype) * past[rows, :]
+        x = _without_diagonal(x, rows) if on_diagonal else x
+        total = total + one_hot(c_rows[rows], k, z_columns.dtype).T @ (x @ z_columns)
+    return total if on_diagonal else total + total.T  # type: ignore[attr-defined]
 
 
 def chunk_with_absent(past: Array, known_rows: Array | None, dtype: object) -> Array:
@@ -210,9 +225,3 @@ def chunk_with_absent(past: Array, known_rows: Array | None, dtype: object) -> A
 def chunk_copy(w: Array) -> Array:
     """Return a chunk in storage of its own."""
     return array_namespace(w).asarray(w, copy=True)
-
-
-def _ratio(total: Array, count: Array) -> Array:
-    """Return total / count, and 0 where nothing is counted."""
-    xp = array_namespace(total)
-    return total / xp.where(count > 0, count, xp.ones_like(count))

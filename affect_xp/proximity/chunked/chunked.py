@@ -22,15 +22,16 @@ from affect_xp.array.namespace import array_namespace, device_of, from_host, to_
 from affect_xp.array.typing import Array
 from affect_xp.exceptions import InputTypeError
 from affect_xp.partition import Partition
-from affect_xp.proximity._base import Proximity
+from affect_xp.proximity._base import Proximity, joint_magnitude, measured_magnitude
+from affect_xp.proximity._entries import add_between_groups, scaled
 from affect_xp.proximity.chunked._chunk import (
-    chunk_add_between_groups,
     chunk_blend,
+    chunk_blend_by_object,
+    chunk_block_products,
     chunk_copy,
     chunk_diagonal,
     chunk_moments,
     chunk_products,
-    chunk_scaled,
     chunk_square_distance,
     chunk_with_absent,
     product,
@@ -100,6 +101,12 @@ class Chunked(Proximity):
     array: Array
     store: str | os.PathLike[str] | None = None
     _spill: Spill | None = None  # where the chunks are, if this is a blend or copy in a store
+    known_magnitude: float | None = dataclasses.field(default=None, kw_only=True)
+
+    @functools.cached_property
+    def magnitude(self) -> float:
+        """log₂ of the largest |wᵢⱼ|."""
+        return measured_magnitude([self.array]) if self.known_magnitude is None else self.known_magnitude
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "array", square_chunks(self.array))
@@ -281,7 +288,8 @@ class Chunked(Proximity):
     def take(self, index: Array) -> "Chunked":
         """Return the proximities among the objects at `index`, lazily."""
         host = to_host(index, reason="dask plans with indices on the host")[0]
-        return Chunked(self.array[host, :][:, host], self.store)
+        taken = self.array[host, :][:, host]
+        return Chunked(taken, self.store, known_magnitude=self.known_magnitude)
 
     def copy(self) -> "Chunked":
         """Return the same proximities, computed once and kept.
@@ -292,16 +300,17 @@ class Chunked(Proximity):
         known = self._known
         if known.spill is not None and self._spill is None:
             del self.__dict__["_known"]
-            return self._kept_in(known.spill)
-        return self._kept({place: (chunk_copy, chunk) for place, chunk in known.chunks.items()}, self.store)
+            return self._kept_in(known.spill, joint_magnitude(self, self))
+        calls = {place: (chunk_copy, chunk) for place, chunk in known.chunks.items()}
+        return self._kept(calls, self.store, joint_magnitude(self, self))
 
     def blend(
-        self, past: "Chunked", alpha: Array | float, alignment: Alignment, *, overwrite: bool = False
+        self, past: "Chunked", alpha: Array | float, alignment: Alignment, *, out: "Chunked | None" = None
     ) -> "Chunked":
         """Return α·past + (1 − α)·W where both objects were there before, and W elsewhere; it is kept.
 
-        A past in memory is let go with the last reference to it; with `overwrite`, one in a store is
-        deleted as soon as the blend is written.
+        A past in memory is let go with the last reference to it; `out`, if it is in a store, is deleted as
+        soon as the blend is written.
         """
         if not isinstance(past, Chunked):
             raise InputTypeError(
@@ -314,10 +323,47 @@ class Chunked(Proximity):
             (i, j): (chunk_blend, chunk, before[i, j], a, known[i], known[j])
             for (i, j), chunk in self._known.chunks.items()
         }
-        blended = self._kept(calls, past.store if self.store is None else self.store)
-        if overwrite and past._spill is not None:
-            past._spill.delete()
+        store = past.store if self.store is None else self.store
+        blended = self._kept(calls, store, joint_magnitude(self, past, alpha))
+        if out is not None and out._spill is not None:
+            out._spill.delete()
         return blended
+
+    def blend_by_object(
+        self,
+        past: "Chunked",
+        alpha: Array | float,
+        trust: Array,
+        alignment: Alignment,
+        *,
+        out: "Chunked | None" = None,
+    ) -> "Chunked":
+        """Return wᵢⱼ + α sᵢsⱼ (ψᵢⱼ − wᵢⱼ); it is kept."""
+        before, _ = self._aligned(past, alignment)
+        a, s = constant(alpha), self._split(trust)
+        calls = {
+            (i, j): (chunk_blend_by_object, chunk, before[i, j], a, s[i], s[j])
+            for (i, j), chunk in self._known.chunks.items()
+        }
+        store = past.store if self.store is None else self.store
+        blended = self._kept(calls, store, joint_magnitude(self, past))
+        if out is not None and out._spill is not None:
+            out._spill.delete()
+        return blended
+
+    def block_products(self, past: "Chunked", alignment: Alignment, partition: Partition) -> Array:
+        """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block, (k, k), in one pass."""
+        before, _ = self._aligned(past, alignment)
+        labels, k = self._split(partition.labels), partition.k
+
+        def plan(chunks: Nodes) -> list[Node]:
+            parts = [
+                task(chunk_block_products, w, before[i, j], labels[i], labels[j], k, i == j)
+                for (i, j), w in chunks.items()
+            ]
+            return [tree(parts, summed)]
+
+        return self._ask("products with the past", plan)[0]
 
     def _aligned(self, past: "Chunked", alignment: Alignment) -> tuple[Nodes, Sequence[Node | None]]:
         """Return the chunks of the past in the places of W's, and who was there before (None: all)."""
@@ -331,20 +377,27 @@ class Chunked(Proximity):
         moved = past.take(xp.where(known, alignment.source, xp.zeros_like(alignment.source)))
         return upper_nodes(moved.array.rechunk(self.array.chunks)), self._split(known)
 
-    def _kept(self, calls: dict[tuple[int, int], Call], store: str | os.PathLike[str] | None) -> "Chunked":
+    def _kept(
+        self,
+        calls: dict[tuple[int, int], Call],
+        store: str | os.PathLike[str] | None,
+        magnitude: float | None,
+    ) -> "Chunked":
         """Return a proximity whose chunks are computed now by these calls, in memory or in a store."""
         log.debug(PASS, "blend or copy", self.n)
         if store is not None:
             spill = Spill(store)
             compute([written(chunk, *calls[place]) for place, chunk in self._stored(spill).items()])
-            return self._kept_in(spill)
+            return self._kept_in(spill, magnitude)
         kept = dict(zip(calls, persist([task(*call) for call in calls.values()]), strict=True))
-        return Chunked(mirrored(kept, self.array.chunks[0], self.like))
+        array = mirrored(kept, self.array.chunks[0], self.like)
+        return Chunked(array, known_magnitude=magnitude)
 
-    def _kept_in(self, spill: Spill) -> "Chunked":
+    def _kept_in(self, spill: Spill, magnitude: float | None) -> "Chunked":
         """Return the proximity whose chunks are in a folder of a store."""
         read = {place: task(chunk_copy, chunk) for place, chunk in self._stored(spill).items()}
-        return Chunked(mirrored(read, self.array.chunks[0], self.like), os.path.dirname(spill.path), spill)
+        array = mirrored(read, self.array.chunks[0], self.like)
+        return Chunked(array, os.path.dirname(spill.path), spill, known_magnitude=magnitude)
 
     def mapped(self, function: Callable[[Array], Array]) -> "Chunked":
         """Return f(wᵢⱼ), lazily: the function gets a chunk at a time, when a question is asked."""
@@ -354,10 +407,7 @@ class Chunked(Proximity):
         """Return sᵢ wᵢⱼ sⱼ, lazily."""
         parts = self._split(s)
         return self._planned(
-            {
-                (i, j): (chunk_scaled, chunk, parts[i], parts[j])
-                for (i, j), chunk in self._known.chunks.items()
-            }
+            {(i, j): (scaled, chunk, parts[i], parts[j]) for (i, j), chunk in self._known.chunks.items()}
         )
 
     def _planned(self, calls: dict[tuple[int, int], Call]) -> "Chunked":
@@ -381,7 +431,8 @@ class Chunked(Proximity):
             if i <= len(sizes) + j:
                 nodes[i, len(sizes) + j] = task(chunk_with_absent, before[i][j], known[i], self.like.dtype)
         store = past.store if self.store is None else self.store
-        return Chunked(mirrored(nodes, sizes + behind, self.like), store).copy()
+        array = mirrored(nodes, sizes + behind, self.like)
+        return Chunked(array, store, known_magnitude=joint_magnitude(self, past)).copy()
 
     @staticmethod
     def _columns_before(past: "Chunked", source: Array, away: Array, chunks: tuple) -> list[list[Node]]:
@@ -396,10 +447,11 @@ class Chunked(Proximity):
         others, _ = self._aligned(other, UNCHANGED)
         g, marks = self._split(groups), constant(table)
         calls = {
-            (i, j): (chunk_add_between_groups, chunk, others[i, j], g[i], g[j], marks)
+            (i, j): (add_between_groups, chunk, others[i, j], g[i], g[j], marks)
             for (i, j), chunk in self._known.chunks.items()
         }
-        return self._kept(calls, other.store if self.store is None else self.store)
+        store = other.store if self.store is None else self.store
+        return self._kept(calls, store, joint_magnitude(self, other))
 
 
 @dataclasses.dataclass

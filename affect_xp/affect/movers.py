@@ -1,0 +1,262 @@
+"""Objects that move from one cluster to another: how probable it is, and a weight of the past that follows.
+
+The model. Between two steps an object changes its cluster with a small probability π. Entries of the block
+(c, d) are
+
+    wᵢⱼ = μ_cd + hᵢⱼ + εᵢⱼ,    ψᵢⱼ = μ'_cd + hᵢⱼ + ηᵢⱼ
+
+where h persists, ε is noise with variance v_cd, and η is the error of the past with mean square e_cd. A
+clusterer compares sums of rows over clusters: an object i of c is told from one of d by its margin
+Tᵢ = (WZ)ᵢc/m_c − (WZ)ᵢd/m_d, with m_cd the number of entries of a row within the block.
+
+The weight a. If i stays, var T(W) = ρ(v_cc/m_c + v_cd/m_d), and the mean squared error of T(Ψ) is the same
+with e; ρ ≥ 1 because entries of a row are not independent. If i came from d, T(Ψ) is off by
+Δ_cd = (μ_cc − μ_cd) + (μ_dd − μ_dc). The blended margin a·T(Ψ) + (1 − a)·T(W) then has the risk
+(1 − a)²ρV + a²(ρE + πΔ²). Pooled over c ≠ d with weights inverse to the variance of a margin,
+ω_cd = n_c m_cc m_cd/(m_cc + m_cd), it is smallest at
+
+    a = V / (V + E + πK/ρ),   V = Σ ω_cd (v_cc/m_cc + v_cd/m_cd),   E alike with e,   K = Σ ω_cd Δ_cd²    (A)
+
+For clusters of one size that is the paper's α with one more term: π times half the squared number of standard
+deviations by which a single step tells two clusters apart.
+
+The probability of a move. R = WZ and P = ΨZ are rows of sums. The profile of cluster c is the mean row of its
+members, q_c ∝ Q_c + κg with Q = Zᵀ(R + P) and g near the mean profile. As counts with dispersion φ, the rows
+give the probabilities u_ic ∝ exp(Σ_d R_id log q_cd / φ) of the clusters now, and b_ic alike from P; with
+sameᵢ = Σ_c b_ic u_ic,
+
+    pᵢ = mᵢ / (mᵢ + (1 − π) sameᵢ),   mᵢ = π (1 − sameᵢ)/(k − 1)    (P)
+
+The blend has the weights a·sᵢsⱼ with s = 1 − p, 0 for objects without a past.
+
+All sums are over pairs i ≠ j of objects that have a past. Nothing here makes the host wait.
+"""
+
+import dataclasses
+import functools
+
+from affect_xp.array.namespace import array_namespace, device_of, gather, ratio, row_blocks
+from affect_xp.array.typing import Array
+from affect_xp.partition import Partition
+from affect_xp.proximity import GroupedPair
+from affect_xp.proximity.grouped import identity
+
+# π: the prior probability that an object moves between two steps.
+MOVE_RATE = 0.01
+# κ: the weight of the mean profile in the profile of a cluster, in units of proximity.
+PRIOR_WEIGHT = 1.0
+# The share of the uniform profile in the mean profile g.
+UNIFORM_SHARE = 0.1
+# The smallest dispersion φ of rows.
+MIN_DISPERSION = 0.25
+# The smallest entry of a profile.
+MIN_PROFILE = 1e-9
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PairMoments:
+    """What is known of W and of Ψ by clusters, over pairs i ≠ j of objects that have a past.
+
+    Attributes
+    ----------
+    partition : Partition
+        The clusters; -1 for objects without a past.
+    rows, past_rows : (n, k) arrays
+        R = WZ and P = ΨZ without wᵢᵢ and ψᵢᵢ; zero for objects without a past.
+    means, past_means : (k, k) arrays
+        μ and μ' of each block.
+    squares, past_squares, products : (k, k) arrays
+        Σ(w − μ)², Σ(ψ − μ')² and Σ(w − μ)(ψ − μ') over each block. The last two are None where only the
+        probability of moves is asked for.
+    """
+
+    partition: Partition
+    rows: Array
+    past_rows: Array
+    means: Array
+    squares: Array
+    past_means: Array | None = None
+    past_squares: Array | None = None
+    products: Array | None = None
+
+    @property
+    def sizes(self) -> Array:
+        """n_c: the members of each cluster that have a past, (k,)."""
+        return self.partition.sizes
+
+    @property
+    def counts(self) -> Array:
+        """N: the entries of each block, (k, k)."""
+        return self.partition.pair_counts
+
+    @functools.cached_property
+    def is_used(self) -> Array:
+        """Whether a block has enough entries for a variance, (k, k)."""
+        return self.counts > 2
+
+    def variance(self, squares: Array) -> Array:
+        """Return the variance of entries, given the sum of squares of each block."""
+        xp = array_namespace(squares)
+        # Each pair of a cluster is counted twice.
+        found = ratio(squares, self.counts - 1 - identity(self.counts))
+        return xp.where(self.is_used, found, xp.zeros_like(found))
+
+    def noise_and_drift(self) -> tuple[Array, Array]:
+        """Return Σ var(wᵢⱼ) and Σ(ψᵢⱼ − μ)², of which the paper's α is the share of the first."""
+        assert self.past_squares is not None and self.past_means is not None
+        xp, N = array_namespace(self.squares), self.counts
+        shift = self.means - self.past_means
+        noise = xp.sum(N * ratio(self.squares, N - 1 - identity(N)))
+        return noise, xp.sum(self.past_squares + N * shift * shift)
+
+    @functools.cached_property
+    def noise_and_error(self) -> tuple[Array, Array]:
+        """v and e: the noise of an entry now, and the mean squared error of the past, (k, k)."""
+        assert self.past_squares is not None and self.products is not None and self.past_means is not None
+        xp = array_namespace(self.squares)
+        now, before = self.variance(self.squares), self.variance(self.past_squares)
+        # What persists is neither noise nor error: h is in both.
+        persistent = _clipped(self.variance(self.products), now, before)
+        shift = xp.where(self.is_used, self.means - self.past_means, xp.zeros_like(self.means))
+        return now - persistent, before - persistent + shift * shift
+
+
+def pair_moments(groups: GroupedPair, *, products: bool = True) -> PairMoments:
+    """Return the sums of a step by clusters; without `products`, those that follow from WZ and ΨZ alone."""
+    now, before, partition = groups.common, groups.past, groups.common.partition
+    source, everything = groups.pair.alignment.source, slice(0, groups.pair.current.n)
+    z, there = partition.membership, slice(0, groups.pair.past.n)
+    rows = _off_diagonal(now.rows(everything), now.diagonal(), z)
+    past_rows, psi_ii = before.rows(there), before.diagonal()
+    if source is not None:
+        past_rows, psi_ii = gather(past_rows, source, 0), gather(psi_ii, source, 0)
+    past_rows = _off_diagonal(past_rows, psi_ii, z)
+    means, squares = now.moments()
+    if not products:
+        return PairMoments(partition, rows, past_rows, means, squares)
+    past_means, past_squares = before.moments()
+    sums = groups.products()  # Σwψ
+    covariances = sums - partition.pair_counts * means * past_means
+    return PairMoments(partition, rows, past_rows, means, squares, past_means, past_squares, covariances)
+
+
+def _off_diagonal(rows: Array, diagonal: Array, z: Array) -> Array:
+    """Return sums of rows without the entry on the diagonal, and zeros for objects without a cluster."""
+    xp = array_namespace(rows)
+    member = xp.sum(z, axis=1) > 0
+    return xp.where(member[:, None], rows - diagonal[:, None] * z, xp.zeros_like(rows))
+
+
+def margin_weight(moments: PairMoments, move_rate: float = MOVE_RATE) -> Array:
+    """Return the weight a of the past by (A), 0-d; with one cluster ΣNv/ΣN(v + e)."""
+    v, e = moments.noise_and_error
+    xp, n, N = array_namespace(v), moments.sizes, moments.counts
+    off = moments.is_used & ~(identity(N) > 0)
+    is_cluster = _diagonal(moments.is_used)
+    off = off & is_cluster[:, None] & is_cluster[None, :]
+    m = ratio(N, xp.broadcast_to(n[:, None], N.shape))
+    m_cc = _diagonal(m)[:, None]
+    zero = xp.zeros_like(v)
+    omega = xp.where(off, n[:, None] * ratio(m_cc * m, m_cc + m), zero)
+
+    def pooled(x: Array) -> Array:
+        by_entries = ratio(x, m)
+        return xp.sum(omega * (_diagonal(by_entries)[:, None] + by_entries))
+
+    mu = moments.means
+    contrast = _diagonal(mu)[:, None] - mu + _diagonal(mu)[None, :] - mu.T  # Δ
+    K = xp.sum(omega * contrast * contrast)
+    rho = row_inflation(moments, v)
+    V, E, S = pooled(v), pooled(e), move_rate * K / rho
+    several = xp.any(off)
+    V, E, S = (
+        xp.where(several, V, xp.sum(N * v)),
+        xp.where(several, E, xp.sum(N * e)),
+        xp.where(several, S, xp.zeros_like(S)),
+    )
+    return ratio(V, V + E + S)
+
+
+def row_inflation(moments: PairMoments, v: Array) -> Array:
+    """Return ρ ≥ 1: the noise of means of rows over that of means of as many independent entries."""
+    xp, n, N = array_namespace(v), moments.sizes[:, None], moments.counts
+    z = moments.partition.membership
+    lengths = _row_lengths(moments.partition)  # m_id
+    now, before = (
+        x - moments.partition.by_object(ratio(z.T @ x, xp.broadcast_to(n, N.shape)))
+        for x in (ratio(moments.rows, lengths), ratio(moments.past_rows, lengths))
+    )
+    freedom = xp.broadcast_to(n - 1, N.shape)
+    var, past_var, both = (ratio(z.T @ x, freedom) for x in (now * now, before * before, now * before))
+    used = moments.is_used & (freedom > 0)
+    observed = xp.where(used, N * (var - _clipped(both, var, past_var)), xp.zeros_like(N))
+    expected = xp.where(used, n * v, xp.zeros_like(N))
+    rho = ratio(xp.sum(observed), xp.sum(expected))
+    return xp.where(rho > 1, rho, xp.ones_like(rho))
+
+
+def move_probability(moments: PairMoments, move_rate: float = MOVE_RATE) -> Array:
+    """Return p by (P), (n,): 0 without a past, with an empty row, and where there is one cluster."""
+    partition, k = moments.partition, moments.partition.k
+    xp, z = array_namespace(moments.rows), partition.membership
+    if k < 2:
+        return xp.zeros((partition.n,), dtype=z.dtype, device=device_of(z))
+    blocks = list(row_blocks(moments.rows))
+    Q = sum(z[b, :].T @ (_positive(moments.rows[b, :]) + _positive(moments.past_rows[b, :])) for b in blocks)
+    g = (1 - UNIFORM_SHARE) * ratio(xp.sum(Q, axis=0), xp.sum(Q)) + UNIFORM_SHARE / k
+    profiles = Q + PRIOR_WEIGHT * g
+    log_q, phi = _log_shares(profiles), _dispersion(moments)
+
+    def probability(block: slice) -> Array:
+        R, P = _positive(moments.rows[block, :]), _positive(moments.past_rows[block, :])
+        own_z, S = z[block, :], R + P
+        # The profile of its own cluster is without the object itself.
+        own = xp.maximum(partition.at(block).by_object(profiles) - S, xp.full_like(S, MIN_PROFILE))
+        log_own = _log_shares(own)
+
+        def posterior(rows: Array) -> Array:
+            score = rows @ log_q.T
+            score += own_z * (xp.sum(rows * log_own, axis=1)[:, None] - score)
+            weight = xp.exp((score - xp.max(score, axis=1)[:, None]) / phi)
+            return weight / xp.sum(weight, axis=1)[:, None]
+
+        same = xp.sum(posterior(P) * posterior(R), axis=1)
+        stays, moves = (1 - move_rate) * same, _positive(move_rate * (1 - same) / (k - 1))
+        known = (partition.labels[block] >= 0) & (xp.sum(R, axis=1) > 0) & (xp.sum(P, axis=1) > 0)
+        return xp.where(known, ratio(moves, stays + moves), xp.zeros_like(same))
+
+    return xp.concat([probability(block) for block in blocks])
+
+
+def _dispersion(moments: PairMoments) -> Array:
+    """Return φ = ΣN var(w) / Σw, at least `MIN_DISPERSION`."""
+    xp, N = array_namespace(moments.means), moments.counts
+    variance = ratio(moments.squares, N - 1 - identity(N))
+    phi = ratio(xp.sum(N * variance), xp.sum(N * moments.means))
+    return xp.maximum(phi, xp.full_like(phi, MIN_DISPERSION))
+
+
+def _row_lengths(partition: Partition) -> Array:
+    """Return the number of entries of each row in each cluster, (n, k); 0 for objects without a past."""
+    z = partition.membership
+    return partition.is_member[:, None] * (partition.sizes[None, :] - z)
+
+
+def _clipped(both: Array, var: Array, other: Array) -> Array:
+    """Return a covariance within 0 and the smaller of the variances."""
+    xp = array_namespace(both)
+    return _positive(xp.minimum(both, xp.minimum(var, other)))
+
+
+def _log_shares(x: Array) -> Array:
+    xp = array_namespace(x)
+    return xp.log(x) - xp.log(xp.sum(x, axis=1))[:, None]
+
+
+def _positive(x: Array) -> Array:
+    xp = array_namespace(x)
+    return xp.maximum(x, xp.zeros_like(x))
+
+
+def _diagonal(x: Array) -> Array:
+    return array_namespace(x).linalg.diagonal(x)

@@ -1,0 +1,309 @@
+"""Objects that move from one group to another: AFFECT with a weight for each object, and other methods.
+
+Not an experiment of the paper. Teams of college football change their conference; people of simulated and
+measured contact networks change their group or only seem to.
+"""
+
+import dataclasses
+import functools
+import importlib.util
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from affect_xp.clustering.metrics import adjusted_rand_index
+from affect_xp.clustering.spectral import Spectral
+from affect_xp.datasets import contacts, load_football, load_reality
+from affect_xp.datasets.football import UNSCORED
+from affect_xp.exceptions import AffectWarning
+from affect_xp.experiments._models import affect, static
+from affect_xp.experiments._network_methods import Labels, leiden_per_step, running_means
+from affect_xp.experiments._options import Options
+from affect_xp.experiments._report import Claim, Entry, Measured, Report, Table
+from affect_xp.experiments._runs import over_runs
+from affect_xp.experiments.networks import DAILY_CONTACTS, GROUPS, SIMULATIONS, STEPS
+from affect_xp.models.pcm import PCM
+from affect_xp.models.pcq import PCQ
+
+RUNS = 20
+STATIC, PAPER, OBJECTS = "static", "AFFECT as in the paper", "AFFECT by objects"
+# Counts with heavy tails are compared after a logarithm, which helps all methods that smooth.
+FOR_CONTACTS: dict[str, Any] = {"rescale": "log1p", "absent": "keep"}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MovingStep:
+    """Weights of pairs, the true groups, -1 for objects that are not scored, and the number of clusters."""
+
+    W: np.ndarray
+    ids: Sequence[Any]
+    labels: np.ndarray
+    k: int
+
+
+Steps = Sequence[MovingStep]
+
+
+@dataclasses.dataclass(frozen=True)
+class DataSet:
+    """A data set, and how our methods are to treat its weights."""
+
+    steps: Callable[[int], Steps]  # of a seed
+    prepared: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    random: bool = True
+
+
+def _seasons(path: Path, parts: int, keep: float, seed: int) -> Steps:
+    made = load_football(path, parts=parts, keep=keep, rng=seed)
+    return [MovingStep(s.W, s.ids, s.labels, s.k) for s in made]
+
+
+def _contacts(name: str, seed: int) -> Steps:
+    made = contacts(STEPS, n_groups=GROUPS, daily_contacts=DAILY_CONTACTS, rng=seed, **SIMULATIONS[name])
+    return [MovingStep(s.W, s.ids, s.labels, min(GROUPS, len(s.ids))) for s in made]
+
+
+def _weeks(path: Path, seed: int) -> Steps:
+    return [MovingStep(s.W, s.ids, s.labels, 2) for s in load_reality(path)]
+
+
+def data_sets(options: Options) -> dict[str, DataSet]:
+    """Return the data sets; those that are measured if their files exist."""
+    football, reality = options.find_data("football.npz"), options.find_data("reality.npz")
+    found: dict[str, DataSet] = {}
+    if football is not None:
+        make = functools.partial(functools.partial, _seasons, football)
+        found["football, seasons"] = DataSet(make(1, 1.0), random=False)
+        found["football, three steps a season"] = DataSet(make(3, 1.0), random=False)
+        found["football, half of the games"] = DataSet(make(1, 0.5))
+        found["football, three tenths of the games"] = DataSet(make(1, 0.3))
+    for name in SIMULATIONS:
+        found[f"contacts, {name}"] = DataSet(functools.partial(_contacts, name), FOR_CONTACTS)
+    if reality is not None:
+        found["MIT Reality Mining"] = DataSet(functools.partial(_weeks, reality), FOR_CONTACTS, random=False)
+    return found
+
+
+Find = Callable[[Steps, Mapping[str, Any], int], Labels]
+
+
+def _evolving(make: Callable[..., Any], *, prepare: bool = False, **chosen: Any) -> Find:
+    """Return a method of this library, with normalised cut; with `prepare`, on prepared weights."""
+
+    def find(steps: Steps, prepared: Mapping[str, Any], seed: int) -> Labels:
+        cut = Spectral([step.k for step in steps], solver="full")
+        model = make(cut, random_state=seed, **chosen, **(prepared if prepare else {}))
+        return model.fit([step.W for step in steps], ids=[step.ids for step in steps]).history_.labels
+
+    return find
+
+
+def _mean_of_the_last(window: int) -> Find:
+    def find(steps: Steps, prepared: Mapping[str, Any], seed: int) -> Labels:
+        means = running_means(steps, window)
+        averaged = [dataclasses.replace(step, W=W) for step, W in zip(steps, means, strict=True)]
+        return _evolving(static, warm_start=False)(averaged, prepared, seed)
+
+    return find
+
+
+def _leiden(steps: Steps, prepared: Mapping[str, Any], seed: int) -> Labels:
+    return leiden_per_step(steps, seed)
+
+
+METHODS: dict[str, Find] = {
+    STATIC: _evolving(static, warm_start=False),
+    PAPER: _evolving(affect, init="static"),
+    "AFFECT, log1p and keep for contacts": _evolving(affect, prepare=True),
+    OBJECTS: _evolving(affect, prepare=True, forgetting="objects"),
+    "α = 0.25": _evolving(affect, alpha=0.25),
+    "α = 0.5": _evolving(affect, alpha=0.5),
+    "PCQ, α = 0.25": _evolving(PCQ, alpha=0.25),
+    "PCM, α = 0.25": _evolving(PCM, alpha=0.25),
+    "mean of the last 5": _mean_of_the_last(5),
+    "Leiden, each step": _leiden,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """The mean adjusted Rand index over the steps, and the mean delay of moves in steps."""
+
+    ari: float
+    delay: float
+
+
+def one_run(data: DataSet, seed: int) -> dict[str, Scores]:
+    """Run every method on all steps."""
+    steps = data.steps(seed)
+    has_leiden = importlib.util.find_spec("leidenalg") is not None
+    return {
+        name: scored(find(steps, data.prepared, seed), steps)
+        for name, find in METHODS.items()
+        if find is not _leiden or has_leiden
+    }
+
+
+def scored(labels: Labels, steps: Steps) -> Scores:
+    """Return the scores of the labels of each step."""
+    host = [np.asarray(own) for own in labels]
+    aris = []
+    for own, step in zip(host, steps, strict=True):
+        known = step.labels != UNSCORED
+        aris.append(adjusted_rand_index(own[known], step.labels[known]))
+    waits = delays(host, steps)
+    return Scores(float(np.mean(aris)), float(np.mean(waits)) if waits else 0.0)
+
+
+def delays(labels: Sequence[np.ndarray], steps: Steps) -> list[int]:
+    """Return for each move the number of steps until the object is with its new group.
+
+    That is in the cluster which holds most of the other members of the group. A move that is never seen
+    counts the steps until the object leaves the group.
+    """
+    where = [{name: i for i, name in enumerate(step.ids)} for step in steps]
+    found = []
+    for t, name, group in _moves(steps):
+        wait = 0
+        for own, step, place in zip(labels[t:], steps[t:], where[t:], strict=True):
+            i = place.get(name)
+            if i is None or step.labels[i] != group or own[i] == _home(own, step.labels == group, i):
+                break
+            wait += 1
+        found.append(wait)
+    return found
+
+
+def _moves(steps: Steps) -> list[tuple[int, Any, int]]:
+    """Return the step, the object and its new group of each move between two groups that are scored."""
+    before: dict[Any, int] = {}
+    moves = []
+    for t, step in enumerate(steps):
+        now = dict(zip(step.ids, step.labels.tolist(), strict=True))
+        for name, group in now.items():
+            old = before.get(name, UNSCORED)
+            if UNSCORED not in (old, group) and old != group:
+                moves.append((t, name, group))
+        before = now
+    return moves
+
+
+def _home(labels: np.ndarray, members: np.ndarray, i: int) -> int:
+    """Return the cluster of most members of a group, object i left out."""
+    others = members.copy()
+    others[i] = False
+    return int(np.bincount(labels[others]).argmax()) if others.any() else int(labels[i])
+
+
+# Simulated contacts in which people move, for the calibration of probabilities.
+CALIBRATED: dict[str, dict[str, Any]] = {
+    "50 contacts a day": {"moves": 0.03},
+    "200 contacts a day": {"moves": 0.03, "daily_contacts": 200.0},
+    "200 contacts a day, absences": {"moves": 0.03, "daily_contacts": 200.0, **SIMULATIONS["absences"]},
+    "heavy tails": {"moves": 0.03, **SIMULATIONS["heavy tails"]},
+    "nobody moves": {},
+}
+
+
+def calibration_run(options: Mapping[str, Any], seed: int) -> np.ndarray:
+    """Return for each object and step with a past the probability of a move, and whether it moved, (m, 2)."""
+    made = contacts(STEPS, n_groups=GROUPS, rng=seed, **{"daily_contacts": DAILY_CONTACTS, **options})
+    steps = [MovingStep(s.W, s.ids, s.labels, min(GROUPS, len(s.ids))) for s in made]
+    cut = Spectral([step.k for step in steps], solver="full")
+    model: Any = affect(cut, random_state=seed, forgetting="objects", **FOR_CONTACTS)
+    model.fit([step.W for step in steps], ids=[step.ids for step in steps])
+    moves = {(t, name) for t, name, _ in _moves(steps)}
+    pairs = [
+        (p, (t, name) in moves)
+        for t, (record, before) in enumerate(zip(model.history_[1:], steps, strict=False), start=1)
+        for name, p in zip(record.ids, np.asarray(record.moved).tolist(), strict=True)
+        if name in set(before.ids)
+    ]
+    return np.array(pairs, dtype=float)
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibration(Table):
+    """For each setting, the share of objects that had moved by probability, and the share of moves found."""
+
+    pairs: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    def cells(self) -> tuple[list[str], list[list[str]]]:
+        """Return the heading and the rows as text."""
+        rows = []
+        for name, found in self.pairs.items():
+            p, moved = found[:, 0], found[:, 1] > 0
+            sure, likely = p > 0.9, (p > 0.5) & (p <= 0.9)
+            parts = [_share(moved[sure]), _share(moved[likely]), _share(p[moved] > 0.5)]
+            rows.append([name, *parts, f"{np.sum(~moved & (p > 0.5))} in {len(p):,}"])
+        heading = ["", "moved, of p > 0.9", "moved, of 0.5 < p ≤ 0.9", "moves with p > 0.5", "false p > 0.5"]
+        return heading, rows
+
+
+def _share(holds: np.ndarray) -> str:
+    return f"{np.mean(holds):.0%} of {len(holds)}" if len(holds) else "–"
+
+
+def _calibration(results: Mapping[str, Sequence[np.ndarray]]) -> tuple[Calibration, list[Claim]]:
+    pairs = {name: np.concatenate(list(runs)) for name, runs in results.items()}
+    sure = {name: found[found[:, 0] > 0.9, 1] for name, found in pairs.items()}
+    shares = {name: float(np.mean(moved)) if len(moved) else np.nan for name, moved in sure.items()}
+    entries = tuple(Entry(name, Measured(share)) for name, share in shares.items())
+    title = "Probabilities of moves, and who had really moved at that very step"
+    claims = [
+        Claim(f"{name}: of p > 0.9, {_share(sure[name])} had moved.", shares[name] >= 0.85)
+        for name in list(CALIBRATED)[:3]
+    ]
+    return Calibration(title, "moved, of p > 0.9", entries, pairs=pairs), claims
+
+
+def run(options: Options) -> Report:
+    """Run all methods on every available data set."""
+    n_runs = options.runs or RUNS
+    results: dict[str, list[dict[str, Scores]]] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AffectWarning)
+        for name, data in data_sets(options).items():
+            label = f"movers, {name}" if options.show else None
+            run_one = functools.partial(one_run, data)
+            results[name] = over_runs(run_one, n_runs, options.seed, jobs=options.jobs, progress=label)
+    calibrated = {
+        name: over_runs(functools.partial(calibration_run, how), n_runs, options.seed + 1, jobs=options.jobs)
+        for name, how in CALIBRATED.items()
+    }
+    table, claims = _calibration(calibrated)
+    return Report(
+        name="movers",
+        title="Objects that move from one group to another",
+        settings={"runs": n_runs, "seed": options.seed, "clusterer": "normalised cut, k given"},
+        tables=(*(_table(name, runs, m) for name, runs in results.items() for m in ("ari", "delay")), table),
+        claims=(*(claim for name, runs in results.items() for claim in _claims(name, runs)), *claims),
+        remarks=(
+            "All methods are given the number of groups. Weights of contacts are compared after log1p, with "
+            'absent="keep", by the method so named and by objects; the others get the weights as they are.',
+            "The delay of a move is the number of steps until the object is in the cluster of its new group.",
+        ),
+    )
+
+
+def _table(name: str, runs: Sequence[Mapping[str, Scores]], measure: str) -> Table:
+    title = {"ari": "adjusted Rand index", "delay": "delay of moves, in steps"}[measure]
+    entries = tuple(
+        Entry(method, Measured.of(getattr(run[method], measure) for run in runs)) for method in runs[0]
+    )
+    return Table(f"{name}: {title}", measure, entries)
+
+
+def _claims(name: str, runs: Sequence[Mapping[str, Scores]]) -> list[Claim]:
+    """Compare with the paper run by run."""
+    gain = Measured.of(run[OBJECTS].ari - run[PAPER].ari for run in runs)
+    text = f"{name}: by objects the index is higher than in the paper by {gain.text(3)}, run by run."
+    claims = [Claim(text, gain.mean > -0.004)]
+    old, new = (float(np.mean([run[method].delay for run in runs])) for method in (PAPER, OBJECTS))
+    if name == "football, seasons":
+        text = f"{name}: the delay is at most half of the paper's ({new:.2f} and {old:.2f})."
+        claims.append(Claim(text, new <= old / 2))
+    return claims

@@ -1,0 +1,71 @@
+"""The estimator `Static`: a baseline that clusters each step on its own."""
+
+from typing import Any, final
+
+from affect_xp.affect.state import State, Step
+from affect_xp.affect.step import Options, static_step
+from affect_xp.alignment import Ids
+from affect_xp.clustering.base import Clusterer
+from affect_xp.exceptions import InputTypeError
+from affect_xp.models.base import Evolving
+from affect_xp.proximity import Proximity
+from affect_xp.proximity.kernels import Block
+from affect_xp.tracking.events import DEFAULT_RULES, EventRules
+
+
+@final
+class Static(Evolving):
+    """Static clustering at each step, with cluster ids that are consistent over time.
+
+    A baseline for `Affect`: the past is used only to initialise the clusterer and to match cluster ids.
+
+    Parameters
+    ----------
+    clusterer : KMeans, ... or a function from a Proximity to labels
+    proximity : "precomputed", "dot", "rbf", "cosine", "euclidean", or function
+        The input of a step: proximities, or features from which they are computed.
+    scale, gamma
+        As for `Affect`: the preparation of features, decided at the first step.
+    warm_start : bool
+        Whether a step starts from the previous labels.
+    events : EventRules
+        The thresholds of events, and how long a missing cluster is remembered.
+    random_state : None, int, or numpy.random.Generator
+
+    Examples
+    --------
+    >>> import numpy as np, affect_xp as ax
+    >>> W = np.kron(np.eye(2), np.ones((3, 3)))
+    >>> ax.Static(ax.KMeans(2), random_state=0).fit([W, W]).labels_
+    array([1, 1, 1, 0, 0, 0])
+    """
+
+    def __init__(
+        self,
+        clusterer: Any,
+        *,
+        proximity: str | Block = "precomputed",
+        scale: Any = "auto",
+        gamma: str | float = "first",
+        warm_start: bool = True,
+        events: EventRules = DEFAULT_RULES,
+        random_state: Any = None,
+    ) -> None:
+        self.clusterer = clusterer
+        self.proximity = proximity
+        self.scale = scale
+        self.gamma = gamma
+        self.warm_start = warm_start
+        self.events = events
+        self.random_state = random_state
+
+    def _check(self) -> None:
+        if not isinstance(self.warm_start, bool):
+            raise InputTypeError(f"warm_start must be True or False, got {self.warm_start!r}")
+
+    def _step(self, W: Proximity, ids: Ids, clusterer: Clusterer, seed: int) -> Step:
+        options = Options(events=self.events, seed=seed)
+        return static_step(self._state, W, ids, clusterer, options, warm_start=self.warm_start)
+
+    def _next_state(self, found: Step, out: Proximity | None) -> State:
+        return found.state

@@ -1,0 +1,101 @@
+"""Progress on stderr: a bar with a total and the time left on a terminal, one line per step elsewhere."""
+
+import contextlib
+import sys
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+Item = TypeVar("Item")
+
+
+class Progress:
+    """A report of how many steps are done.
+
+    The bar needs rich (the extra `cli`); without it, lines are written.
+
+    Parameters
+    ----------
+    total : int or None
+        The number of steps, if it is known.
+    label : str
+        What a step is called.
+    done : int
+        How many are done already.
+    show : bool
+        Whether to report anything.
+
+    Examples
+    --------
+    >>> with contextlib.redirect_stderr(sys.stdout), Progress(2) as progress:
+    ...     progress.advance("Monday")
+    ...     progress.advance("Tuesday")
+    step 1 of 2, Monday
+    step 2 of 2, Tuesday
+    """
+
+    def __init__(self, total: int | None, label: str = "step", *, done: int = 0, show: bool = True) -> None:
+        self._total, self._label, self._done, self._show = total, label, done, show
+        self._bar: Any = None
+
+    def __enter__(self) -> Self:
+        if self._show and sys.stderr.isatty():
+            with contextlib.suppress(ImportError):
+                self._bar = _bar(self._label, self._total, self._done)
+                self._bar.start()
+        return self
+
+    def advance(self, text: str = "") -> None:
+        """Report that one more step is done, with a short description."""
+        self._done += 1
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], advance=1, text=text)
+        elif self._show:
+            total = "" if self._total is None else f" of {self._total}"
+            self._write(f"{self._label} {self._done}{total}{f', {text}' if text else ''}\n")
+
+    def _write(self, line: str) -> None:
+        try:
+            sys.stderr.write(line)
+            sys.stderr.flush()
+        except OSError:  # nobody reads it: `2>&1 | head`
+            self._show = False
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def _bar(label: str, total: int | None, done: int) -> Any:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+    from rich.progress import Progress as Bar
+
+    time = TimeElapsedColumn() if total is None else TimeRemainingColumn()
+    columns = TextColumn("{task.description}"), MofNCompleteColumn(), BarColumn(20), time
+    text = TextColumn("{task.fields[text]}", markup=False)
+    bar = Bar(*columns, text, console=Console(stderr=True), transient=True)
+    bar.add_task(label, total=total, completed=done, text="")
+    return bar
+
+
+def progress(items: Iterable[Item], total: int | None, label: str | None) -> Iterator[Item]:
+    """Yield the items and report how many of `total` are done; nothing is reported if `label` is None.
+
+    Examples
+    --------
+    >>> list(progress("abc", 3, None))
+    ['a', 'b', 'c']
+    """
+    with Progress(total, label or "", show=label is not None) as shown:
+        for item in items:
+            yield item
+            shown.advance()

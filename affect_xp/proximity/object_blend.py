@@ -1,0 +1,113 @@
+"""The blend of the present and the past with a weight for each pair of objects.
+
+With E the embedding of the objects common to both and S = diag(s), s being 0 for objects without a past,
+
+    Ψ̂ = W + a S (E Ψ Eᵀ − W) S,
+
+so that the weight of the past is a·sᵢsⱼ.
+"""
+
+from typing import final
+
+from affect_xp.alignment import Alignment
+from affect_xp.array.namespace import array_namespace, gather
+from affect_xp.array.typing import Array
+from affect_xp.partition import Partition
+from affect_xp.proximity._base import Proximity
+from affect_xp.proximity.blend import Pair
+from affect_xp.proximity.grouped import Grouped, Stored
+
+
+@final
+class ObjectBlend(Proximity):
+    """Ψ̂ = W + a S (E Ψ Eᵀ − W) S, multiplied without being formed.
+
+    Parameters
+    ----------
+    pair : Pair
+        W and Ψ.
+    alpha : 0-d array or float
+        The weight a.
+    trust : (n,) array
+        The weights s of the objects of W, between 0 and 1; 0 for those without a past.
+    """
+
+    def __init__(self, pair: Pair, alpha: Array | float, trust: Array) -> None:
+        self.pair, self.alpha, self.trust = pair, alpha, trust
+        self._formed: Proximity | None = None
+
+    def at(self, alpha: Array | float) -> "ObjectBlend":
+        """Return the blend of the same pair with another a."""
+        return ObjectBlend(self.pair, alpha, self.trust)
+
+    @property
+    def n(self) -> int:
+        """The number of objects."""
+        return self.pair.current.n
+
+    @property
+    def like(self) -> Array:
+        """An array whose library and device are those of all results."""
+        return self.pair.current.like
+
+    @property
+    def is_formed(self) -> bool:
+        """Whether the blend is stored already."""
+        return self._formed is not None
+
+    def diagonal(self) -> Array:
+        """Return the diagonal of the blend, (n,)."""
+        w, psi, source = self.pair.current.diagonal(), self.pair.past.diagonal(), self.pair.alignment.source
+        psi = psi if source is None else gather(psi, source, 0)
+        return w + self.alpha * (self.trust * self.trust * (psi - w))
+
+    def matmul(self, v: Array, rows: Array | None = None) -> Array:
+        """Return Ψ̂·V = WV + a S (E Ψ Eᵀ − W) SV; W is read once."""
+        xp, alignment, r = array_namespace(v), self.pair.alignment, v.shape[1]
+        trust = xp.astype(self.trust, v.dtype, copy=False)
+        s = trust if rows is None else xp.take(trust, rows)
+        sv = s[:, None] * v
+        both = self.pair.current.matmul(xp.concat([v, sv], axis=1), rows)
+        source, target = alignment.source, alignment.target
+        if source is None or target is None:
+            psi = self.pair.past.matmul(sv, rows)
+        elif rows is None:
+            psi = gather(self.pair.past.matmul(gather(sv, target, 0)), source, 0)
+        else:  # rows of new objects are zero: any place serves
+            places = xp.take(source, rows)
+            places = xp.where(places >= 0, places, xp.zeros_like(places))
+            psi = gather(self.pair.past.matmul(sv, places), source, 0)
+        return both[:, :r] + self.alpha * (trust[:, None] * (psi - both[:, r:]))
+
+    def grouped(self, labels: Array, k: int, given: Partition | None = None) -> Grouped:
+        """Return Ψ̂ with the labels of its objects."""
+        return Stored(self, labels, k, given)
+
+    def formed(self, *, out: Proximity | None = None) -> Proximity:
+        """Return the blend as a stored proximity, formed once; it may use the storage of `out`."""
+        if self._formed is None:
+            current, past, alignment = self.pair.current, self.pair.past, self.pair.alignment
+            self._formed = current.blend_by_object(past, self.alpha, self.trust, alignment, out=out)
+        return self._formed
+
+    def block_moments(self, partition: Partition) -> tuple[Array, Array]:
+        """Return the mean of each block and the sum of squares about it, both (k, k)."""
+        return self.formed().block_moments(partition)
+
+    def square_distance(self, partition: Partition, means: Array) -> Array:
+        """Return Σ_{i≠j} (ψ̂ᵢⱼ − μ_{cᵢcⱼ})²."""
+        return self.formed().square_distance(partition, means)
+
+    def take(self, index: Array) -> Proximity:  # type: ignore[override]
+        """Return the proximities among the objects at `index`."""
+        return self.formed().take(index)
+
+    def copy(self) -> Proximity:  # type: ignore[override]
+        """Return the blend in storage of its own."""
+        return self.formed().copy()
+
+    def blend(  # type: ignore[override]
+        self, past: Proximity, alpha: Array | float, alignment: Alignment, *, out: Proximity | None = None
+    ) -> Proximity:
+        """Return the blend of this blend with a past."""
+        return self.formed().blend(past, alpha, alignment, out=out)

@@ -1,0 +1,121 @@
+"""forgetting="objects": whole runs against the slow twin, between libraries and storages, and its meaning."""
+
+import numpy as np
+import pytest
+import reference_movers as twin
+from storages import MAKERS
+
+import affect_xp as ax
+from affect_xp.exceptions import InputError
+
+
+def steps(n_steps=5, *, churn=True, n=24, seed=0):
+    """Return ids and counts between objects of three groups; one object moves at each step."""
+    rng, groups, made = np.random.default_rng(seed), np.arange(30) % 3, []
+    for t in range(n_steps):
+        groups[5 * t % 30] = (groups[5 * t % 30] + 1) % 3
+        here = np.sort(rng.permutation(30)[:n]) if churn else np.arange(n)
+        c = groups[here]
+        upper = np.triu(rng.poisson(np.where(c[:, None] == c, 4.0, 0.7)), 1)
+        made.append((here.tolist(), (upper + upper.T).astype(float)))
+    return made
+
+
+def by_anchors(w):
+    """A clusterer without rounding: the strongest of three objects, each in a cluster of its own."""
+    w = np.asarray(w)
+    labels = np.argmax(w[:, :3], axis=1)
+    labels[:3] = range(3)
+    return labels
+
+
+@pytest.mark.parametrize("churn", [False, True])
+@pytest.mark.parametrize("n_iter", [1, 3])
+def test_a_run_is_that_of_the_slow_twin(churn, n_iter):
+    given = steps(churn=churn)
+    model = ax.Affect(by_anchors, forgetting="objects", rescale=None, n_iter=n_iter, random_state=0)
+    model.fit([w for _, w in given], ids=[ids for ids, _ in given])
+    expected = twin.run(given, by_anchors, n_iter)
+    for record, (labels, a, p, _) in zip(model.history_, expected, strict=True):
+        assert ax.adjusted_rand_index(record.labels, labels) == 1
+        np.testing.assert_allclose(record.alpha, a, atol=1e-12)
+        if p is not None:
+            np.testing.assert_allclose(record.moved, p, atol=1e-9)
+    np.testing.assert_allclose(
+        np.asarray(model.smoothed_), twin.run(given, by_anchors, n_iter)[-1][3], atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("forgetting", ["global", "objects"])
+def test_libraries_and_storages_agree(eager_xp, make, forgetting):
+    given = steps()
+    ids = [names for names, _ in given]
+
+    def fitted(w):
+        model = ax.Affect(ax.Spectral(3), forgetting=forgetting, rescale=None, random_state=0)
+        return model.fit(w, ids=ids)
+
+    expected, found = fitted([w for _, w in given]), fitted([make(eager_xp, w) for _, w in given])
+    for a, b in zip(expected.history_, found.history_, strict=True):
+        assert ax.adjusted_rand_index(a.labels, eager_xp.numpy(b.labels)) == 1
+        np.testing.assert_allclose(b.alpha, a.alpha, atol=1e-9)
+        if a.moved is None:
+            assert b.moved is None
+        else:
+            np.testing.assert_allclose(eager_xp.numpy(b.moved), a.moved, atol=1e-9)
+
+
+def test_movers_are_reported_whatever_the_forgetting():
+    given = steps(8, churn=False)
+    for forgetting in ("global", "objects"):
+        model = ax.Affect(ax.Spectral(3), forgetting=forgetting, rescale=None, random_state=0)
+        history = model.fit([w for _, w in given]).history_
+        assert history[0].moved is None
+        for t in range(1, 8):
+            if 5 * t % 30 < 24:
+                assert history[t].moved[5 * t % 30] > 0.5
+            assert np.median(history[t].moved) < 0.01
+
+
+def test_kmeans_does_not_report_movers_unless_asked():
+    given = [w for _, w in steps(3, churn=False)]
+    assert ax.Affect(ax.KMeans(3), random_state=0).fit(given).history_[1].moved is None
+    by_object = ax.Affect(ax.KMeans(3), forgetting="objects", random_state=0).fit(given)
+    assert by_object.history_[1].moved.shape == (24,)
+
+
+def test_a_fixed_weight_is_used():
+    given = [w for _, w in steps(3, churn=False)]
+    model = ax.Affect(ax.Spectral(3), alpha=0.4, forgetting="objects", rescale=None, random_state=0).fit(
+        given
+    )
+    assert [record.alpha for record in model.history_] == [0, 0.4, 0.4]
+
+
+def test_saved_and_resumed(tmp_path):
+    given = steps(4)
+    model = ax.Affect(ax.Spectral(3), forgetting="objects", absent="keep", rescale=None, random_state=0)
+    whole = model.fit([w for _, w in given], ids=[ids for ids, _ in given])
+    half = ax.Affect(ax.Spectral(3), forgetting="objects", absent="keep", rescale=None, random_state=0)
+    half.fit([w for _, w in given[:2]], ids=[ids for ids, _ in given[:2]]).save(tmp_path / "m.npz")
+    resumed = ax.load(tmp_path / "m.npz")
+    for ids, w in given[2:]:
+        resumed.partial_fit(w, ids=ids)
+    assert resumed.forgetting == "objects"
+    for a, b in zip(whole.history_, resumed.history_, strict=True):
+        np.testing.assert_array_equal(a.labels, b.labels)
+        np.testing.assert_array_equal(a.moved, b.moved)
+
+
+@pytest.mark.parametrize(
+    ("clusterer", "options", "message"),
+    [
+        (ax.Spectral(3), {"forgetting": "rows"}, "forgetting must be one of 'global', 'objects', got 'rows'"),
+        (ax.Linkage(3), {"forgetting": "objects"}, "forgetting='objects' needs similarities"),
+        (ax.Spectral(3), {"forgetting": "objects", "correction": "objects"}, "correction='objects' corrects"),
+    ],
+)
+def test_bad_arguments(clusterer, options, message):
+    with pytest.raises(InputError, match=message):
+        ax.Affect(clusterer, **options).partial_fit(np.eye(4))

@@ -1,0 +1,235 @@
+"""The kernels for CuPy: compiled by NVRTC, which needs no driver, and executed against their twins."""
+
+import ctypes
+import importlib.util
+import mmap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from affect_xp.array import cuda
+
+# ---- compiled
+
+
+def nvrtc():
+    found = importlib.util.find_spec("nvidia.cuda_nvrtc") if importlib.util.find_spec("nvidia") else None
+    if found is None:
+        pytest.skip("the package nvidia-cuda-nvrtc-cu12 is not installed")
+    folder = Path(next(iter(found.submodule_search_locations))) / "lib"
+    return ctypes.CDLL(str(next(folder.glob("libnvrtc.so.*"))))
+
+
+@pytest.mark.parametrize("architecture", [70, 75, 80, 86, 89, 90, 100, 120])
+def test_kernels_compile_for_cupy_on_gpus(architecture):
+    library, program = nvrtc(), ctypes.c_void_p()
+    count = ctypes.c_int()
+    library.nvrtcGetNumSupportedArchs(ctypes.byref(count))
+    known = (ctypes.c_int * count.value)()
+    library.nvrtcGetSupportedArchs(known)
+    if architecture not in list(known):
+        pytest.skip(f"this NVRTC does not compile for sm_{architecture}")
+    source = cuda.SOURCE.read_text().encode()
+    assert library.nvrtcCreateProgram(ctypes.byref(program), source, b"kernels.cu", 0, None, None) == 0
+    for name in cuda.TEMPLATES:
+        assert library.nvrtcAddNameExpression(program, name.encode()) == 0
+    options = [f"--gpu-architecture=sm_{architecture}".encode(), b"-std=c++17"]
+    status = library.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
+    size = ctypes.c_size_t()
+    library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+    log = ctypes.create_string_buffer(size.value)
+    library.nvrtcGetProgramLog(program, log)
+    assert status == 0 and b"kernels.cu(" not in log.value, log.value.decode()
+    assert library.nvrtcGetCUBINSize(program, ctypes.byref(size)) == 0 and size.value > 1000
+    library.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+# ---- executed
+
+SIZES = [(1, 1), (31, 2), (32, 5), (33, 3), (70, 7), (64, 96), (65, 97), (40, 200)]
+
+
+@pytest.fixture(scope="module")
+def cupy():
+    library = pytest.importorskip("cupy")
+    try:
+        library.zeros(1)
+    except Exception as error:
+        pytest.skip(f"CuPy cannot be used here: {error!r}")
+    return library
+
+
+def data(n, k, dtype, seed=0):
+    """A symmetric matrix far from zero mean, and labels of which some are -1 and some clusters are empty."""
+    rng = np.random.default_rng([seed, n, k])
+    w = rng.normal(3.0, 1.0, (n, n))
+    return (w + w.T).astype(dtype), rng.integers(-1, max(1, k - 1), n)
+
+
+def one_hot(labels, k):
+    return (labels[..., None] == np.arange(k)).astype(float).reshape(len(labels), -1)
+
+
+def same_bits(action):
+    """Run twice: the bits are the same."""
+    first, second = action(), action()
+    for a, b in zip(first, second, strict=True):
+        assert a.tobytes() == b.tobytes()
+    return first
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("n", "k"), SIZES)
+class TestCupyKernels:
+    def test_products(self, cupy, n, k, dtype):
+        w, labels = data(n, k, dtype)
+        runs = np.stack([labels, labels[::-1]], axis=1)
+        for given in (labels[:, None], runs):
+            (found,) = same_bits(
+                lambda given=given: [cuda.products(cupy.asarray(w), cupy.asarray(given), k).get()]
+            )
+            np.testing.assert_allclose(found, w.astype(float) @ one_hot(given, k), rtol=1e-13)
+
+    def test_arrays_in_any_order(self, cupy, n, k, dtype):
+        w, labels = data(n, k, dtype)
+        runs = np.stack([np.maximum(labels, 0), labels], axis=1)
+        by_rows, by_columns = cupy.asarray(runs), cupy.asfortranarray(cupy.asarray(runs))
+        wz, diagonal = cuda.products(cupy.asarray(w), by_rows, k), cupy.asarray(np.diag(w).astype(float))
+        for a, b in (
+            (wz, cuda.products(cupy.asarray(w), by_columns, k)),
+            *zip(
+                cuda.lloyd_assign(wz, None, None, diagonal, by_rows, k)[::2],
+                cuda.lloyd_assign(cupy.asfortranarray(wz), None, None, diagonal, by_columns, k)[::2],
+                strict=True,
+            ),
+        ):
+            np.testing.assert_array_equal(a.get(), b.get())
+
+    def test_block_residuals(self, cupy, n, k, dtype):
+        w, labels = data(n, k, dtype)
+        guess = np.random.default_rng(1).normal(6.0, 0.1, (k, k))
+        d = np.where(np.eye(n) > 0, 0.0, guess[labels][:, labels] - w.astype(float))
+        z = one_hot(labels, k)
+        given = [cupy.asarray(x) for x in (w, labels, guess, z)]
+        sums, squares = same_bits(lambda: [x.get() for x in cuda.block_residuals(*given)])
+        np.testing.assert_allclose(sums, z.T @ d @ z, atol=1e-11)
+        np.testing.assert_allclose(squares, z.T @ (d * d) @ z, rtol=1e-13, atol=1e-13)
+
+    def test_moved_products(self, cupy, n, k, dtype):
+        w, before = data(n, k, dtype)
+        before = np.stack([before, before[::-1]], axis=1)
+        after = before.copy()
+        rows = np.flatnonzero(np.arange(n) % 3 == 0)
+        after[rows] = np.random.default_rng(2).integers(-1, k, (len(rows), 2))
+        wz = w.astype(float) @ one_hot(before, k)
+        given = [cupy.asarray(x) for x in (wz, w, rows, before, after)]
+        (found,) = same_bits(lambda: [cuda.moved_products(*given).get()])
+        np.testing.assert_allclose(found, w.astype(float) @ one_hot(after, k), rtol=1e-12, atol=1e-11)
+        # The same objects in another order; the first that moves is not there.
+        order = np.random.default_rng(5).permutation(n)
+        w, wz = w[np.ix_(order, order)], wz[order]
+        places = np.argsort(order)[rows]
+        places[0] = -1
+        given = [cupy.asarray(x) for x in (wz, w, rows, before, after, places)]
+        v = one_hot(after, k) - one_hot(before, k)
+        v[rows[0]] = 0
+        expected = wz + w.astype(float) @ v[order]
+        np.testing.assert_allclose(cuda.moved_products(*given).get(), expected, rtol=1e-12, atol=1e-11)
+
+    def test_blend(self, cupy, n, k, dtype):
+        (w, labels), (past, _) = data(n, k, dtype), data(n, k, dtype, seed=1)
+        on_device = cupy.asarray(past)
+        alpha, there = cupy.asarray(0.3), cupy.asarray(labels)
+        found, product = cuda.blend(cupy.asarray(w), on_device, alpha, out=on_device, labels=there, k=k)
+        blend, a = on_device.get(), dtype(0.3)
+        assert found is on_device
+        np.testing.assert_allclose(blend, a * past + (1 - a) * w, rtol=4 * np.finfo(dtype).eps)
+        np.testing.assert_allclose(product.get(), blend.astype(float) @ one_hot(labels, k), rtol=1e-13)
+        found, product = cuda.blend(cupy.asarray(w), on_device, 0.0)
+        assert product is None
+        np.testing.assert_array_equal(found.get(), w)
+        np.testing.assert_array_equal(on_device.get(), blend)
+
+    def test_blend_of_objects_that_come_and_go(self, cupy, n, k, dtype):
+        (w, _), (past, _) = data(n, k, dtype), data(n + 3, k, dtype, seed=1)
+        source = np.random.default_rng(4).permutation(n + 3)[:n]
+        source[::4] = -1
+        found, _ = cuda.blend(cupy.asarray(w), cupy.asarray(past), 0.3, source=cupy.asarray(source))
+        a, common = dtype(0.3), (source >= 0)[:, None] & (source >= 0)
+        expected = np.where(common, a * past[np.ix_(source, source)] + (1 - a) * w, w)
+        np.testing.assert_allclose(found.get(), expected, rtol=4 * np.finfo(dtype).eps)
+
+    def test_extremes(self, cupy, n, k, dtype):
+        w, _ = data(n, k, dtype)
+        w[n - 1, 0] += 0.5
+        largest, asymmetry = cuda.extremes(cupy.asarray(w)).get()
+        assert largest == np.abs(w).max() and asymmetry == np.abs(w - w.T).max()
+        for bad in (np.nan, np.inf, -np.inf):
+            w[n // 2, n - 1] = bad
+            assert not np.isfinite(cuda.extremes(cupy.asarray(w)).get()[0])
+
+    def test_lloyd_assign(self, cupy, n, k, dtype):
+        (w, labels), (past, _) = data(n, k, dtype), data(n, k, dtype, seed=1)
+        labels = np.stack([np.maximum(labels, 0), labels], axis=1)
+        z, alpha = one_hot(labels, k), 0.4
+        wz, psi = w.astype(float) @ z, past.astype(float) @ z
+        diagonal = np.random.default_rng(3).normal(size=n)
+        for parts in ((wz, None, None), (wz, psi, alpha)):
+            blended = wz if parts[1] is None else wz + alpha * (psi - wz)
+            given = [x if x is None or np.isscalar(x) else cupy.asarray(x) for x in parts]
+            expected = nearest(blended, diagonal, labels, k)
+            found, rows, sizes, report = (
+                x.get() for x in cuda.lloyd_assign(*given, cupy.asarray(diagonal), cupy.asarray(labels), k)
+            )
+            np.testing.assert_array_equal(found, expected[0])
+            moved = (found != labels).any(axis=1)
+            np.testing.assert_array_equal(rows[: moved.sum()], np.flatnonzero(moved))
+            np.testing.assert_array_equal(sizes, expected[1])
+            np.testing.assert_array_equal(report[:2], (found != labels).sum(axis=0))
+            assert report[2] == moved.sum() and report[3] == (sizes == 0).sum()
+            np.testing.assert_allclose(report[4:], expected[2], rtol=1e-11, atol=1e-9)
+
+
+def nearest(wz, diagonal, labels, k):
+    """Return the nearest centroids, the sizes then, and the sum of squares before, object by object."""
+    found, inertia = np.empty_like(labels), []
+    for r in range(labels.shape[1]):
+        part, own = wz[:, r * k : (r + 1) * k], labels[:, r]
+        members = [own == c for c in range(k)]
+        m = np.array([x.sum() for x in members])
+        centre = np.array([part[x, c].sum() for c, x in enumerate(members)])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            d = np.where(m > 0, part * (-2 / m) + centre / (m * m), np.inf)
+        found[:, r] = d.argmin(axis=1)
+        inertia.append(diagonal[own >= 0].sum() - sum(centre[m > 0] / m[m > 0]))
+    sizes = one_hot(found, k).sum(axis=0).reshape(labels.shape[1], k)
+    return found, sizes, inertia
+
+
+def test_cupy_offsets_have_64_bits(cupy):
+    pytest.importorskip("cupy_cpu", reason="memory that is reserved but not used is host memory")
+    n, stride = 5, 2**30  # the last row begins 2³² entries behind the first
+    unreserved = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000  # MAP_NORESERVE of Linux
+    memory = mmap.mmap(-1, 4 * (stride * (n - 1) + n), flags=unreserved)
+    buffer = (ctypes.c_char * len(memory)).from_buffer(memory)
+    pointer = cupy.cuda.MemoryPointer(
+        cupy.cuda.UnownedMemory(ctypes.addressof(buffer), len(memory), buffer, 0), 0
+    )
+    wide = cupy.ndarray((n, n), np.float32, pointer, strides=(4 * stride, 4))
+    w, labels = data(n, 2, np.float32)
+    for i in range(n):
+        wide[i] = cupy.asarray(w[i])
+    assert cuda.usable(wide)
+    found = cuda.products(wide, cupy.asarray(labels)[:, None], 2).get()
+    np.testing.assert_allclose(found, w.astype(float) @ one_hot(labels, 2))
+    assert cuda.extremes(wide).get()[0] == np.abs(w).max()
+    cuda.blend(cupy.asarray(2 * w), wide, 0.5, out=wide)
+    np.testing.assert_allclose(wide.get(), 1.5 * w)
+
+
+def test_what_cupy_kernels_cannot_read(cupy):
+    w = cupy.zeros((4, 6))
+    assert cuda.usable(w) and cuda.usable(w.T[:3].T)
+    assert not cuda.usable(w.T) and not cuda.usable(w[:, ::2]) and not cuda.usable(w.astype(np.float16))
+    assert not cuda.usable(np.zeros((4, 4))) and not cuda.usable(w, cuda.MAX_CLUSTERS + 1)

@@ -1,0 +1,85 @@
+"""Conventions that no linter checks: short functions, few parameters, one door to the libraries."""
+
+import ast
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import affect_xp as ax
+
+PACKAGE = Path(ax.__file__).parent
+MAX_LINES = 40  # of a body, without the docstring
+MAX_PARAMETERS = 8
+# Calls that ask for the library of an array, or whether it is lazy or on the host.
+LIBRARY_CHECKS = ("is_lazy", "on_host", "is_at_hand", "is_dask_array", "is_numpy_array")
+MAX_LIBRARY_CHECKS = 59  # outside array/; may only fall
+MAX_FILES_OF_A_STEP = 26  # may only fall
+
+
+def trees():
+    for path in sorted(PACKAGE.rglob("*.py")):
+        yield path.relative_to(PACKAGE), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def functions():
+    for path, tree in trees():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef):
+                yield f"{path}:{node.name}", node
+
+
+def n_lines(function):
+    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    return body[-1].end_lineno - body[0].lineno + 1 if body else 0
+
+
+def n_parameters(function):
+    """Count parameters; options by name do not count for constructors and public functions."""
+    arguments = function.args
+    positional = [a for a in arguments.posonlyargs + arguments.args if a.arg not in ("self", "cls")]
+    options = [] if not function.name.startswith("_") or function.name == "__init__" else arguments.kwonlyargs
+    return len(positional) + len(options)
+
+
+def test_functions_are_short():
+    long = {name for name, node in functions() if n_lines(node) > MAX_LINES}
+    assert long <= {"cli/run.py:_add_clustering"}
+
+
+def test_functions_have_few_parameters():
+    assert {name for name, node in functions() if n_parameters(node) > MAX_PARAMETERS} == set()
+
+
+def is_library_check(node):
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        return False
+    kinds = ast.unparse(node.args[1]) if node.func.id == "isinstance" else ""
+    return node.func.id in LIBRARY_CHECKS or "np.ndarray" in kinds
+
+
+def test_the_libraries_of_arrays_are_looked_at_behind_one_door():
+    found = [
+        f"{path}:{node.lineno}"
+        for path, tree in trees()
+        if path.parts[0] != "array"
+        for node in ast.walk(tree)
+        if is_library_check(node)
+    ]
+    assert len(found) <= MAX_LIBRARY_CHECKS, found
+
+
+def test_a_step_can_be_followed():
+    x = np.random.default_rng(0).normal(size=(3, 60, 2)) + 4 * np.eye(3)[np.arange(60) % 3, :2]
+    model, files = ax.Affect(ax.KMeans(3), random_state=0).fit([w @ w.T for w in x[:2]]), set()
+
+    def note(frame, event, argument):
+        if event == "call" and frame.f_code.co_filename.startswith(str(PACKAGE)):
+            files.add(frame.f_code.co_filename)
+
+    sys.setprofile(note)
+    try:
+        model.partial_fit(x[2] @ x[2].T)
+    finally:
+        sys.setprofile(None)
+    assert len(files) <= MAX_FILES_OF_A_STEP, sorted(files)
