@@ -38,6 +38,7 @@ class Engine:
         if memory_limit is not None:
             limit = f"{memory_limit} B" if isinstance(memory_limit, int) else memory_limit
             self.run(f"SET memory_limit = {literal(limit)}", f"memory_limit={memory_limit!r}")
+            self.run("SET threads = 1")  # each thread has buffers of its own
 
     def run(self, sql: str, title: str = "the table", fetch: str = "fetchall") -> Any:
         """Return the result of a statement; errors name the input by its title, and its line if known."""

@@ -16,11 +16,11 @@ from affect_xp.io.times import SINCE_1970, numbers_as_dates, parse_freq, reading
 
 SAMPLE = 1000  # rows that suggest how times are written; all rows are checked
 NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN")
-MISSING = ("", "na", "n/a", "nan", "nat", "<na>", "null", "none")
-# As a list: IN may become a join, after which rows are no longer in the order of the file.
-IS_MISSING = f"coalesce(list_contains([{', '.join(map(literal, MISSING))}], lower(trim({{t}}))), true)"
+# No list: IN may become a join, which changes the order of rows, and many lists take long to plan.
+IS_MISSING = r"({t} IS NULL OR regexp_full_match({t}, '(?i)\s*(na|n/a|nan|nat|<na>|null|none)?\s*'))"
 TRIMMED = "nullif(trim({t}, ' \t\r\n\u00a0\u2009\u3000\ufeff'), '')"
 NUMBER = "CASE WHEN isfinite(try_cast({t} AS DOUBLE)) THEN try_cast({t} AS DOUBLE) END"
+NAN = "'nan'::DOUBLE"
 OLDEST = "TIMESTAMP '1000-01-01'"  # %Y takes 24 for a year, too
 
 
@@ -65,7 +65,8 @@ class Table:
         """Return the result of a query over {rows}, with columns t, o0, o1, v0, v1, ..."""
         rows = " UNION ALL ".join(map(self._select, self.sources))
         try:
-            found = self.engine.run(f"{FORGET}; {sql.replace('{rows}', f'({rows})')}", self.title)
+            self.engine.run(FORGET)
+            found = self.engine.run(sql.replace("{rows}", f"({rows})"), self.title)
         except InputError as error:  # lines may end in several ways
             if "state machine" not in str(error) or not sum(s.rewrite(self.engine) for s in self.sources):
                 raise
@@ -106,24 +107,27 @@ class Table:
         cells += [f"{self._number(name, types[name])} AS {name}" for name in self.values]
         self.read(f"CREATE TEMP TABLE raw AS SELECT {', '.join(cells)} FROM {{rows}}")
 
-    def _number(self, name: str, of: str) -> str:
-        """Return the SQL of a value: NaN if it is missing, NULL if it is not a number."""
-        if of.lstrip("U").startswith(NUMBERS):
-            return f"coalesce({name}::DOUBLE, 'nan'::DOUBLE)"
-        text = name
-        if self.options.decimal == ",":
-            text = f"CASE WHEN NOT contains({name}, '.') THEN replace({name}, ',', '.') END"
-        missing = f"CASE WHEN {IS_MISSING.replace('{t}', f'{name}::VARCHAR')} THEN 'nan'::DOUBLE END"
-        return f"coalesce(try_cast({text} AS DOUBLE), {missing})"
+    def _number(self, name: str, of: str = "VARCHAR") -> str:
+        """Return the SQL of a value; NULL if it is missing or not a number."""
+        if self.options.decimal == "," and of == "VARCHAR":
+            name = f"CASE WHEN NOT contains({name}, '.') THEN replace({name}, ',', '.') END"
+        return f"try_cast({name} AS DOUBLE)"
 
     def _check_numbers(self) -> None:
+        """Raise at the first value that is not a number; make missing values NaN."""
         counts = ", ".join(["count(*)", *(f"count({name})" for name in self.values)])
         total, *found = self.engine.run(f"SELECT {counts} FROM raw")[0]
-        for i, count in enumerate(found):
-            if count < total:
-                row = self.engine.run(f"SELECT min(rowid) FROM raw WHERE v{i} IS NULL")[0][0]
+        gaps = [i for i, count in enumerate(found) if count < total]
+        for batch in (gaps[start : start + 50] for start in range(0, len(gaps), 50)):
+            present = {i: f"NOT {IS_MISSING.replace('{t}', f'v{i}::VARCHAR')}" for i in batch}
+            bad = ", ".join(f"{self._number(f'v{i}')} IS NULL AND {present[i]} AS b{i}" for i in batch)
+            rows = f"(SELECT row_number() OVER () - 1 AS row, {bad} FROM {{rows}})"
+            some = " OR ".join(f"b{i}" for i in batch)
+            for row, *flags in self.read(f"SELECT * FROM {rows} WHERE {some} ORDER BY row LIMIT 1"):
+                column = self.roles.values[batch[flags.index(True)]]
                 how = "name the columns to use with features=[...], or pass decimal=',' for decimal commas"
-                raise InputError(f"{self.place(row)} has no number in column {self.roles.values[i]!r}; {how}")
+                raise InputError(f"{self.place(row)} has no number in column {column!r}; {how}")
+            self.engine.run(f"UPDATE raw SET {', '.join(f'v{i} = coalesce(v{i}, {NAN})' for i in batch)}")
 
     def require(self, what: str, lacking: dict[str, str]) -> None:
         """Raise at the first row that lacks something, or leave such rows out. `lacking`: SQL by column."""

@@ -68,11 +68,12 @@ def mutated(text, rng):
 def slow_rows(text):
     """The rows (time, id, x, y) of a text that is well formed, read by the csv module; otherwise None."""
     try:
-        lines = list(csv.reader(io.StringIO(text.decode("utf-8-sig"), newline=""), strict=True))
-        rows = [row for row in lines[1:] if row]
-        if any(len(row) != len(lines[0]) for row in rows):
+        lines = csv.reader(io.StringIO(text.decode("utf-8-sig"), newline=""), strict=True)
+        first, *rows = (row for row in lines if row)  # an empty line is not a row
+        rows = [row[:-1] if len(row) == len(first) + 1 and not row[-1] else row for row in rows]
+        if any(len(row) != len(first) for row in rows):
             return None
-        columns = [name.strip() for name in lines[0]]
+        columns = [name.strip() for name in first]
         found = [dict(zip(columns, row, strict=True)) for row in rows]
         return [
             (
