@@ -146,7 +146,7 @@ def keep_absent(
     kept = gone[found.state.t - seen[gone] <= max_absence]
     if len(kept) == 0:
         return found.commit(out=out)
-    like = found.labels
+    like = found.observed.like
     smoothed = found.smoothed().with_absent(before.smoothed, from_host(source, like), from_host(kept, like))
     meetings = Meetings.of_all(len(before.ids)) if before.away is None else before.away.meetings
     state = found.state

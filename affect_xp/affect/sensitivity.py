@@ -37,6 +37,8 @@ def alpha_is_insensitive(pair: Pair, k: int, tol: float) -> bool:
         return False
     if current.matrix.nnz == 0 or past.matrix.nnz == 0:
         return False
+    if pair.unit != 1:  # squares of entries are not numbers
+        return False
     xp = array_namespace(current.like)
     low = xp.minimum(xp.min(current.like), xp.min(past.like))
     low, w, p = to_host(low, _squares(current), _squares(past), reason="can labels change α?")

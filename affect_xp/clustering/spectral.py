@@ -249,7 +249,7 @@ class _Graph:
         is_sparse = isinstance(W, Blend | ObjectBlend) and isinstance(W.pair.current, Sparse)
         formed = W.formed() if is_sparse else W
         if settings.components == "separate" or settings.objective in CUTS:
-            components = _known_components(W, settings, call) or _components(W, formed)
+            components = _known_components(W, call) or _components(W, formed)
         like, multiply = host_product(formed)
         thin_dtype = None if is_lazy(W.like) else formed.thin_dtype
         return _Graph(W.n, like, multiply, thin_dtype, components, blended)
@@ -290,11 +290,10 @@ def _components(W: Proximity, formed: Proximity) -> Components:
     return _on_host_if_lazy(connected_components(formed))
 
 
-def _known_components(W: Proximity, settings: "Spectral", call: Call) -> Components | None:
-    """Return the connected components, where another call or the step before tells them.
+def _known_components(W: Proximity, call: Call) -> Components | None:
+    """Return the connected components, where another call of the step has found them.
 
-    All blends of a pair with 0 < α < 1 have the same; where the present or the past is connected, they are.
-    The past was, if the first eigenvector of its cut, which is zero outside one component, has no zero.
+    All blends of a pair with 0 < α < 1 have the same; where the present is connected, they are.
     """
     only_past = isinstance(W, Blend) and isinstance(W.alpha, float) and W.alpha == 1.0
     if not isinstance(W, Blend) or only_past:
@@ -303,13 +302,7 @@ def _known_components(W: Proximity, settings: "Spectral", call: Call) -> Compone
     known = None if before is None or not blended else before.components
     if known is not None and (known.count == 1 or before.blended):  # type: ignore[union-attr]
         return known
-    if not blended or call.memory is None or not W.alignment.unchanged or settings.objective not in CUTS:
-        return None
-    xp, first = array_namespace(call.memory), call.memory[:, :1]
-    if first.shape[1] == 0 or not to_host(xp.all(first != 0), reason="was the past connected?")[0]:
-        return None
-    labels = xp.zeros((W.n,), dtype=xp.int64, device=device_of(first))
-    return _on_host_if_lazy(Components(labels, np.array([W.n])))
+    return None
 
 
 def _on_host_if_lazy(found: Components) -> Components:

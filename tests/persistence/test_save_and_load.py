@@ -501,7 +501,7 @@ FIELDS = {
     Partition: "labels k n_outside",
     Clusters: "names sizes fresh t dormant",
     Dormant: "name last_seen members",
-    Record: "time n k alpha alphas labels ids events scores n_iter noise drift noise_of_means",
+    Record: "time n k alpha alphas labels ids events scores n_iter noise drift noise_of_means moved",
     ax.Event: "kind before after n_common size_before size_after",
     ax.Dense: "array square_sum known_magnitude",
     ax.Sparse: "matrix prune known_magnitude",

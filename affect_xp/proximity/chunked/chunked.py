@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import itertools
 import logging
+import math
 import operator
 import os
 from collections.abc import Callable, Sequence
@@ -105,8 +106,14 @@ class Chunked(Proximity):
 
     @functools.cached_property
     def magnitude(self) -> float:
-        """log₂ of the largest |wᵢⱼ|."""
-        return measured_magnitude([self.array]) if self.known_magnitude is None else self.known_magnitude
+        """log₂ of the largest |wᵢⱼ|; where it was not given, that of wᵢᵢ, unless these are zero."""
+        if self.known_magnitude is not None:
+            return self.known_magnitude
+        magnitude = measured_magnitude([self.diagonal()])
+        if magnitude > -math.inf:
+            return magnitude
+        log.debug(PASS, "largest entry", self.n)
+        return measured_magnitude([self.array])
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "array", square_chunks(self.array))
