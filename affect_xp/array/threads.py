@@ -171,18 +171,16 @@ def run_blocks(work: Callable[[T], object], blocks: Iterable[T]) -> None:
             work(block)
 
     def work_through() -> None:
-        before = _in_pool.set(True)
+        _in_pool.set(True)  # in a context of its own: nothing is left to reset after an interrupt
         try:
             drain()
         except BaseException:
             pending.clear()  # nobody needs the rest
             raise
-        finally:
-            _in_pool.reset(before)
 
     helpers = _helpers(work_through, n_helpers)
     try:
-        work_through()
+        contextvars.copy_context().run(work_through)
     finally:
         # One that has not begun has nothing left to do, and may be waiting for this very thread.
         running = [helper for helper in helpers if not helper.cancel()]
