@@ -494,6 +494,8 @@ def test_representations_do_not_mix(eager_xp):
 
 
 def test_a_blend_multiplies_each_of_its_parts_once(eager_xp):
+    if eager_xp.name == "cupy":
+        pytest.skip("kernels multiply there, not matmul")
     calls = []
     w, past = (Dense(eager_xp.array(symmetric(np.random.default_rng(s)))) for s in (0, 1))
 

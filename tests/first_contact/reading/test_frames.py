@@ -5,16 +5,14 @@ import gzip
 import subprocess
 import sys
 
-import networkx as nx
 import numpy as np
-import pandas as pd
-import polars as pl
-import pyarrow as pa
 import pytest
 
 import affect_xp as ax
 from affect_xp.exceptions import InputError, InputWarning
 from affect_xp.io import read_steps
+
+nx, pd, pl, pa = map(pytest.importorskip, ("networkx", "pandas", "polars", "pyarrow"))
 
 DAYS = pd.to_datetime(["2024-01-01", "2024-01-01", "2024-01-02"])
 LONG = pd.DataFrame({"date": DAYS, "id": ["a", "b", "a"], "x": [1.0, 2.0, 3.0]})
