@@ -19,8 +19,8 @@ from affect_xp.experiments._runs import over_runs
 from affect_xp.models.affect import Affect
 from affect_xp.tracking.change_points import LEVEL, RELIABLE, change_points
 
-RUNS = 6
-LENGTHS = {8: 3, 20: 1, 100: 1}  # steps of a run, and the number of such runs per seed
+RUNS = 12
+LENGTHS = {8: 3, 20: 3, 100: 1}  # steps of a run, and the number of such runs per seed
 CHANGES = {"1/10 move": 0.1, "1/4 move": 0.25, "1/2 move": 0.5, "1/4 split off": 0.25}
 NONE, SPLIT = "no change", "1/4 split off"
 LARGE = ("1/4 move", SPLIT)  # changes that should be found

@@ -140,7 +140,7 @@ def change_points(source: Any, *, level: float = LEVEL) -> list[int]:
 
     Notes
     -----
-    At the default level, in simulations of 8, 20 and 100 steps, there are 0.8, 0.4 and 0.2 false alarms per
+    At the default level, in simulations of 8, 20 and 100 steps, there are 0.3, 0.8 and 0.4 false alarms per
     100 steps; more, if the level of all proximities fluctuates from step to step. From step 3 on, about 9 in
     10 changes of a quarter of the objects are found at their step or the next one. Before step 3 the past is
     one or two observations, and only large changes are found. `affect-xp reproduce changes` gives the tables.
