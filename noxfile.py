@@ -71,8 +71,9 @@ def tests_cupy(session: nox.Session) -> None:
     python = (str(rig / "run"), "python", "-m")
     session.run(*python, "pip", "install", "--quiet", *group("test-cupy"), external=True)
     session.run(*python, "pip", "install", "--quiet", "--no-deps", "-e", ".", external=True)
-    # Blocks of rows are plain array code, tried on the other libraries: here they take too long.
-    some = "cupy and not (many and (test_contract or test_object_blend or test_movers or test_correction))"
+    # Blocks of rows and chunks are plain array code, tried on the other libraries: here they take too long.
+    slow = "many and (test_object_blend or test_movers or test_correction)"
+    some = f"cupy and not ({slow}) and not (test_contract and (many or chunked or without))"
     options = session.posargs or ("-n", "2", "-k", some)
     session.run(*python, "pytest", *options, env=env, external=True)
 
