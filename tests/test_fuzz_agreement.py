@@ -199,7 +199,7 @@ def cases(draw):
     if clusterer == "linkage":
         threshold = None
     save_after = draw(st.integers(0, len(ids) - 1))
-    smooths = options["alpha"] == "estimate" and draw(st.booleans())
+    smooths = options["alpha"] == "estimate" and options["forgetting"] == "global" and draw(st.booleans())
     assert fewest >= 3
     return Case(features, ids, clusterer, k, options, representation, backend, threshold, save_after, smooths)
 

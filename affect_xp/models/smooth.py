@@ -115,6 +115,11 @@ def smooth(
         raise InputError(
             f"smooth estimates the weights of past and future, got alpha={forward.alpha!r}; omit alpha"
         )
+    if forward.forgetting != "global":
+        raise InputError(
+            "smooth weighs past and future by one number for all pairs, got "
+            f"forgetting={forward.forgetting!r}; omit it, or use Affect"
+        )
     steps = list(zip_steps(forward._steps_of(sequence), ids, times))
     if not steps:
         raise InputError("sequence is empty; pass at least one step")
