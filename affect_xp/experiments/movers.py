@@ -24,6 +24,7 @@ from affect_xp.experiments._network_methods import Labels, leiden_per_step, runn
 from affect_xp.experiments._options import Options
 from affect_xp.experiments._report import Claim, Entry, Measured, Report, Table
 from affect_xp.experiments._runs import over_runs
+from affect_xp.experiments.counts import Steps, WeightedStep
 from affect_xp.experiments.networks import DAILY_CONTACTS, GROUPS, SIMULATIONS, STEPS
 from affect_xp.models.pcm import PCM
 from affect_xp.models.pcq import PCQ
@@ -32,19 +33,6 @@ RUNS = 20
 STATIC, PAPER, OBJECTS = "static", "AFFECT as in the paper", "AFFECT by objects"
 # Counts with heavy tails are compared after a logarithm, which helps all methods that smooth.
 FOR_CONTACTS: dict[str, Any] = {"rescale": "log1p", "absent": "keep"}
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class MovingStep:
-    """Weights of pairs, the true groups, -1 for objects that are not scored, and the number of clusters."""
-
-    W: np.ndarray
-    ids: Sequence[Any]
-    labels: np.ndarray
-    k: int
-
-
-Steps = Sequence[MovingStep]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,16 +46,16 @@ class DataSet:
 
 def _seasons(path: Path, parts: int, keep: float, seed: int) -> Steps:
     made = load_football(path, parts=parts, keep=keep, rng=seed)
-    return [MovingStep(s.W, s.ids, s.labels, s.k) for s in made]
+    return [WeightedStep(s.W, s.ids, s.labels, s.k) for s in made]
 
 
 def _contacts(name: str, seed: int) -> Steps:
     made = contacts(STEPS, n_groups=GROUPS, daily_contacts=DAILY_CONTACTS, rng=seed, **SIMULATIONS[name])
-    return [MovingStep(s.W, s.ids, s.labels, min(GROUPS, len(s.ids))) for s in made]
+    return [WeightedStep(s.W, s.ids, s.labels, min(GROUPS, len(s.ids))) for s in made]
 
 
 def _weeks(path: Path, seed: int) -> Steps:
-    return [MovingStep(s.W, s.ids, s.labels, 2) for s in load_reality(path)]
+    return [WeightedStep(s.W, s.ids, s.labels, 2) for s in load_reality(path)]
 
 
 def data_sets(options: Options) -> dict[str, DataSet]:
@@ -211,7 +199,7 @@ CALIBRATED: dict[str, dict[str, Any]] = {
 def calibration_run(options: Mapping[str, Any], seed: int) -> np.ndarray:
     """Return for each object and step with a past the probability of a move, and whether it moved, (m, 2)."""
     made = contacts(STEPS, n_groups=GROUPS, rng=seed, **{"daily_contacts": DAILY_CONTACTS, **options})
-    steps = [MovingStep(s.W, s.ids, s.labels, min(GROUPS, len(s.ids))) for s in made]
+    steps = [WeightedStep(s.W, s.ids, s.labels, min(GROUPS, len(s.ids))) for s in made]
     cut = Spectral([step.k for step in steps], solver="full")
     model: Any = affect(cut, random_state=seed, forgetting="objects", **FOR_CONTACTS)
     model.fit([step.W for step in steps], ids=[step.ids for step in steps])
