@@ -31,8 +31,8 @@ from affect_xp.checks import check_fraction
 from affect_xp.clustering.base import FIRST, Call, Clustering
 from affect_xp.clustering.spectral import CUTS, Spectral, SpectralScan, cluster_by
 from affect_xp.exceptions import InputError, InputTypeError
-from affect_xp.partition import Partition
 from affect_xp.proximity import Dense, Proximity
+from affect_xp.proximity._base import Computed
 
 Weights = float | Sequence[float] | np.ndarray
 
@@ -158,7 +158,7 @@ class Projection:
 
 
 @final
-class Combined(Proximity):
+class Combined(Computed):
     """α·P + (1 − α)·M, a term of the past and one of the present, never formed."""
 
     def __init__(self, current: Term, past: Term, alpha: float, n: int, like: Array) -> None:
@@ -195,28 +195,6 @@ class Combined(Proximity):
     def formed(self) -> Dense:
         """Return the sum as a stored proximity."""
         return self._formed
-
-    def block_moments(self, partition: Partition) -> tuple[Array, Array]:
-        """Return the mean of each block and the sum of squares about it, both (k, k)."""
-        return self.formed().block_moments(partition)
-
-    def square_distance(self, partition: Partition, means: Array) -> Array:
-        """Return Σ_{i≠j} (aᵢⱼ − μ_{cᵢcⱼ})²."""
-        return self.formed().square_distance(partition, means)
-
-    def take(self, index: Array) -> Proximity:  # type: ignore[override]
-        """Return the proximities among the objects at `index`."""
-        return self.formed().take(index)
-
-    def copy(self) -> Proximity:  # type: ignore[override]
-        """Return a copy of the sum with its own storage."""
-        return self.formed().copy()
-
-    def blend(  # type: ignore[override]
-        self, past: Dense, alpha: Array | float, alignment: Alignment, *, out: Dense | None = None
-    ) -> Proximity:
-        """Return the blend of this sum with a past."""
-        return self.formed().blend(past, alpha, alignment, out=out)
 
 
 @final

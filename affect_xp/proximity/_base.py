@@ -258,6 +258,32 @@ class Proximity(abc.ABC):
         return display.box(type(self).__name__, about, display.table(rows))
 
 
+class Computed(Proximity):
+    """Proximities that are multiplied without being stored; what needs entries is asked of `formed()`."""
+
+    def block_moments(self, partition: Partition) -> tuple[Array, Array]:
+        """Return the mean of each block and the sum of squares about it, both (k, k)."""
+        return self.formed().block_moments(partition)
+
+    def square_distance(self, partition: Partition, means: Array) -> Array:
+        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})²."""
+        return self.formed().square_distance(partition, means)
+
+    def take(self, index: Array) -> Proximity:  # type: ignore[override]
+        """Return the proximities among the objects at `index`."""
+        return self.formed().take(index)
+
+    def copy(self) -> Proximity:  # type: ignore[override]
+        """Return the same proximities, stored."""
+        return self.formed().copy()
+
+    def blend(  # type: ignore[override]
+        self, past: Proximity, alpha: Array | float, alignment: Alignment, *, out: Proximity | None = None
+    ) -> Proximity:
+        """Return the blend with a past."""
+        return self.formed().blend(past, alpha, alignment, out=out)
+
+
 class Summable(Proximity):
     """A proximity whose entries can be summed plainly, and carefully where that loses digits."""
 

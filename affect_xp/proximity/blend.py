@@ -16,7 +16,7 @@ from affect_xp.alignment import Alignment
 from affect_xp.array.namespace import array_namespace, from_host, gather, wide_dtype
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
-from affect_xp.proximity._base import Proximity
+from affect_xp.proximity._base import Computed, Proximity
 from affect_xp.proximity.grouped import Grouped, Moves
 
 # Entries between 2⁻²⁰⁰ and 2²⁰⁰ have squares whose sums, and the squares of these, are numbers.
@@ -251,7 +251,7 @@ def _known_rows(v: Array, rows: Array, source: Array) -> tuple[Array, Array]:
 
 
 @final
-class Blend(Proximity):
+class Blend(Computed):
     """Ψ̂ = α·Ψ + (1 − α)·W, known through the products of its two parts.
 
     What only a stored matrix can answer is asked of `formed()`, which forms the blend once.
@@ -353,18 +353,6 @@ class Blend(Proximity):
             self._formed = pair.current.blend(pair.past, self.alpha, pair.alignment, out=out)
         return self._formed
 
-    def block_moments(self, partition: Partition) -> tuple[Array, Array]:
-        """Return the mean of each block and the sum of squares about it, both (k, k)."""
-        return self.formed().block_moments(partition)
-
-    def square_distance(self, partition: Partition, means: Array) -> Array:
-        """Return Σ_{i≠j} (ψ̂ᵢⱼ − μ_{cᵢcⱼ})²."""
-        return self.formed().square_distance(partition, means)
-
-    def take(self, index: Array) -> Proximity:  # type: ignore[override]
-        """Return the proximities among the objects at `index`."""
-        return self.formed().take(index)
-
     def submatrix(self, index: Array | None = None) -> Array:
         """Return the blend among the objects at `index`, by default all; nothing else is formed."""
         pair, source = self.pair, self.pair.alignment.source
@@ -378,16 +366,6 @@ class Blend(Proximity):
         known = places >= 0
         psi = pair.past.submatrix(xp.where(known, places, xp.zeros_like(places)))
         return xp.where(known[:, None] & known[None, :], w + self.alpha * (psi - w), w)
-
-    def copy(self) -> Proximity:  # type: ignore[override]
-        """Return the blend in storage of its own."""
-        return self.formed().copy()
-
-    def blend(  # type: ignore[override]
-        self, past: Proximity, alpha: Array | float, alignment: Alignment, *, out: Proximity | None = None
-    ) -> Proximity:
-        """Return the blend of this blend with a past."""
-        return self.formed().blend(past, alpha, alignment, out=out)
 
 
 def _project(v: Array, source: Array) -> Array:

@@ -9,17 +9,16 @@ so that the weight of the past is a·sᵢsⱼ.
 
 from typing import final
 
-from affect_xp.alignment import Alignment
 from affect_xp.array.namespace import array_namespace, gather
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
-from affect_xp.proximity._base import Proximity
+from affect_xp.proximity._base import Computed, Proximity
 from affect_xp.proximity.blend import Pair
 from affect_xp.proximity.grouped import Grouped, Stored
 
 
 @final
-class ObjectBlend(Proximity):
+class ObjectBlend(Computed):
     """Ψ̂ = W + a S (E Ψ Eᵀ − W) S, multiplied without being formed.
 
     Parameters
@@ -89,25 +88,3 @@ class ObjectBlend(Proximity):
             current, past, alignment = self.pair.current, self.pair.past, self.pair.alignment
             self._formed = current.blend_by_object(past, self.alpha, self.trust, alignment, out=out)
         return self._formed
-
-    def block_moments(self, partition: Partition) -> tuple[Array, Array]:
-        """Return the mean of each block and the sum of squares about it, both (k, k)."""
-        return self.formed().block_moments(partition)
-
-    def square_distance(self, partition: Partition, means: Array) -> Array:
-        """Return Σ_{i≠j} (ψ̂ᵢⱼ − μ_{cᵢcⱼ})²."""
-        return self.formed().square_distance(partition, means)
-
-    def take(self, index: Array) -> Proximity:  # type: ignore[override]
-        """Return the proximities among the objects at `index`."""
-        return self.formed().take(index)
-
-    def copy(self) -> Proximity:  # type: ignore[override]
-        """Return the blend in storage of its own."""
-        return self.formed().copy()
-
-    def blend(  # type: ignore[override]
-        self, past: Proximity, alpha: Array | float, alignment: Alignment, *, out: Proximity | None = None
-    ) -> Proximity:
-        """Return the blend of this blend with a past."""
-        return self.formed().blend(past, alpha, alignment, out=out)
