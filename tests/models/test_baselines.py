@@ -420,6 +420,23 @@ class TestTuning:
         np.testing.assert_allclose(found.rand, [1, wrong, wrong, wrong])
         assert found.mean == pytest.approx((1 + 3 * wrong) / 4)
 
+    def test_cross_validation_over_random_steps(self):
+        """Against a loop over the steps, with folds that depend on the seed."""
+        args = [np.eye(4)] * 4, self.TRUTH, list(self.RIGHT)
+        wrong = ax.rand_index([0, 0, 1, 1], [0, 1, 0, 1])
+        splits = set()
+        for seed in range(6):
+            found = cross_validate_alpha(self.make, *args, rng=seed)
+            fold = [t for t in range(4) if np.random.default_rng(seed).permutation(4)[t] < 2]
+            rest = [t for t in range(4) if t not in fold]
+            for own, other, alpha in ((fold, rest, found.alphas[0]), (rest, fold, found.alphas[1])):
+                hits = {a: len(set(right) & set(other)) for a, right in self.RIGHT.items()}
+                assert alpha == min(a for a in hits if hits[a] == max(hits.values()))
+                for t in own:
+                    assert found.rand[t] == (1 if t in self.RIGHT[alpha] else wrong)
+            splits.add(tuple(fold))
+        assert len(splits) > 1
+
     def test_ids(self):
         steps, ids = [W2, W2[:5, :5]], [list("abcdef"), list("abcde")]
         truth = [[0] * 3 + [1] * 3, [0] * 3 + [1] * 2]
