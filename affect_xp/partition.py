@@ -10,6 +10,7 @@ from affect_xp.array.namespace import (
     gather,
     label_counts,
     label_table,
+    not_negative,
     one_hot,
     rows_at,
     to_host,
@@ -72,8 +73,7 @@ class Partition:
     @functools.cached_property
     def safe_labels(self) -> Array:
         """Labels that can be used as indices: 0 in place of -1."""
-        xp = array_namespace(self.labels)
-        return xp.where(self.labels >= 0, self.labels, xp.zeros_like(self.labels))
+        return not_negative(self.labels)
 
     def take(self, index: Array | None, n_unknown: int | None = None) -> "Partition":
         """Return the partition of the objects at `index`, -1 standing for an object without a label.

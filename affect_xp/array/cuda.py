@@ -6,6 +6,7 @@ in which threads run. An entry of W is read from memory once, unless there are m
 """
 
 import functools
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,15 @@ __all__ = [
     "blend",
     "block_residuals",
     "extremes",
+    "gather",
     "is_cupy",
     "lloyd_assign",
     "moved_products",
+    "not_negative",
+    "not_zero",
+    "one_hot",
     "products",
+    "ratio",
     "usable",
 ]
 
@@ -159,6 +165,52 @@ def lloyd_assign(
     _run("nearest", None, -(-n // 256), (256,), (bins + runs + 1) // 2, given)
     _run("conclude", None, 1, (1024,), 0, (sums, counts, moves, n, *_ints(runs, k), rows, report))
     return found, rows, counts[:bins].reshape(runs, k), report
+
+
+# Small arrays cost launches, not bytes: what the standard writes as several operations is one kernel.
+ELEMENTWISE = {
+    "ratio": ("T total, T count", "T out", "out = count > 0 ? total / count : (T)0"),
+    "not_zero": ("T count", "T out", "out = count > 0 ? count : (T)1"),
+    "not_negative": ("T index", "T out", "out = index < 0 ? (T)0 : index"),
+    "one_hot": ("raw L labels, int64 k", "T hot", "hot = labels[i / k] == (L)(i % k)"),
+    "gather": (
+        "raw T x, raw L index, int64 width, T fill",
+        "T out",
+        "const long long from = index[i / width]; out = from < 0 ? fill : x[from * width + i % width]",
+    ),
+}
+
+
+def ratio(total: Array, count: Array) -> Array:
+    """Return total / count, and 0 where the count is not positive; both of one dtype."""
+    return _elementwise("ratio")(total, count)
+
+
+def not_zero(count: Array) -> Array:
+    """Return counts, with 1 in place of 0."""
+    return _elementwise("not_zero")(count)
+
+
+def not_negative(index: Array) -> Array:
+    """Return an index with 0 in place of negative numbers."""
+    return _elementwise("not_negative")(index)
+
+
+def one_hot(labels: Array, k: int, dtype: object) -> Array:
+    """Return the membership Z, labels along its first axes and clusters along the last."""
+    return _elementwise("one_hot")(labels, k, _cupy().empty((*labels.shape, k), dtype=dtype))
+
+
+def gather(x: Array, index: Array, fill: float) -> Array:
+    """Return x[index] along the first axis, and `fill` where the index is negative."""
+    shape = (*index.shape, *x.shape[1:])
+    width = math.prod(x.shape[1:])
+    return _elementwise("gather")(x, index, width, fill, _cupy().empty(shape, dtype=x.dtype))
+
+
+@functools.cache
+def _elementwise(name: str) -> Any:
+    return _cupy().ElementwiseKernel(*ELEMENTWISE[name], f"affect_xp_{name}")
 
 
 def _cupy() -> Any:

@@ -19,7 +19,7 @@ import array_api_compat.numpy
 import numpy as np
 from array_api_compat import is_array_api_obj
 
-from affect_xp.array import blas
+from affect_xp.array import blas, cuda
 from affect_xp.array.threads import run_blocks
 from affect_xp.array.typing import Array, Namespace
 from affect_xp.exceptions import InputError, InputTypeError, PrecisionWarning
@@ -246,6 +246,8 @@ def thin_product(w: Array, x: Array) -> Array:
 
 def one_hot(labels: Array, k: int, dtype: object) -> Array:
     """Return the membership Z, labels along its first axes and clusters along the last; -1 gives zeros."""
+    if cuda.is_cupy(labels):
+        return cuda.one_hot(labels, k, dtype)
     xp = array_namespace(labels)
     clusters = xp.arange(k, dtype=labels.dtype, device=device_of(labels))
     return xp.astype(labels[..., None] == clusters, dtype)
@@ -273,12 +275,16 @@ def label_table(labels: Array, k: int, others: Array, k_others: int) -> Array:
 
 def ratio(total: Array, count: Array) -> Array:
     """Return total / count, and 0 where there is nothing to divide by."""
+    if cuda.is_cupy(total) and cuda.is_cupy(count) and total.dtype == count.dtype:
+        return cuda.ratio(total, count)
     xp = array_namespace(total)
     return xp.where(count > 0, total / not_zero(count), xp.zeros_like(total))
 
 
 def not_zero(count: Array) -> Array:
     """Return what to divide by: counts or sizes, with 1 in place of 0."""
+    if cuda.is_cupy(count):
+        return cuda.not_zero(count)
     xp = array_namespace(count)
     return xp.where(count > 0, count, xp.ones_like(count))
 
@@ -298,6 +304,8 @@ def rows_at(x: Array, which: slice | Array) -> Array:
 
 def gather(x: Array, index: Array, fill: float) -> Array:
     """Return x[index] along the first axis, and `fill` where index is -1."""
+    if cuda.is_cupy(x) and index.ndim == 1:
+        return cuda.gather(x, index, fill)
     xp = array_namespace(x)
     rows = xp.take(x, not_negative(index), axis=0)
     known = xp.reshape(index >= 0, (-1,) + (1,) * (x.ndim - 1))
@@ -306,6 +314,8 @@ def gather(x: Array, index: Array, fill: float) -> Array:
 
 def not_negative(index: Array) -> Array:
     """Return an index with 0 in place of negative numbers."""
+    if cuda.is_cupy(index):
+        return cuda.not_negative(index)
     xp = array_namespace(index)
     return xp.where(index >= 0, index, xp.zeros_like(index))
 

@@ -13,7 +13,7 @@ import math
 from typing import Any, final
 
 from affect_xp.alignment import Alignment
-from affect_xp.array.namespace import array_namespace, from_host, gather, wide_dtype
+from affect_xp.array.namespace import array_namespace, from_host, gather, not_negative, wide_dtype
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
 from affect_xp.proximity._base import Computed, Proximity
@@ -201,8 +201,7 @@ class BlendGroups(Grouped):
         else:
             xp = array_namespace(w)
             places = source[which] if isinstance(which, slice) else xp.take(source, which)
-            known = places >= 0
-            psi = parts.past.rows(xp.where(known, places, xp.zeros_like(places)))
+            psi = parts.past.rows(not_negative(places))
             base = w if parts.common is parts.current else parts.common.rows(which)
             change = _project(psi - base, places)
         change *= self.proximity.alpha
@@ -247,7 +246,7 @@ def _known_rows(v: Array, rows: Array, source: Array) -> tuple[Array, Array]:
     """
     xp = array_namespace(v)
     places = xp.take(source, rows)
-    return _project(v, places), xp.where(places >= 0, places, xp.zeros_like(places))
+    return _project(v, places), not_negative(places)
 
 
 @final
@@ -364,7 +363,7 @@ class Blend(Computed):
             return w + self.alpha * (pair.past.submatrix(index) - w)
         places = source if index is None else xp.take(source, index)
         known = places >= 0
-        psi = pair.past.submatrix(xp.where(known, places, xp.zeros_like(places)))
+        psi = pair.past.submatrix(not_negative(places))
         return xp.where(known[:, None] & known[None, :], w + self.alpha * (psi - w), w)
 
 
