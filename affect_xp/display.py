@@ -59,9 +59,9 @@ def parameters(values: Mapping[str, object], defaults: Mapping[str, object]) -> 
 
 def box(title: str, about: str, *parts: str) -> str:
     """Return a box with a title and a short description."""
-    beside = f'<span class="about">{text(about)}</span>' if about else ""
+    description = f'<span class="about">{text(about)}</span>' if about else ""
     return (
-        f'{STYLE}<div class="affect-xp"><div><span class="title">{text(title)}</span>{beside}</div>'
+        f'{STYLE}<div class="affect-xp"><div><span class="title">{text(title)}</span>{description}</div>'
         f"{''.join(parts)}</div>"
     )
 
