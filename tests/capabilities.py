@@ -97,28 +97,29 @@ def smoothed(xp, representation, make):
     return ax.smooth(steps, ax.KMeans(K), random_state=0, **kwargs).history_.labels[-1]
 
 
+SPECTRAL = ax.Spectral(K, solver="iterative")  # as for many objects
 CALLS = {
     "`block_moments`": (moments, products),
     "`forgetting_factor`": (of_labels_and_past, products),
     "`kmeans`": (clusters(ax.kmeans, rng=0), products),
-    "`spectral`": (clusters(ax.spectral, rng=0), products),
+    "`spectral`": (clusters(ax.spectral, rng=0, solver="iterative"), products),
     "`linkage`": (dendrogram, distances),
     "`silhouette`": (of_labels(ax.silhouette, kind="similarity"), products),
     "`calinski_harabasz`": (of_labels(ax.calinski_harabasz, kind="similarity"), products),
     "`modularity`": (of_labels(ax.modularity), products),
     "`Affect(KMeans(k))`": (model(ax.Affect, ax.KMeans(K)), products),
-    "`Affect(Spectral(k))`": (model(ax.Affect, ax.Spectral(K)), products),
+    "`Affect(Spectral(k))`": (model(ax.Affect, SPECTRAL), products),
     "`Affect(Linkage(k))`": (model(ax.Affect, ax.Linkage(K)), distances),
     "`Affect(function)`": (model(ax.Affect, lambda w: TRUTH), products),
     '`Affect(…, absent="keep")`': (model(ax.Affect, ax.KMeans(K), absent="keep"), products),
     '`Affect(…, forgetting="objects")`': (
-        model(ax.Affect, ax.Spectral(K), forgetting="objects"),
+        model(ax.Affect, SPECTRAL, forgetting="objects"),
         products,
     ),
     "`smooth`": (smoothed, products),
     "`Static(KMeans(k))`": (model(ax.Static, ax.KMeans(K)), products),
-    "`PCQ(Spectral(k))`": (model(ax.PCQ, ax.Spectral(K)), products),
-    "`PCM(Spectral(k))`": (model(ax.PCM, ax.Spectral(K)), products),
+    "`PCQ(Spectral(k))`": (model(ax.PCQ, SPECTRAL), products),
+    "`PCM(Spectral(k))`": (model(ax.PCM, SPECTRAL), products),
     "`RG(KMeans(k))`": (model(ax.RG, ax.KMeans(K)), products),
 }
 
