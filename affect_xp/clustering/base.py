@@ -169,7 +169,7 @@ def check_clusters(n_clusters: Any, max_clusters: int, rules: Sequence[str]) -> 
     if isinstance(n_clusters, str):
         if n_clusters not in rules:
             _check_rule_of_another(n_clusters, rules)
-        check_choice("n_clusters, where it is not a number,", n_clusters, rules)
+        check_choice("n_clusters, if not a number,", n_clusters, rules)
     elif hasattr(n_clusters, "__len__"):
         if len(n_clusters) == 0:
             raise InputError("n_clusters is an empty sequence; give one for each step")

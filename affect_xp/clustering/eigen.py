@@ -224,7 +224,7 @@ def top_eigenpairs(
     except OutOfRangeError as error:
         raise InputError(
             "the proximities in W are too large or too small to find eigenvectors: sums of their squares "
-            "leave the range of numbers; divide W by its largest entry"
+            "overflow or underflow; divide W by its largest entry"
         ) from error
     if solver == "auto" and not found.converged and A.n <= RESCUE_SIZE:
         return _full(A, k, m)

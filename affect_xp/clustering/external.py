@@ -175,7 +175,7 @@ def as_external(estimator: Any, *, host_copy: bool = False) -> ExternalClusterer
     """
     if isinstance(estimator, type) or not is_estimator(estimator):
         raise InputTypeError(
-            "estimator must be one of scikit-learn's kind, such as DBSCAN(metric='precomputed'), "
+            "estimator must be a scikit-learn estimator such as DBSCAN(metric='precomputed'), "
             f"got {estimator!r}"
         )
     return ExternalClusterer(estimator, host_copy=host_copy)
@@ -189,7 +189,8 @@ def wrapped(clusterer: Any) -> Clusterer:
         if callable(clusterer):
             return FunctionClusterer(clusterer)
     raise InputTypeError(
-        f"clusterer must be one such as KMeans(12), or function from a Proximity to labels; got {clusterer!r}"
+        "clusterer must be an object such as KMeans(12), or a function from a Proximity to labels; "
+        f"got {clusterer!r}"
     )
 
 

@@ -209,7 +209,7 @@ def _fresh_start(start: Grouped, rng: np.random.Generator) -> Array | None:
 def check_n_init(n_init: object) -> None:
     """Raise unless `n_init` is "auto" or a positive integer."""
     if isinstance(n_init, str):
-        check_choice("n_init, where it is not a number,", n_init, ("auto",))
+        check_choice("n_init, if not a number,", n_init, ("auto",))
     else:
         check_int("n_init", n_init, 1)
 

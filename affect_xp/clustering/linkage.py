@@ -5,9 +5,9 @@ is faster. On a device the clusters are merged in rounds of whole-array operatio
 for each round:
 
 * complete, average and Ward linkage merge all pairs of reciprocal nearest neighbours at once. These
-  linkages are reducible, d(a ∪ b, c) ≥ min(d(a, c), d(b, c)): a merged cluster is no nearer to others than its
-  parts, so the order of merges does not matter and the dendrogram is that of merging one closest pair at a
-  time;
+  linkages are reducible, d(a ∪ b, c) ≥ min(d(a, c), d(b, c)): a merged cluster is no nearer to others than
+  its parts, so the order of merges does not matter and the dendrogram is that of merging one closest pair at
+  a time;
 * single linkage is a minimum spanning tree, found by Borůvka's algorithm: in each of at most log₂ n rounds,
   every cluster adds the edge to its nearest neighbour.
 

@@ -195,7 +195,7 @@ class Proximity(abc.ABC):
             The positions in the past of the absent objects; none of them is in `source`.
         """
         raise InputError(
-            f"{type(self).__name__} cannot hold objects that are away; call its formed() or to_dense() first"
+            f"{type(self).__name__} cannot hold absent objects; call its formed() or to_dense() first"
         )
 
     def add_between_groups(self, other: Self, groups: Array, table: np.ndarray) -> Self:
@@ -403,12 +403,12 @@ def _check_at_hand(proximity: Proximity, array: Array) -> None:
     """Raise unless an array is computed and in host memory."""
     if is_lazy(array):
         raise InputTypeError(
-            f"{proximity!r} is not computed yet, and NumPy must not do it by itself; use .array, and its "
-            "compute() if there is memory for n×n numbers"
+            f"{proximity!r} is not computed yet, and NumPy must not compute it implicitly; use .array, and "
+            "its compute() if there is memory for n×n numbers"
         )
     if not on_host(array):
         raise InputTypeError(
-            f"{proximity!r} is on device {device_of(array)}, and NumPy must not copy it by itself; use "
+            f"{proximity!r} is on device {device_of(array)}, and NumPy must not copy it implicitly; use "
             ".array with functions of its library, or copy that to the host"
         )
 
