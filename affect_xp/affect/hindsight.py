@@ -93,7 +93,7 @@ def two_sided(
     sources = _Sources.of(W, past, future, here, options.correction)
     if isinstance(sources, Proximity):  # no pair has both neighbours
         return Found(clusterer.cluster(sources, calls[0]), [(0.0, 0.0)], lambda: sources)
-    return _in_turn(sources, calls, clusterer, options.n_iter, options.alpha_tol) or causal
+    return _alternate(sources, calls, clusterer, options.n_iter, options.alpha_tol) or causal
 
 
 def _alone(here: Past, record: Record, weights: Sequence[tuple[float, float]]) -> Found:
@@ -110,7 +110,7 @@ def _of_step(here: Past) -> Proximity:
     return here.smoothed if source is None else here.smoothed.take(source)
 
 
-def _in_turn(
+def _alternate(
     sources: "_Sources", calls: Sequence[Call], clusterer: Clusterer, n_iter: int, alpha_tol: float
 ) -> Found | None:
     """Alternate between clusters and weights a few times.

@@ -165,7 +165,7 @@ class Iterations:
     # the last α; or, without a past, noise and the noise of block means.
     squares: Sequence[Array] = ()
     unit: float = 1.0
-    moved: Array | None = None  # the probability of each object to have changed its cluster
+    moved: Array | None = None  # the probability that each object has changed its cluster
 
     def levels(self, squares: Sequence[float], m: float) -> dict[str, float]:
         """Return noise and drift as root mean squares over the m² entries of common objects.
