@@ -44,11 +44,6 @@ def _by_kmeans(vectors: Array, rows: Array, k: int, n_init: int, rng: np.random.
     return kmeans(every, k, init=_nearest(rows, _centroids(sample, labels, k)), rng=rng).labels
 
 
-def refined(labels: Array, rows: Array, k: int) -> Array:
-    """Return labels improved by k-means on the rows."""
-    return kmeans(Factored.from_features(rows), k, init=labels).labels
-
-
 def _centroids(rows: Array, labels: Array, k: int) -> Array:
     """Return the mean row of each cluster, (k, r); zero for an empty one."""
     xp, z = array_namespace(rows), one_hot(labels, k, rows.dtype)
