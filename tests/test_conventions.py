@@ -13,8 +13,8 @@ MAX_LINES = 40  # of a body, without the docstring
 MAX_PARAMETERS = 8
 # Calls that ask for the library of an array, or whether it is lazy or on the host.
 LIBRARY_CHECKS = ("is_lazy", "on_host", "is_at_hand", "is_dask_array", "is_numpy_array")
-MAX_LIBRARY_CHECKS = 59  # outside array/; may only fall
-MAX_FILES_OF_A_STEP = 26  # may only fall
+MAX_LIBRARY_CHECKS = 15  # outside array/, all in the files of representations
+MAX_FILES_OF_A_STEP = 20  # may only fall
 
 
 def trees():

@@ -1,8 +1,9 @@
 """Kernels for dense matrices of CuPy: what takes many passes over memory by array operations, in one.
 
 Each function has a twin in the array API standard, which all other libraries use; the caller chooses by
-`usable`. Sums are in float64 and without atomic additions of floats, so their bits do not depend on the order
-in which threads run. An entry of W is read from memory once, unless there are more clusters than `MAX_BINS`.
+`has_kernels`. Sums are in float64 and without atomic additions of floats, so their bits do not depend on the
+order in which threads run. An entry of W is read from memory once, unless there are more clusters than
+`MAX_BINS`.
 """
 
 import functools
@@ -14,24 +15,10 @@ import numpy as np
 
 from affect_xp.array.typing import Array
 
-__all__ = [
-    "MAX_CLUSTERS",
-    "MAX_COUNTS",
-    "blend",
-    "block_residuals",
-    "extremes",
-    "is_cupy",
-    "lloyd_assign",
-    "moved_products",
-    "products",
-    "usable",
-]
-
 LANES = 32
 SHARED_BYTES = 48 * 1024  # of a block, on every device
 MAX_WARPS = 8  # in a block
 MAX_BINS = 96  # of a warp; more clusters than these take another read of W
-MAX_CLUSTERS = 2**15 - 1  # labels are 16-bit integers: they stay in cache
 MAX_COUNTS = 8192  # of clusters in all runs, which a block counts in shared memory
 TILE = 32  # of the check of symmetry
 SLICES = 8  # blocks that share a row of tiles
@@ -43,23 +30,6 @@ TEMPLATES = tuple(
     for name in ("products", "residuals", "regroup", "blend", "extremes")
     for kind in ("float", "double")
 )
-
-
-def usable(w: Array, k: int = 1) -> bool:
-    """Tell whether the kernels can read W: of CuPy, float32 or float64, with adjacent entries in a row."""
-    return (
-        is_cupy(w)
-        and w.dtype.kind == "f"
-        and w.dtype.itemsize in (4, 8)
-        and w.strides[-1] == w.dtype.itemsize
-        and k <= MAX_CLUSTERS
-    )
-
-
-def is_cupy(x: Array) -> bool:
-    """Tell whether x is an array of CuPy, which is not imported for it."""
-    cupy = sys.modules.get("cupy")
-    return cupy is not None and isinstance(x, cupy.ndarray)
 
 
 def products(w: Array, labels: Array, k: int) -> Array:
