@@ -1,4 +1,4 @@
-"""Arrays and matrices as proximities, after checks that make no n×n temporary."""
+"""Convert arrays and matrices to proximities, with checks that need no n×n temporary."""
 
 import math
 from collections.abc import Callable
@@ -30,17 +30,17 @@ from affect_xp.proximity.chunked import Chunked
 from affect_xp.proximity.dense import Dense
 from affect_xp.proximity.sparse import Sparse, is_sparse
 
-# Symmetry by a random vector v, with 1 ≤ |vⱼ| < 1.5 and random signs. In
+# Check symmetry with a random vector v, with 1 ≤ |vⱼ| < 1.5 and random signs. In
 #
 #     rᵢ = Σ_{j≥i} wᵢⱼvⱼ − Σ_{j≥i} wⱼᵢvⱼ
 #
 # an asymmetric pair adds at least its difference to one rᵢ, and NaN and infinity propagate. Each entry is
-# used once, while its block of rows is in cache. Where an |rᵢ| is above this share of (a lower bound of) the
-# largest entry, float32 is summed in float64 and, if still above, W is compared with Wᵀ entry by entry.
+# used once, while its block of rows is in cache. If an |rᵢ| exceeds this share of (a lower bound of) the
+# largest entry, float32 is summed in float64 and, if it still does, W is compared with Wᵀ entry by entry.
 SUSPECT = {"float64": 1e-10, "float32": 7.5e-5}
 
-# Rows of a block on the host; columns, which keep sums in float32 short; and independent sums over blocks,
-# which threads may make in any order.
+# Rows per block on the host; columns per block, which keep sums in float32 short; and independent sums over
+# blocks, which threads may compute in any order.
 BLOCK_ROWS = 64
 NARROW_COLUMNS = 1024
 N_SUMS = 8
@@ -53,17 +53,16 @@ SAMPLE_ROWS = 64
 def as_proximity(w: Array | Proximity, name: str = "W") -> Proximity:
     """Return `w` as a proximity, after checking that it is square, symmetric, real and finite.
 
-    A `Proximity` is returned as it is, a dask array becomes `Chunked`, a sparse matrix `Sparse`, any other
-    array `Dense`. The checks read the matrix once, make no n×n temporary, and
-    on a device wait for the result once.
+    A `Proximity` is returned unchanged, a dask array becomes `Chunked`, a sparse matrix `Sparse`, any other
+    array `Dense`. The checks read the matrix once, need no n×n temporary, and wait once for a device.
 
     Parameters
     ----------
     w : (n, n) array of any library, sparse matrix of SciPy or CuPy, nested lists, or Proximity
         float32 and float64 are kept, integers and booleans become float64. Asymmetry up to 1e-8
-        (float32: 1e-4) of the largest entry is taken for rounding.
+        (float32: 1e-4) of the largest entry is attributed to rounding.
     name : str
-        What messages call it.
+        The name used in messages.
 
     Examples
     --------
@@ -98,9 +97,9 @@ def held(w: Array, known_magnitude: float | None = None) -> Dense | Chunked:
 
 
 def checked_array(w: Array, name: str) -> tuple[Array, float]:
-    """Return w as a real, finite, square and symmetric array, and its size; or say what is wrong where.
+    """Return w as an array and its magnitude; raise unless it is real, finite, square and symmetric.
 
-    The size is the largest |wᵢⱼ| up to a factor of some 4n, without another read of w.
+    The magnitude is the largest |wᵢⱼ| up to a factor of about 4n, without another pass over w.
     """
     if isinstance(w, np.ma.MaskedArray):
         raise InputTypeError(f"{name} is a masked array; fill it with {name}.filled(0), or leave objects out")
@@ -150,7 +149,7 @@ def _dtype_name(w: Array) -> str:
 def _probe(w: Array, dtype: object) -> tuple[float, float, float]:
     """Return max |rᵢ|, max |Σⱼ wᵢⱼvⱼ| and a lower bound of max |wᵢⱼ| as numbers, with one transfer.
 
-    Products are made in the given dtype. NaN and infinite entries show in the first number.
+    Products are computed in the given dtype. NaN and infinite entries make the first number NaN or infinite.
     """
     xp, n = array_namespace(w), w.shape[0]
     v = np.random.default_rng(0).uniform(-0.5, 0.5, n)
@@ -165,7 +164,7 @@ def _probe(w: Array, dtype: object) -> tuple[float, float, float]:
 
 
 def _halves(w: Array, v: Array) -> tuple[Array, Array]:
-    """Return Σ_{j≥i} wᵢⱼvⱼ and Σ_{j≥i} wⱼᵢvⱼ, (n,); j starts at the first row of the block that i is in."""
+    """Return Σ_{j≥i} wᵢⱼvⱼ and Σ_{j≥i} wⱼᵢvⱼ, (n,); j starts at the first row of the block of i."""
     xp, n, wide = array_namespace(w), w.shape[0], wide_dtype(w)
     right = xp.zeros(n, dtype=wide, device=device_of(w))
     down = xp.zeros((N_SUMS, n), dtype=wide, device=device_of(w))
@@ -202,7 +201,7 @@ def _extremes(w: Array) -> tuple[float, float]:
 
 
 def _first(w: Array, is_bad: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> tuple[int, int, float, float]:
-    """Return i, j, wᵢⱼ and wⱼᵢ of the first entry that is bad; only called when there is one."""
+    """Return i, j, wᵢⱼ and wⱼᵢ of the first bad entry; there must be one."""
     for rows in row_blocks(w):
         block = to_host(w[rows, :], reason="finding the bad entry")[0]
         mirror = to_host(w[:, rows], reason="finding the bad entry")[0].T
