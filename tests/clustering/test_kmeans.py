@@ -41,7 +41,7 @@ def test_same_labels_as_the_naive_iteration(eager_xp, small_blocks, update, dtyp
 
 @settings(max_examples=60)
 @given(st.integers(1, 14), st.integers(1, 6), st.integers(0, 2**32 - 1), st.booleans())
-@example(12, 2, 2**32 - 1, indefinite=False)
+@example(n=12, k=2, seed=2**32 - 1, indefinite=False)
 def test_any_start(n, k, seed, indefinite):
     rng = np.random.default_rng(seed)
     k = min(n, k)
