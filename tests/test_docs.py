@@ -10,9 +10,8 @@ import pytest
 import reference
 
 import affect_xp as ax
-from affect_xp.alignment import align
 from affect_xp.datasets import boids, colliding_gaussians
-from affect_xp.partition import Partition
+from affect_xp.partition import Partition, align
 
 ROOT = Path(__file__).parents[1]
 EXTENDING = ROOT / "examples" / "extending"

@@ -6,15 +6,14 @@ import numpy as np
 
 from affect_xp.affect.absence import ABSENT, keep_absent
 from affect_xp.affect.forgetting import Alpha, check_alpha, check_correction
-from affect_xp.affect.state import State, Step
-from affect_xp.affect.step import FORGETTING, INITS, Options, step
-from affect_xp.alignment import Ids
+from affect_xp.affect.step import FORGETTING, INITS, Options, State, Step, step
 from affect_xp.array.namespace import array_namespace, from_host, to_host
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_choice, check_fraction, check_int, warn_caller
 from affect_xp.clustering.base import Clusterer
 from affect_xp.exceptions import InputError, SkewedWarning
 from affect_xp.models.base import Evolving
+from affect_xp.partition import Ids
 from affect_xp.proximity import Dense, Factored, Proximity, Sparse
 from affect_xp.proximity.constancy import constant_facts, warn_of_constant
 from affect_xp.proximity.kernels import Block

@@ -4,9 +4,7 @@ import dataclasses
 from typing import Any, final
 
 from affect_xp.affect.forgetting import alpha_at
-from affect_xp.affect.state import State, Step
-from affect_xp.affect.step import Options, static_step
-from affect_xp.alignment import Ids, align
+from affect_xp.affect.step import Options, State, Step, static_step
 from affect_xp.array.namespace import array_namespace, not_zero
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_choice
@@ -23,7 +21,7 @@ from affect_xp.models.relaxed import (
     degrees,
     with_means,
 )
-from affect_xp.partition import Partition
+from affect_xp.partition import Ids, Partition, align
 from affect_xp.proximity import Proximity
 from affect_xp.proximity.kernels import Block
 from affect_xp.tracking.events import DEFAULT_RULES, EventRules

@@ -4,12 +4,11 @@ import dataclasses
 from typing import Any, final
 
 from affect_xp.affect.forgetting import alpha_at
-from affect_xp.affect.state import State, Step
-from affect_xp.affect.step import Options, static_step
-from affect_xp.alignment import Ids, align
+from affect_xp.affect.step import Options, State, Step, static_step
 from affect_xp.clustering.base import Clusterer
 from affect_xp.models.base import Evolving
 from affect_xp.models.relaxed import Combined, Expanded, Quality, Relaxed, Weights, check_settings
+from affect_xp.partition import Ids, align
 from affect_xp.proximity import Proximity
 from affect_xp.proximity.kernels import Block
 from affect_xp.tracking.events import DEFAULT_RULES, EventRules

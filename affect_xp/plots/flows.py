@@ -9,8 +9,8 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from affect_xp.alignment import align
 from affect_xp.array.namespace import to_host
+from affect_xp.partition import align
 from affect_xp.tracking.history import History, Record
 
 # Ten colour-blind safe colours for white and black backgrounds: those of Okabe & Ito without black, and three

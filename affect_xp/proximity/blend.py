@@ -12,10 +12,9 @@ import functools
 import math
 from typing import Any, final
 
-from affect_xp.alignment import Alignment
 from affect_xp.array.namespace import array_namespace, from_host, gather, not_negative, wide_dtype
 from affect_xp.array.typing import Array
-from affect_xp.partition import Partition
+from affect_xp.partition import Alignment, Partition
 from affect_xp.proximity._base import Computed, Proximity
 from affect_xp.proximity.grouped import Grouped, Moves
 

@@ -3,17 +3,17 @@
 import dataclasses
 import itertools
 import math
-from collections import Counter
-from collections.abc import Hashable, Iterator
-from typing import Any, overload
+from collections import Counter, UserList
+from collections.abc import Hashable
+from typing import Any
 
 import numpy as np
 
 from affect_xp import display
-from affect_xp.alignment import Ids
 from affect_xp.array.namespace import to_host
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
+from affect_xp.partition import Ids
 from affect_xp.tracking.events import Event
 
 
@@ -81,28 +81,8 @@ class Record:
         return f"{time}: {objects}, {clusters}, α = {self.alpha:.3f}"
 
 
-class History:
-    """The steps of a run, in order; `history_[t]` is a `Record`."""
-
-    def __init__(self, records: tuple[Record, ...] = ()) -> None:
-        self._records = list(records)
-
-    def append(self, record: Record) -> None:
-        """Add a step."""
-        self._records.append(record)
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def __iter__(self) -> Iterator[Record]:
-        return iter(self._records)
-
-    @overload
-    def __getitem__(self, t: int) -> Record: ...
-    @overload
-    def __getitem__(self, t: slice) -> "History": ...
-    def __getitem__(self, t: int | slice) -> "Record | History":
-        return History(tuple(self._records[t])) if isinstance(t, slice) else self._records[t]
+class History(UserList[Record]):
+    """The steps of a run, in order: a list of `Record`."""
 
     @property
     def times(self) -> list[Hashable]:
@@ -229,8 +209,8 @@ class History:
     def _ends(self, count: int) -> list[Record | None]:
         """Return the first and the last records with a gap in between, or all if there are few."""
         if len(self) <= 2 * count:
-            return [*self._records]
-        return [*self._records[:count], None, *self._records[-count:]]
+            return list(self)
+        return [*self[:count], None, *self[-count:]]
 
 
 COLUMNS = (("time", ""), ("n", "number"), ("k", "number"), ("α", "number"), ("events", ""))
