@@ -115,6 +115,11 @@ def types_as_prose(app, what, name, obj, options, lines):
     lines[:] = [TYPE.sub(r"\1 *\2*", line) for line in together]
 
 
+def without_last_blank_line(app, name, source):
+    """Remove the blank line that ends the examples of a page, which doctest needs and readers do not."""
+    source[0] = re.sub(r"\n\n```$", "\n```", source[0], flags=re.MULTILINE)
+
+
 def inline_formula(self, node):
     """Write a formula as MathML, which browsers show without anything from the network."""
     self.body.append(tex2mathml(node.astext()))
@@ -138,6 +143,7 @@ def write_example_report(app, error):
 
 def setup(app):
     """Connect the functions above."""
+    app.connect("source-read", without_last_blank_line)
     app.connect("build-finished", write_example_report)
     app.connect("autodoc-process-docstring", formulas_as_written, priority=400)  # before napoleon
     app.connect("autodoc-process-docstring", types_as_prose, priority=600)  # after it
