@@ -136,7 +136,7 @@ def cluster_profiles(X: Array, labels: Array, feature_names: Sequence[str] | Non
     names = tuple(f"feature {i + 1}" for i in range(p)) if feature_names is None else tuple(feature_names)
     if len(names) != p:
         raise InputError(f"feature_names has {len(names)} names, but X has {p} columns; give one for each")
-    clusters, partition = _named(labels, X)
+    clusters, partition = named_partition(labels, X)
     z, m = partition.membership, partition.sizes[:, None]
     x = xp.astype(X, wide_dtype(X), copy=False)
     mean_of_all = xp.mean(x, axis=0)
@@ -196,7 +196,7 @@ def cluster_densities(
     check_choice("kind", kind, KINDS)
     check_int("n_central", n_central, 0)
     W = as_proximity(W)
-    clusters, partition = _named(labels, W.like, W.n)
+    clusters, partition = named_partition(labels, W.like, W.n)
     z, m = partition.membership, partition.sizes
     xp = array_namespace(z)
     wz, w_ii = W.matmul(z), W.diagonal()
@@ -214,7 +214,7 @@ def cluster_densities(
     return ClusterDensities(clusters, sizes[:k].astype(np.int64), inside[:k], outside[:k], central)
 
 
-def _named(labels: Array, like: Array, n: int | None = None) -> tuple[np.ndarray, Partition]:
+def named_partition(labels: Array, like: Array, n: int | None = None) -> tuple[np.ndarray, Partition]:
     """Return the clusters among the labels, and the partition by their positions, at least one."""
     read = to_host(as_array(labels), reason="labels of clusters")[0]
     n = like.shape[0] if n is None else n
