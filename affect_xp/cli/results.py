@@ -19,7 +19,8 @@ from affect_xp.exceptions import InputError
 from affect_xp.files import replacing
 from affect_xp.models.affect import Affect
 from affect_xp.models.smooth import Smoothed
-from affect_xp.report import DescribedStep, write_report
+from affect_xp.report import write_report
+from affect_xp.report.steps import DescribedStep
 from affect_xp.tracking.history import History
 
 SUMMARY = "summary.json"

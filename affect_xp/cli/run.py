@@ -25,7 +25,7 @@ from affect_xp.io import ReadOptions, Snapshot, Steps, read_steps
 from affect_xp.models.affect import Affect
 from affect_xp.models.smooth import Smoothed, smooth
 from affect_xp.progress import Progress
-from affect_xp.report import DescribedStep, describe_step
+from affect_xp.report.steps import DescribedStep, describe_step
 from affect_xp.tracking.history import History, Record
 
 METHODS: dict[str, Any] = {"kmeans": KMeans, "spectral": Spectral, "linkage": Linkage}

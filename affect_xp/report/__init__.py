@@ -18,10 +18,10 @@ from affect_xp.files import replacing
 from affect_xp.models.smooth import Smoothed
 from affect_xp.parameters import Parameters, defaults_of, parameters_of
 from affect_xp.report._data import report_data
-from affect_xp.report._steps import DescribedStep, describe_step, describe_steps
+from affect_xp.report.steps import describe_steps
 from affect_xp.tracking.history import History
 
-__all__ = ["DescribedStep", "describe_step", "write_report"]
+__all__ = ["write_report"]
 
 # The modules of the page, each after those it imports.
 MODULES = (

@@ -13,7 +13,7 @@ from affect_xp.clustering.profiles import ClusterProfiles
 from affect_xp.display import time_format
 from affect_xp.plots.flows import CLUSTER_COLOURS, Flow, flow
 from affect_xp.plots.memberships import ABSENT, Memberships, memberships
-from affect_xp.report._steps import DescribedStep
+from affect_xp.report.steps import DescribedStep
 from affect_xp.tracking.change_points import told_changes
 from affect_xp.tracking.history import History
 

@@ -33,6 +33,17 @@ def test_the_joined_script_is_valid(tmp_path):
     subprocess.run([NODE, "--check", str(path)], check=True)
 
 
+@pytest.mark.skipif(shutil.which("tsc") is None, reason="TypeScript is not installed")
+def test_types():
+    folder = resources.files("affect_xp.report").joinpath("js")
+    options = ["--noEmit", "--allowJs", "--checkJs", "--strict", "--module", "nodenext", "--target", "es2023"]
+    libraries = ["--lib", "es2023,dom,dom.iterable"]
+    paths = [str(folder.joinpath(f"{name}.mjs")) for name in MODULES]
+    command = [shutil.which("tsc"), *options, *libraries, *paths]
+    found = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")
+    assert found.returncode == 0, found.stdout
+
+
 def test_all_modules_are_joined_each_after_those_it_imports():
     folder = resources.files("affect_xp.report").joinpath("js")
     assert {path.name for path in folder.iterdir()} == {f"{name}.mjs" for name in MODULES}

@@ -257,7 +257,7 @@ def test_frames_series_and_hindsight_are_described(tmp_path):
 
 
 def test_many_clusters_have_fewer_features(monkeypatch):
-    from affect_xp.report._steps import describe_steps
+    from affect_xp.report.steps import describe_steps
 
     model = scaled_kmeans().fit(features())
     described = describe_steps(model, model.history_, features())

@@ -1,7 +1,7 @@
 // @ts-check
 // The flow of clusters on a canvas, which can be zoomed and moved.
 import { button, byId, count, html, inkOn, svg, withTip } from "./elements.mjs";
-import { curveAt, greatest, panned, ribbonsTo, showing, stacked, timeTicks, zoomed } from "./layout.mjs";
+import { curveAt, fewestOf, greatest, panned, ribbonsTo, showing, stacked, timeTicks, zoomed } from "./layout.mjs";
 import { colourOf } from "./run.mjs";
 
 /** @typedef {import("./address.mjs").App} App */
@@ -13,7 +13,7 @@ const MARKS = {
   return: "M0,-5l5,5l-5,5l-5,-5z", death: "M-5,-3l2,-2l3,3l3,-3l2,2l-3,3l3,3l-2,2l-3,-3l-3,3l-2,-2l3,-3z",
 };
 const LEAVING = ["split", "death"];
-const INSET = 14, ZOOM = 1.6, MIN_APART_OF_MARKS = 20, MANY_RIBBONS = 20_000;
+const INSET = 14, ZOOM = 1.6, MIN_APART_OF_MARKS = 20, MAX_RIBBONS = 8_000, THIN = 1.5;
 
 /** @param {App} app */
 export function makeFlow(app) {
@@ -45,7 +45,7 @@ export function makeFlow(app) {
     pen.setTransform(sharp, 0, 0, sharp, 0, 0);
     ({ stacks, scale } = stacked(run, height - 34));
     ribbons.clear();
-    draw();
+    later();
   }
 
   function later() {
@@ -64,7 +64,8 @@ export function makeFlow(app) {
     const half = Math.max(barWidth(), Math.min(apart(), 60)) / 2;
     pen.fillStyle = paint("--chosen");
     pen.fillRect(x(app.at.t) - half, 0, 2 * half, height - 24);
-    for (let t = Math.max(1, from); t < to; t += 1) drawRibbons(t, from, to);
+    const fewest = fewestOf(run.links.slice(Math.max(1, from), to).flatMap((links) => links.map(([, , n]) => n)), MAX_RIBBONS);
+    for (let t = Math.max(1, from); t < to; t += 1) drawRibbons(t, fewest);
     for (let t = from; t < to; t += 1) drawBars(t, paint("--faint"), paint("--ink"), paint("--card"));
     if (app.at.row !== null) drawPath(app.at.row, from, to, paint("--ink"), paint("--card"));
     if (apart() >= MIN_APART_OF_MARKS || T === 1) drawMarks(from, to, paint("--ink"), paint("--card"));
@@ -72,34 +73,34 @@ export function makeFlow(app) {
     pen.font = `11px ${style.fontFamily}`;
     const first = Math.ceil(view.from - 0.01), last = Math.floor(view.to + 0.01) + 1;
     for (const [, middle, text] of timeTicks(run.times, x, first, last, width)) pen.fillText(text, middle, height - 7);
-    byId("window").textContent = view.to - view.from < T - 1 ? `Steps ${first + 1} to ${last} of ${T}.` : "";
+    const shown = view.to - view.from < T - 1 ? `Steps ${first + 1} to ${last} of ${T}.` : "";
+    const hidden = fewest > 1 ? ` Ribbons of fewer than ${count(fewest)} are hidden; zoom in or select a cluster to see them.` : "";
+    byId("window").textContent = shown + hidden;
     for (const name of ["zoom-out", "zoom-all"]) byId(name).toggleAttribute("disabled", view.to - view.from >= T - 1);
     canvas.dataset.view = `${first + 1}-${last}`;
   }
 
-  /** @param {number} t @param {number} from @param {number} to */
-  function drawRibbons(t, from, to) {
-    const x0 = x(t - 1) + barWidth() / 2, x1 = x(t) - barWidth() / 2, middle = (x0 + x1) / 2;
-    const many = run.links.slice(from, to).reduce((sum, links) => sum + links.length, 0) > MANY_RIBBONS;
-    /** @type {Map<string, Path2D>} */
-    const paths = new Map(); // one per colour and emphasis
-    for (const { source, target, wide, y0, y1 } of ribbonsAt(t)) {
-      if (many && wide < 0.5) continue;
-      const isChosen = app.at.cluster === null || [source, target].includes(app.at.cluster);
-      const key = `${colourOf(run, source)} ${isChosen}`;
-      let path = paths.get(key);
-      if (!path) paths.set(key, path = new Path2D());
-      path.moveTo(x0, y0);
-      path.bezierCurveTo(middle, y0, middle, y1, x1, y1);
-      path.lineTo(x1, y1 + wide);
-      path.bezierCurveTo(middle, y1 + wide, middle, y0 + wide, x0, y0 + wide);
-      path.closePath();
-    }
-    for (const [key, path] of paths) {
-      const [colour, isChosen] = key.split(" ");
-      pen.globalAlpha = isChosen === "false" ? 0.1 : app.at.cluster === null ? 0.35 : 0.55;
-      pen.fillStyle = colour;
-      pen.fill(path);
+  /** @param {number} t @param {number} fewest objects of a ribbon */
+  function drawRibbons(t, fewest) {
+    const x0 = x(t - 1) + barWidth() / 2, x1 = x(t) - barWidth() / 2, middle = (x0 + x1) / 2, chosen = app.at.cluster;
+    for (const { source, target, n, wide, y0, y1 } of ribbonsAt(t)) {
+      const isChosen = chosen !== null && (source === chosen || target === chosen);
+      if (n < fewest && !isChosen) continue;
+      pen.globalAlpha = isChosen ? 0.55 : chosen === null ? 0.35 : 0.1;
+      pen.fillStyle = pen.strokeStyle = colourOf(run, source);
+      pen.beginPath();
+      if (wide < THIN) { // a line is faster
+        pen.lineWidth = Math.max(0.4, wide);
+        pen.moveTo(x0, y0 + wide / 2);
+        pen.bezierCurveTo(middle, y0 + wide / 2, middle, y1 + wide / 2, x1, y1 + wide / 2);
+        pen.stroke();
+        continue;
+      }
+      pen.moveTo(x0, y0);
+      pen.bezierCurveTo(middle, y0, middle, y1, x1, y1);
+      pen.lineTo(x1, y1 + wide);
+      pen.bezierCurveTo(middle, y1 + wide, middle, y0 + wide, x0, y0 + wide);
+      pen.fill();
     }
     pen.globalAlpha = 1;
   }
@@ -288,7 +289,7 @@ export function makeFlow(app) {
     /** Draw what is selected. */
     update() {
       view = showing(view, app.at.t, T);
-      draw();
+      later();
     },
   };
 }

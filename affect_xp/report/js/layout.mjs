@@ -109,6 +109,13 @@ export function ribbonsTo(run, t, stacks, scale) {
   });
 }
 
+/** The least count such that at most `most` counts reach it; 1 if that is true of all. @param {number[]} counts @param {number} most */
+export function fewestOf(counts, most) {
+  if (counts.length <= most) return 1;
+  const sorted = Float64Array.from(counts).sort().reverse();
+  return sorted[most] + 1;
+}
+
 /** The height of a ribbon's top at a share of the way, 0 to 1, across; its curve has both controls in the middle. @param {number} y0 @param {number} y1 @param {number} across */
 export function curveAt(y0, y1, across) {
   let low = 0, high = 1;

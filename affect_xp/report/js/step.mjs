@@ -76,7 +76,7 @@ function card(app, name, rows) {
   );
   const head = html("h3", {}, title, html("span", { class: "size" }, name < 0 ? "" : count(facts.size) + change));
   const list = html("ul", { class: "ids" });
-  const few = isChosen ? 200 : Math.max(6, Math.min(40, Math.floor(400 / run.sizes[t].length))); // many cards stay short
+  const few = isChosen ? 200 : Math.max(6, Math.min(innerWidth < 560 ? 18 : 40, Math.floor(400 / run.sizes[t].length))); // many cards stay short
   showSome(list, rows, few, (row) => memberItem(app, row, name));
   const body = rows.length ? list : html("p", { class: "hint" }, "None of its objects is among those listed.");
   const node = html("div", { class: isChosen ? "card wide" : "card" }, head, summary(app, facts));

@@ -65,6 +65,12 @@ test("ribbons fill their bars from the top", () => {
   assert.ok(Math.abs(layout.curveAt(10, 30, 1) - 30) < 1e-3);
 });
 
+test("only so many ribbons are drawn, the widest", () => {
+  assert.equal(layout.fewestOf([3, 1, 2], 3), 1);
+  assert.equal(layout.fewestOf([3, 1, 2, 2], 3), 2);
+  assert.equal(layout.fewestOf([3, 1, 2, 2], 2), 3); // of equal ones, all or none
+});
+
 test("times below a chart do not overlap", () => {
   const times = Array.from({ length: 40 }, (_, t) => `2024-01-${t}`), x = (t) => 10 + t * 20;
   const ticks = layout.timeTicks(times, x, 0, 40, 820);
