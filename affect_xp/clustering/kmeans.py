@@ -268,8 +268,8 @@ def lloyd(
         if not any(run.continues for run in active):
             break
         keep = [r for r, run in enumerate(active) if run.continues]
-        anew = assignment.n_rows > min(UPDATE_SHARE, W.max_update_share) * W.n
-        batch, active = batch.move(assignment, keep, anew=anew), [active[r] for r in keep]
+        from_scratch = assignment.n_rows > min(UPDATE_SHARE, W.max_update_share) * W.n
+        batch, active = batch.move(assignment, keep, from_scratch=from_scratch), [active[r] for r in keep]
     else:
         for r, (run, inertia) in enumerate(zip(active, batch.read_inertia(), strict=True)):
             run.record(batch, r, inertia, tol)
@@ -376,7 +376,7 @@ class _Batch:
         n_moved = xp.sum(xp.astype(moved, xp.int64), axis=0)
         return n_moved, n_moved[0] if moved.shape[1] == 1 else xp.sum(xp.astype(_in_any_run(moved), xp.int64))
 
-    def move(self, found: _Assignment, keep: list[int], *, anew: bool) -> "_Batch":
+    def move(self, found: _Assignment, keep: list[int], *, from_scratch: bool) -> "_Batch":
         """Return the batch of the runs `keep` with the new labels; multiply all, or what has changed."""
         new, sizes, groups = found.labels, found.sizes, self.groups
         xp = array_namespace(new)
@@ -384,8 +384,8 @@ class _Batch:
             runs = from_host(keep, new)
             new, sizes = xp.take(new, runs, axis=1), xp.take(sizes, runs, axis=0)
             groups = groups.of_runs(keep)
-        if anew:
-            return _Batch(groups.anew(new), sizes, self.w_ii, found.bounds)
+        if from_scratch:
+            return _Batch(groups.from_scratch(new), sizes, self.w_ii, found.bounds)
         rows = found.rows
         if rows is None:
             rows = places_of(_in_any_run(found.labels != self.groups.labels), found.n_rows)
