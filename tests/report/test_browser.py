@@ -236,8 +236,7 @@ def test_probabilities_of_moves_are_shown(opened, tmp_path):
     page = opened(write_report(History((before, now)), tmp_path / "moves.html"))
     assert page.locator("#moves .id").all_inner_texts() == list("cdab")
     assert page.locator("#moves .unsure .id").all_inner_texts() == ["b"]
-    assert page.locator("#moved-title").inner_text() == "3 objects moved"
-    assert "1 object moved and is still in the same cluster" in page.locator("#moved-hint").inner_text()
+    assert page.locator("#moved-title").inner_text() == "3 objects changed clusters, 3 probably moved"
 
 
 def test_search_and_follow_by_keyboard(opened, report, model):
@@ -350,7 +349,7 @@ def test_graphs_are_explained_by_density_and_central_members(opened, tmp_path):
     model = ax.Affect(ax.Spectral(2), random_state=0).fit([W] * 3, ids=[f"node {i}" for i in range(10)])
     page = opened(write_report(model, tmp_path / "graph.html", steps=[W] * 3), address="#step=2&cluster=0")
     card = page.locator(".card.wide")
-    assert "density 1.1 inside, 0.1 outside" in card.inner_text()
+    assert "mean weight 1.1 inside, 0.1 outside" in card.inner_text()
     assert "Most central members" in card.inner_text()
     assert "modularity" in page.locator("#measure").inner_text()
 
@@ -358,7 +357,8 @@ def test_graphs_are_explained_by_density_and_central_members(opened, tmp_path):
 def test_without_steps_the_page_says_how_to_get_more(opened, model, tmp_path):
     page = opened(write_report(model, tmp_path / "report.html"), address="#step=3&cluster=0")
     assert page.locator("#no-measure").is_visible() and page.locator("#measure-key").is_hidden()
-    assert page.locator("#quality path").count() == 1
+    assert page.locator("#quality path.kept").count() == 1
+    assert page.locator("#quality path.cohesion").count() == 0
     assert page.locator(".card.wide .profile").count() == 0
 
 

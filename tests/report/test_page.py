@@ -256,6 +256,39 @@ def test_frames_series_and_hindsight_are_described(tmp_path):
     assert data["profiles"] is None and len(data["densities"]) == 4  # columns are days, not features
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        ax.Static(ax.KMeans(3), proximity="dot", scale="standard"),
+        ax.RG(ax.KMeans(3), scale="standard", random_state=0),
+        ax.PCM(ax.Spectral(3), proximity="rbf", scale="standard", random_state=0),
+        ax.Affect(ax.Linkage(3), proximity="euclidean", scale="standard"),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_all_models_are_described(model, tmp_path):
+    model.fit(features())
+    _, data = parsed(write_report(model, tmp_path / "report.html", steps=features()))
+    assert data["measure"] == "silhouette" and len(data["profiles"]) == 5
+    assert all(0 < score <= 1 for score in data["cohesion"])
+
+
+def test_proximities_of_other_kinds_are_described(tmp_path):
+    X = features(1)[0] / [1, 1, 100]
+    distances = np.linalg.norm(X[:, None] - X, axis=2)
+    model = ax.Affect(ax.Linkage(3)).fit([distances] * 2)
+    _, data = parsed(write_report(model, tmp_path / "report.html", steps=[distances] * 2))
+    assert data["measure"] == "silhouette" and data["cohesion"][0] > 0.5
+    assert all(inside < outside for inside, outside, _ in data["densities"][0])
+
+    def halves(W):  # says nothing of the kind of W
+        return np.arange(W.n) % 2
+
+    model = ax.Affect(halves).fit([distances] * 2)
+    _, data = parsed(write_report(model, tmp_path / "report.html", steps=[distances] * 2))
+    assert data["cohesion"] == [None, None] and len(data["densities"]) == 2
+
+
 def test_many_clusters_have_fewer_features(monkeypatch):
     from affect_xp.report.steps import describe_steps
 

@@ -2,7 +2,7 @@
 // Lines over all steps: α, cohesion and stability, sizes.
 import { byId, clicked, count, percent, svg, withTip } from "./elements.mjs";
 import { inShort, niceTop, timeTicks } from "./layout.mjs";
-import { colourOf } from "./run.mjs";
+import { colourOf, factsOf } from "./run.mjs";
 
 /** @typedef {import("./address.mjs").App} App */
 /** @typedef {{values: (number | null)[], name: string, colour?: string, kind?: string}} Line */
@@ -100,18 +100,26 @@ export function drawAlpha(app) {
 
 /** @param {App} app */
 export function drawQuality(app) {
-  const { run } = app, lines = [{ values: run.kept, name: "", kind: "kept" }];
+  const { run, at: { cluster } } = app;
+  /** @type {Line[]} */
+  const lines = [{ values: run.kept, name: "", kind: "kept" }];
   if (run.cohesion) lines.push({ values: run.cohesion, name: "", kind: "cohesion" });
-  const negative = (run.cohesion ?? []).some((value) => value !== null && value < 0);
+  const ofCluster = cluster === null ? [] : run.times.map((_, t) => factsOf(run, t, cluster).kept);
+  if (cluster !== null) lines.push({ values: ofCluster, name: String(cluster), kind: "size", colour: colourOf(run, cluster) });
+  const least = (run.cohesion ?? []).reduce((/** @type {number} */ low, value) => Math.min(low, value ?? 0), 0);
   const describe = (/** @type {number} */ t) => [
     run.times[t],
     run.kept[t] === null ? "no members to keep" : `${percent(run.kept[t])} of the members kept`,
+    ...(cluster === null ? [] : [`${percent(ofCluster[t])} of those of cluster ${cluster}`]),
     ...(run.cohesion ? [`${run.measure} ${inShort(run.cohesion[t])}`] : []),
   ].join("\n");
   byId("measure").textContent = run.cohesion ? `${run.measure} of the clusters, from what was observed at the step` : "";
   byId("measure-key").hidden = !run.cohesion;
   byId("no-measure").hidden = Boolean(run.cohesion);
-  lineChart(app, byId("quality"), lines, { bottom: negative ? -1 : 0, top: 1, height: 170, describe });
+  byId("cluster-key").hidden = cluster === null;
+  byId("kept-cluster").textContent = `members of cluster ${cluster} kept`;
+  byId("cluster-key").style.color = cluster === null ? "" : colourOf(run, cluster);
+  lineChart(app, byId("quality"), lines, { bottom: least < -0.5 ? -1 : least < 0 ? -0.5 : 0, top: 1, height: 170, describe });
 }
 
 /** @param {App} app */

@@ -22,6 +22,7 @@ export function makeFlow(app) {
   const pen = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
   let view = { from: 0, to: Math.max(0, T - 1) }, width = 0, height = 0, waiting = false;
   let { stacks, scale } = stacked(run, 1);
+  const seen = new Set(run.events.flat().map((event) => event.kind).filter((kind) => kind in MARKS));
   /** @type {Map<number, Ribbon[]>} */
   const ribbons = new Map(); // by step, once they are needed
 
@@ -68,7 +69,9 @@ export function makeFlow(app) {
     for (let t = Math.max(1, from); t < to; t += 1) drawRibbons(t, fewest);
     for (let t = from; t < to; t += 1) drawBars(t, paint("--faint"), paint("--ink"), paint("--card"));
     if (app.at.row !== null) drawPath(app.at.row, from, to, paint("--ink"), paint("--card"));
-    if (apart() >= MIN_APART_OF_MARKS || T === 1) drawMarks(from, to, paint("--ink"), paint("--card"));
+    const marked = apart() >= MIN_APART_OF_MARKS;
+    if (marked) drawMarks(from, to, paint("--ink"), paint("--card"));
+    byId("marks-hint").hidden = marked || !seen.size;
     pen.fillStyle = paint("--faint");
     pen.font = `11px ${style.fontFamily}`;
     const first = Math.ceil(view.from - 0.01), last = Math.floor(view.to + 0.01) + 1;
@@ -279,10 +282,12 @@ export function makeFlow(app) {
     button(() => zoom(Infinity), { id: "zoom-all" }, "all"),
   );
   byId("zoom").hidden = T < 5;
-  const seen = new Set(run.events.flat().map((event) => event.kind));
-  byId("marks").replaceChildren(...Object.keys(MARKS).filter((kind) => seen.has(kind)).map((kind) => (
-    html("li", {}, svg("svg", { viewBox: "-6 -6 12 12" }, svg("path", { class: "mark", d: MARKS[kind] })), kind)
-  )));
+  byId("marks").replaceChildren(
+    ...Object.keys(MARKS).filter((kind) => seen.has(kind)).map((kind) => (
+      html("li", {}, svg("svg", { viewBox: "-6 -6 12 12" }, svg("path", { class: "mark", d: MARKS[kind] })), kind)
+    )),
+    html("li", { id: "marks-hint" }, "(zoom in to see them)"),
+  );
 
   return {
     resize,

@@ -35,7 +35,10 @@ function start() {
   function show(next) {
     const { cluster } = app.at;
     app.at = next;
-    if (cluster !== next.cluster) drawSizes(app);
+    if (cluster !== next.cluster) {
+      drawQuality(app);
+      drawSizes(app);
+    }
     drawSelected();
   }
   function drawSelected() {
@@ -52,7 +55,7 @@ function start() {
     markMembers(app);
   }
   function drawCharts() {
-    if (main.clientWidth === 0) return; // not laid out yet
+    if (main.clientWidth < 100) return; // not laid out yet
     drawAlpha(app);
     drawQuality(app);
     drawSizes(app);

@@ -109,6 +109,13 @@ export function factsOf(run, t, name) {
   };
 }
 
+/** What proximities inside and outside of clusters are called. @param {Run} run */
+export function proximityName(run) {
+  if (run.measure !== "modularity") return "mean proximity";
+  const weighted = (run.densities ?? []).some((step) => step.some((density) => density !== null && density[0] > 1));
+  return weighted ? "mean weight" : "density";
+}
+
 /** One line of a table of values separated by commas. @param {unknown[]} values */
 export const csvLine = (values) => `${values.map((value) => {
   const text = String(value ?? "");

@@ -2,7 +2,7 @@
 // The selected step: what happened, who moved, and its clusters.
 import { button, byId, count, html, percent, showSome, svg, withTip } from "./elements.mjs";
 import { inShort } from "./layout.mjs";
-import { colourOf, factsOf, leftAt, membersAt, MIN_PROBABILITY, movesAt, nameOf, NO_CLUSTER } from "./run.mjs";
+import { colourOf, factsOf, leftAt, membersAt, MIN_PROBABILITY, movesAt, nameOf, NO_CLUSTER, proximityName } from "./run.mjs";
 
 /** @typedef {import("./address.mjs").App} App */
 /** @typedef {ReturnType<typeof factsOf>} Facts */
@@ -34,15 +34,11 @@ export function drawStep(app) {
 /** @param {App} app */
 function drawMoves(app) {
   const { run, at: { t } } = app, moves = movesAt(run, t), byRow = new Map(moves.map((move) => [move.row, move]));
-  const sure = moves.filter(({ p }) => p === null || p >= MIN_PROBABILITY);
-  const still = sure.filter(({ from, to }) => from === to).length, unsure = moves.length - sure.length;
-  const listed = run.ids.length < run.nObjects ? " of those listed" : "";
-  byId("moved-title").textContent = t === 0 ? "" : `${sure.length ? count(sure.length) : "No object"}${listed} moved`;
-  byId("moved-hint").textContent = [
-    moves.length && run.moved[t] ? "Numbers are probabilities of a move." : "",
-    still ? `${count(still)} moved and ${still === 1 ? "is" : "are"} still in the same cluster.` : "",
-    unsure ? `${count(unsure)} changed clusters with a probability below ${MIN_PROBABILITY}.` : "",
-  ].filter(Boolean).join(" ");
+  const known = run.moved[t] !== null, changed = moves.filter(({ from, to }) => from !== to).length;
+  const probable = moves.filter(({ p }) => p !== null && p >= MIN_PROBABILITY).length;
+  const listed = run.ids.length < run.nObjects ? " of those listed" : "", counted = `${changed ? count(changed) : "No object"}${listed}`;
+  byId("moved-title").textContent = t === 0 ? "" : known ? `${counted} changed clusters, ${probable} probably moved` : `${counted} moved`;
+  byId("moved-hint").textContent = known && moves.length ? "Numbers are probabilities of a move." : "";
   showSome(byId("moves"), moves.map(({ row }) => row), MOVES_AT_ONCE, (row) => {
     const { from, to, p } = /** @type {import("./run.mjs").Move} */ (byRow.get(row));
     const probability = p === null ? "" : ` ${p.toFixed(2)}`;
@@ -90,7 +86,7 @@ function card(app, name, rows) {
 function summary({ run }, { kept, density, features }) {
   const parts = [];
   if (kept !== null) parts.push(`${percent(kept)} kept`);
-  if (density) parts.push(`${run.measure === "modularity" ? "density" : "mean proximity"} ${inShort(density[0])} inside, ${inShort(density[1])} outside`);
+  if (density) parts.push(`${proximityName(run)} ${inShort(density[0])} inside, ${inShort(density[1])} outside`);
   for (const { name, difference } of features.slice(0, 2)) parts.push(`${name} ${signed(difference)} sd`);
   return html("p", { class: "hint" }, parts.join(" · "));
 }

@@ -48,6 +48,11 @@ test("facts of a cluster", () => {
   assert.equal(runs.factsOf(run, 1, 99).size, 0);
 });
 
+test("proximities have a name that fits", () => {
+  const of = (measure, inside) => runs.proximityName({ ...run, measure, densities: [[[inside, 0.1, []], null]] });
+  assert.deepEqual([of("modularity", 0.5), of("modularity", 3), of("silhouette", 0.5)], ["density", "mean weight", "mean proximity"]);
+});
+
 test("colours and names", () => {
   assert.equal(runs.colourOf(run, 7), "#222222");
   assert.equal(runs.colourOf(run, -1), "#808080");
