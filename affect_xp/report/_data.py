@@ -23,7 +23,7 @@ MAX_BARS = 100_000  # clusters × steps
 MAX_LINKS = 100_000  # ribbons
 MAX_EVENTS = 20_000
 MAX_PROFILES = 30_000  # features of clusters, clusters × steps × features
-MAX_FEATURES = 8  # of a cluster
+MAX_FEATURES = 6  # of a cluster
 MAX_ID = 80  # characters
 
 OMITTED_KIND = "continuation"  # of events: the most common one

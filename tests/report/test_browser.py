@@ -163,6 +163,7 @@ def test_the_step_selector(opened, report, model):
     for event in model.history_[10].events:
         assert (str(event) in told) == (event.kind != "continuation")
     assert members(page) == of_record(model.history_[10])
+    page.wait_for_function("() => location.hash === '#step=11'")
     slider.focus()
     page.keyboard.press("Home")
     assert title(page) == "Step 1 of 30: 2024-01-01"
@@ -183,7 +184,7 @@ def test_addresses_select_and_back_returns(opened, report):
     page.go_forward()
     assert title(page) == "Step 7 of 30: 2024-02-12"
     page.evaluate("location.hash = '#step=2'")
-    page.wait_for_function("document.querySelector('#detail-title').innerText.startsWith('Step 2 of')")
+    page.wait_for_function("() => document.querySelector('#detail-title').innerText.startsWith('Step 2 of')")
     assert page.locator("#followed").is_hidden()
 
 
@@ -283,7 +284,7 @@ def test_the_flow_is_zoomed_by_keys_buttons_wheel_and_drag(opened, report):
     assert view() == (1, 30)
     flow.hover(position={"x": 14, "y": 100})
     page.mouse.wheel(0, -100)
-    page.wait_for_function("document.querySelector('#flow canvas').dataset.view !== '1-30'")
+    page.wait_for_function("() => document.querySelector('#flow canvas').dataset.view !== '1-30'")
     start, end = view()
     assert start == 1 and end < 30  # around the pointer
     before = view()
@@ -300,7 +301,7 @@ def test_the_flow_is_zoomed_by_keys_buttons_wheel_and_drag(opened, report):
     page.keyboard.press("0")
     page.keyboard.press("+")
     page.evaluate("location.hash = '#step=1'")
-    page.wait_for_function("document.querySelector('#flow canvas').dataset.view.startsWith('1-')")
+    page.wait_for_function("() => document.querySelector('#flow canvas').dataset.view.startsWith('1-')")
 
 
 def test_the_page_scrolls_over_the_flow(opened, report):
@@ -308,7 +309,7 @@ def test_the_page_scrolls_over_the_flow(opened, report):
     page.locator("#flow canvas").hover()
     at = page.evaluate("scrollY")
     page.mouse.wheel(0, 200)
-    page.wait_for_function(f"scrollY > {at}")
+    page.wait_for_function(f"() => scrollY > {at}")
     assert page.locator("#flow canvas").get_attribute("data-view") == "1-30"
 
 
@@ -330,7 +331,7 @@ def test_touch(opened, report):
     for i in range(1, 6):
         touch("touchMove", 60 - 8 * i, 120 + 20 * i)
     touch("touchEnd")
-    page.wait_for_function("document.querySelector('#flow canvas').dataset.view !== '1-30'")
+    page.wait_for_function("() => document.querySelector('#flow canvas').dataset.view !== '1-30'")
     page.locator("#moves button, #clusters .ids button").first.tap()
     assert page.locator("#followed").is_visible()
 
@@ -438,7 +439,7 @@ def test_a_narrower_window_is_drawn_again(opened, report):
     page = opened(report)
     wide = page.locator("#flow canvas").evaluate("canvas => canvas.width")
     page.set_viewport_size({"width": 400, "height": 800})
-    page.wait_for_function(f"document.querySelector('#flow canvas').width < {wide}")
+    page.wait_for_function(f"() => document.querySelector('#flow canvas').width < {wide}")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 

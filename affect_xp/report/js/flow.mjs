@@ -261,7 +261,8 @@ export function makeFlow(app) {
   /** @type {Record<string, () => void>} */
   const keys = {
     "+": () => zoom(1 / ZOOM), "=": () => zoom(1 / ZOOM), "-": () => zoom(ZOOM), 0: () => zoom(Infinity),
-    ArrowLeft: () => app.choose({ t: app.at.t - 1 }), ArrowRight: () => app.choose({ t: app.at.t + 1 }),
+    ArrowLeft: () => app.choose({ t: app.at.t - 1 }, { replace: true }),
+    ArrowRight: () => app.choose({ t: app.at.t + 1 }, { replace: true }),
     ArrowUp: () => nextCluster(-1), ArrowDown: () => nextCluster(1), Escape: () => app.choose({ cluster: null }),
   };
   canvas.addEventListener("keydown", (event) => {
@@ -273,7 +274,7 @@ export function makeFlow(app) {
   function nextCluster(by) {
     const names = [...stacks[app.at.t].keys()], place = app.at.cluster === null ? -1 : names.indexOf(app.at.cluster);
     const next = place < 0 ? (by > 0 ? 0 : names.length - 1) : Math.min(names.length - 1, Math.max(0, place + by));
-    if (names.length) app.choose({ cluster: names[next] });
+    if (names.length) app.choose({ cluster: names[next] }, { replace: true });
   }
 
   byId("zoom").replaceChildren(

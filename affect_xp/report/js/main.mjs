@@ -20,6 +20,7 @@ function start() {
   /** @type {App} */
   const app = { run, at: parseAddress(location.hash, run), choose };
   const flow = makeFlow(app);
+  let waiting = 0;
 
   /** @type {App["choose"]} */
   function choose(change, { replace = false } = {}) {
@@ -27,7 +28,8 @@ function start() {
     next.t = Math.min(run.T - 1, Math.max(0, next.t));
     const address = formatAddress(next, run);
     if (address === formatAddress(app.at, run)) return;
-    if (replace) history.replaceState(null, "", address);
+    clearTimeout(waiting);
+    if (replace) waiting = setTimeout(() => history.replaceState(null, "", address), 200); // browsers limit how often
     else history.pushState(null, "", address);
     show(next);
   }
@@ -66,7 +68,10 @@ function start() {
   slider.addEventListener("input", () => choose({ t: Number(slider.value) }, { replace: true }));
   clicked(byId("previous"), () => choose({ t: app.at.t - 1 }));
   clicked(byId("next"), () => choose({ t: app.at.t + 1 }));
-  addEventListener("popstate", () => show(parseAddress(location.hash, run)));
+  addEventListener("popstate", () => {
+    clearTimeout(waiting);
+    show(parseAddress(location.hash, run));
+  });
   followPointer();
   drawSummary();
   makeMembers(app);
