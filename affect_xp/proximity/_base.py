@@ -195,7 +195,7 @@ class Proximity(abc.ABC):
             The positions in the past of the absent objects; none of them is in `source`.
         """
         raise InputError(
-            f"{type(self).__name__} cannot hold objects that are away; call its formed() or to_dense() first"
+            f"{type(self).__name__} cannot hold absent objects; call its formed() or to_dense() first"
         )
 
     def add_between_groups(self, other: Self, groups: Array, table: np.ndarray) -> Self:
@@ -262,7 +262,7 @@ class Computed(Proximity):
     """Proximities that are multiplied without being stored; reductions of entries use `formed()`."""
 
     def block_moments(self, partition: Partition) -> tuple[Array, Array]:
-        """Return the mean and the sum of squares about it of each block, both (k, k)."""
+        """Return the mean of each block and the sum of squares about it, both (k, k)."""
         return self.formed().block_moments(partition)
 
     def square_distance(self, partition: Partition, means: Array) -> Array:
@@ -309,7 +309,7 @@ class Summable(Proximity):
 
     @abc.abstractmethod
     def careful_moments(self, partition: Partition) -> tuple[Array, Array]:
-        """Return the mean and the sum of squares about it of each block, from differences."""
+        """Return the mean of each block and the sum of squares about it, from differences."""
 
     @abc.abstractmethod
     def careful_distance(self, partition: Partition, means: Array) -> Array:
@@ -320,7 +320,7 @@ class Summable(Proximity):
         return Summed(self, labels, k, given)
 
     def block_moments(self, partition: Partition) -> tuple[Array, Array]:
-        """Return the mean and the sum of squares about it of each block, both (k, k).
+        """Return the mean of each block and the sum of squares about it, both (k, k).
 
         Plain sums lose digits if the mean is large and the spread is small. On the host, which can check
         this without waiting, a second pass follows; a device uses the accurate sums at once.
@@ -403,12 +403,12 @@ def _check_at_hand(proximity: Proximity, array: Array) -> None:
     """Raise unless an array is computed and in host memory."""
     if is_lazy(array):
         raise InputTypeError(
-            f"{proximity!r} is not computed yet, and NumPy must not do it by itself; use .array, and its "
-            "compute() if there is memory for n×n numbers"
+            f"{proximity!r} is not computed yet, and NumPy must not compute it implicitly; use .array, and "
+            "its compute() if there is memory for n×n numbers"
         )
     if not on_host(array):
         raise InputTypeError(
-            f"{proximity!r} is on device {device_of(array)}, and NumPy must not copy it by itself; use "
+            f"{proximity!r} is on device {device_of(array)}, and NumPy must not copy it implicitly; use "
             ".array with functions of its library, or copy that to the host"
         )
 

@@ -293,14 +293,6 @@ class Blend(Computed):
         return now if now == before else wide_dtype(self.like)
 
     @property
-    def only_part(self) -> Proximity | None:
-        """W if α is the number 0.0; Ψ if it is 1.0 and the objects are unchanged; otherwise None."""
-        if self.without_past:
-            return self.pair.current
-        only_past = isinstance(self.alpha, float) and self.alpha == 1.0 and self.alignment.source is None
-        return self.pair.past if only_past else None
-
-    @property
     def is_formed(self) -> bool:
         """Whether the blend is already stored."""
         return self._formed is not None
