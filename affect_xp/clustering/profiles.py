@@ -129,11 +129,13 @@ def cluster_profiles(X: Array, labels: Array, feature_names: Sequence[str] | Non
     2        4     age  11.0  0.0          5.0
     3        4  height   6.0  0.0          6.0
     """
-    if feature_names is None and hasattr(X, "columns"):
-        feature_names = [str(name) for name in X.columns]
-    X = as_array(X.to_numpy() if hasattr(X, "to_numpy") and hasattr(X, "columns") else X)
+    if hasattr(X, "columns"):
+        feature_names, X = X.columns if feature_names is None else feature_names, X.to_numpy()
+    X = as_array(X)
     xp, p = array_namespace(X), X.shape[1]
-    names = tuple(f"feature {i + 1}" for i in range(p)) if feature_names is None else tuple(feature_names)
+    names = tuple(
+        map(str, [f"feature {i + 1}" for i in range(p)] if feature_names is None else feature_names)
+    )
     if len(names) != p:
         raise InputError(f"feature_names has {len(names)} names, but X has {p} columns; give one for each")
     clusters, partition = named_partition(labels, X)

@@ -101,7 +101,7 @@ def describe_steps(
         if not isinstance(model, Evolving):
             raise InputError("steps need the model that they were passed to; pass it instead of its history")
         steps = read_if_table(steps)
-        names = feature_names or getattr(steps, "names", None) or None
+        names = (getattr(steps, "names", None) or None) if feature_names is None else list(feature_names)
         of_series = getattr(steps, "of_series", False)
         given = zip_steps(model._steps_of(steps), None)
         described = [

@@ -203,7 +203,8 @@ def test_features_describe_clusters(xp, tmp_path):
     given = [xp.array(X) for X in features()]
     model = scaled_kmeans().fit(given)
     names = ["a", "b", "<c>"]
-    _, data = parsed(write_report(model, tmp_path / "report.html", steps=given, feature_names=names))
+    path = write_report(model, tmp_path / "report.html", steps=given, feature_names=np.array(names))
+    _, data = parsed(path)
     assert data["measure"] == "silhouette" and data["densities"] is None
     for t, X in enumerate(features()):
         expected = ax.cluster_profiles(X, model.history_[t].labels, names)
