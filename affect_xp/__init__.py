@@ -20,6 +20,12 @@ if typing.TYPE_CHECKING:
     from affect_xp.clustering.linkage import Dendrogram, Linkage, linkage
     from affect_xp.clustering.metrics import adjusted_rand_index, rand_index, tracking_error
     from affect_xp.clustering.n_clusters import calinski_harabasz, modularity, silhouette
+    from affect_xp.clustering.profiles import (
+        ClusterDensities,
+        ClusterProfiles,
+        cluster_densities,
+        cluster_profiles,
+    )
     from affect_xp.clustering.spectral import Spectral, SpectralResult, spectral
     from affect_xp.models.affect import Affect
     from affect_xp.models.over_steps import OverSteps
@@ -47,6 +53,7 @@ _NAMES = {
     "clustering.linkage": ("Dendrogram", "Linkage", "linkage"),
     "clustering.metrics": ("adjusted_rand_index", "rand_index", "tracking_error"),
     "clustering.n_clusters": ("calinski_harabasz", "modularity", "silhouette"),
+    "clustering.profiles": ("ClusterDensities", "ClusterProfiles", "cluster_densities", "cluster_profiles"),
     "clustering.spectral": ("Spectral", "SpectralResult", "spectral"),
     "models.affect": ("Affect",),
     "models.over_steps": ("OverSteps",),
@@ -87,6 +94,8 @@ __all__ = [
     "Affect",
     "BlockMoments",
     "Chunked",
+    "ClusterDensities",
+    "ClusterProfiles",
     "Dendrogram",
     "Dense",
     "Event",
@@ -108,6 +117,8 @@ __all__ = [
     "block_moments",
     "calinski_harabasz",
     "change_points",
+    "cluster_densities",
+    "cluster_profiles",
     "cross_validate_alpha",
     "datasets",
     "exceptions",

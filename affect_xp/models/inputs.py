@@ -189,6 +189,11 @@ def as_features(given: Any) -> Array:
     return X
 
 
+def dot_products(X: Array) -> Proximity:
+    """Return the dot products of features, without n×n entries if the library allows."""
+    return features_to_proximity(X, "dot") if Chunked.can_hold(X) else Factored.from_features(X)
+
+
 def check_alike(W: Proximity, smoothed: Proximity | None, labels: Array) -> None:
     """Raise if W differs in representation, library or device from the previous steps."""
     if smoothed is not None and type(W) is not type(smoothed):
@@ -349,8 +354,8 @@ class Observing(abc.ABC):
 
     def _kernel(self, X: Array) -> Proximity:
         """Return the proximities of prepared features."""
-        if self.proximity == "dot" and not Chunked.can_hold(X):
-            return Factored.from_features(X)
+        if self.proximity == "dot":
+            return dot_products(X)
         parameters = {"gamma": self._prepared.gamma} if self.proximity == "rbf" else {}
         return features_to_proximity(X, self.proximity, **parameters)
 
