@@ -138,7 +138,13 @@ def write_example_report(app, error):
         bikes = affect_xp.datasets.bike_stations()
         model = affect_xp.Affect(affect_xp.KMeans(3), proximity="dot", random_state=0)
         model.fit(bikes.X, ids=bikes.ids, times=bikes.weeks)
-        affect_xp.write_report(model, Path(app.outdir, "_static", "report.html"), title="Bike stations")
+        affect_xp.write_report(
+            model,
+            Path(app.outdir, "_static", "report.html"),
+            title="Bike stations",
+            steps=bikes.X,
+            feature_names=bikes.hours,
+        )
 
 
 def setup(app):
