@@ -40,9 +40,9 @@ def as_ids(ids: Iterable[Hashable] | Array | None, n: int, past_ids: Ids | None 
     if ids is None:
         if past_ids is not None and past_ids != range(n):
             raise InputError(
-                f"ids=None, but the step before had {len(past_ids)} objects "
+                f"ids=None, but the previous step had {len(past_ids)} objects "
                 f"{'with ids' if isinstance(past_ids, tuple) else 'and this one has ' + str(n)}; "
-                "pass ids= with each step so that objects can be told apart"
+                "pass ids= with each step so that objects can be matched"
             )
         return range(n)
     if isinstance(ids, range):

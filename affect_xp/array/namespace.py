@@ -104,13 +104,13 @@ def on_input_device(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def is_cupy(x: Array) -> bool:
-    """Tell whether x is an array of CuPy, which is not imported for it."""
+    """Return whether x is an array of CuPy, which is not imported for it."""
     cupy = sys.modules.get("cupy")
     return cupy is not None and isinstance(x, cupy.ndarray)
 
 
 def has_kernels(w: Array, k: int = 1) -> bool:
-    """Tell whether `cuda` can read W: of CuPy, float32 or float64, with adjacent entries in a row."""
+    """Return whether `cuda` can read W: of CuPy, float32 or float64, with adjacent entries in a row."""
     return (
         is_cupy(w)
         and w.dtype.kind == "f"
@@ -121,7 +121,7 @@ def has_kernels(w: Array, k: int = 1) -> bool:
 
 
 def is_lazy(x: Array) -> bool:
-    """Tell whether x is only a plan of a computation (dask): no writing into it, no loops over it."""
+    """Return whether x is only a plan of a computation (dask): no writing into it, no loops over it."""
     return not isinstance(x, _NUMPY) and array_api_compat.is_dask_array(x)
 
 
@@ -401,7 +401,7 @@ def native(x: Array) -> Array:
 
 
 def is_by_columns(x: Array) -> bool:
-    """Tell whether a matrix on the host is stored by columns."""
+    """Return whether a matrix on the host is stored by columns."""
     if x.ndim != 2 or not is_at_hand(x):
         return False
     flags = _to_numpy(x).flags
@@ -438,12 +438,12 @@ def host_view(x: Array, name: str) -> np.ndarray:
     """Return an array in the memory of the host as a NumPy array, without a copy; raise for any other."""
     if is_lazy(x):
         raise InputTypeError(
-            f"{name} is not computed yet, and NumPy must not do it by itself; use .array, and its "
-            "compute() if there is memory for n×n numbers"
+            f"{name} is not computed yet, and NumPy must not compute it implicitly; use .array, and "
+            "its compute() if there is memory for n×n numbers"
         )
     if not on_host(x):
         raise InputTypeError(
-            f"{name} is on device {device_of(x)}, and NumPy must not copy it by itself; use "
+            f"{name} is on device {device_of(x)}, and NumPy must not copy it implicitly; use "
             ".array with functions of its library, or copy that to the host"
         )
     return to_host(x, reason="asked for as a NumPy array")[0]

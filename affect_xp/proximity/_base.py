@@ -193,7 +193,7 @@ class Proximity(abc.ABC):
             The positions in the past of the absent objects; none of them is in `source`.
         """
         raise InputError(
-            f"{type(self).__name__} cannot hold objects that are away; call its formed() or to_dense() first"
+            f"{type(self).__name__} cannot hold absent objects; call its formed() or to_dense() first"
         )
 
     def add_between_groups(self, other: Self, groups: Array, table: np.ndarray) -> Self:
@@ -260,7 +260,7 @@ class Computed(Proximity):
     """Proximities that are multiplied without being stored; reductions of entries use `formed()`."""
 
     def block_moments(self, partition: Partition) -> tuple[Array, Array]:
-        """Return the mean and the sum of squares about it of each block, both (k, k)."""
+        """Return the mean of each block and the sum of squares about it, both (k, k)."""
         return self.formed().block_moments(partition)
 
     def square_distance(self, partition: Partition, means: Array) -> Array:
@@ -307,7 +307,7 @@ class Summable(Proximity):
 
     @abc.abstractmethod
     def careful_moments(self, partition: Partition) -> tuple[Array, Array]:
-        """Return the mean and the sum of squares about it of each block, from differences."""
+        """Return the mean of each block and the sum of squares about it, from differences."""
 
     @abc.abstractmethod
     def careful_distance(self, partition: Partition, means: Array) -> Array:
@@ -318,7 +318,7 @@ class Summable(Proximity):
         return Summed(self, labels, k, given)
 
     def block_moments(self, partition: Partition) -> tuple[Array, Array]:
-        """Return the mean and the sum of squares about it of each block, both (k, k).
+        """Return the mean of each block and the sum of squares about it, both (k, k).
 
         Plain sums lose digits if the mean is large and the spread is small. On the host, which can check
         this without waiting, a second pass follows; a device uses the accurate sums at once.

@@ -229,7 +229,7 @@ class Factored(Proximity):
         return (Factor(rows_of(self.factors, slice(0, self.n))),)
 
     def block_moments(self, partition: Partition, t: Array | None = None) -> tuple[Array, Array]:
-        """Return the mean and the sum of squares about it of each block, both (k, k); T = UᵀZ may be known.
+        """Return the mean of each block and the sum of squares about it, both (k, k); T = UᵀZ may be known.
 
         Rows of U are centered about their centroids, uᵢ = ū_c + dᵢ: then all cross terms vanish, and no
         digits are lost if the mean is large and the spread is small. With C_c = Σ_{i∈c} dᵢdᵢᵀ and all

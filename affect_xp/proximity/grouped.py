@@ -134,7 +134,7 @@ class Grouped(abc.ABC):
         return None
 
     def joined(self, past: "Grouped", blend: Any) -> "Grouped | None":
-        """Return the blend with the past with the same labels if it is of the same type, otherwise None."""
+        """Return the blend with a past that has the same labels, or None if the types differ."""
         return None
 
     def distances(self, rows: slice, sizes: Array, own: Array) -> Array:
@@ -242,7 +242,7 @@ class Summed(Stored):
         return self.proximity.times_membership(self)
 
     def moments(self) -> tuple[Array, Array]:
-        """Return the mean and the sum of squares about it of each block."""
+        """Return the mean of each block and the sum of squares about it."""
         W, partition, found = self.proximity, self.partition, None
         if W.sums_plainly:
             known = self.is_multiplied or self.earlier is not None

@@ -256,7 +256,7 @@ class Sparse(Summable):
         return sum(_square_sum(part.data) for _, part in self._blocks) - w_ii @ w_ii
 
     def careful_moments(self, partition: Partition) -> tuple[Array, Array]:
-        """Return the mean and the sum of squares about it of each block, both (k, k), in two passes.
+        """Return the mean of each block and the sum of squares about it, both (k, k), in two passes.
 
         With N pairs in a block, n₊ of them stored, zeros enter analytically and no digits cancel:
 

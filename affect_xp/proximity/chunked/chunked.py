@@ -233,7 +233,7 @@ class Chunked(Proximity):
         return operands
 
     def block_moments(self, partition: Partition) -> tuple[Array, Array]:
-        """Return the mean and the sum of squares about it of each block, both (k, k), in one pass.
+        """Return the mean of each block and the sum of squares about it, both (k, k), in one pass.
 
         Each chunk sums about its own means, so that no digits are lost if the mean is large and the spread
         is small; `stacked_moments` merges them.
