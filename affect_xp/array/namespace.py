@@ -104,13 +104,13 @@ def on_input_device(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def is_cupy(x: Array) -> bool:
-    """Tell whether x is an array of CuPy, which is not imported for it."""
+    """Return whether x is an array of CuPy, which is not imported for it."""
     cupy = sys.modules.get("cupy")
     return cupy is not None and isinstance(x, cupy.ndarray)
 
 
 def has_kernels(w: Array, k: int = 1) -> bool:
-    """Tell whether `cuda` can read W: of CuPy, float32 or float64, with adjacent entries in a row."""
+    """Return whether `cuda` can read W: of CuPy, float32 or float64, with adjacent entries in a row."""
     return (
         is_cupy(w)
         and w.dtype.kind == "f"
@@ -121,7 +121,7 @@ def has_kernels(w: Array, k: int = 1) -> bool:
 
 
 def is_lazy(x: Array) -> bool:
-    """Tell whether x is only a plan of a computation (dask): no writing into it, no loops over it."""
+    """Return whether x is only a plan of a computation (dask): no writing into it, no loops over it."""
     return not isinstance(x, _NUMPY) and array_api_compat.is_dask_array(x)
 
 
@@ -401,7 +401,7 @@ def native(x: Array) -> Array:
 
 
 def is_by_columns(x: Array) -> bool:
-    """Tell whether a matrix on the host is stored by columns."""
+    """Return whether a matrix on the host is stored by columns."""
     if x.ndim != 2 or not is_at_hand(x):
         return False
     flags = _to_numpy(x).flags

@@ -54,7 +54,7 @@ from affect_xp.exceptions import ConvergenceWarning, InputError
 from affect_xp.parameters import Parameters
 from affect_xp.partition import Partition
 from affect_xp.proximity import Blend, Proximity, as_proximity
-from affect_xp.proximity.object_blend import ObjectBlend
+from affect_xp.proximity.blend import ObjectBlend
 from affect_xp.proximity.sparse import Sparse
 
 CUTS = ("normalized_cut", "ratio_cut")

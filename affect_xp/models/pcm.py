@@ -28,6 +28,7 @@ from affect_xp.tracking.events import DEFAULT_RULES, EventRules
 
 
 @final
+@dataclasses.dataclass(eq=False, repr=False)
 class PCM(Evolving):
     """Spectral clustering whose clusters are similar to the previous ones.
 
@@ -73,26 +74,15 @@ class PCM(Evolving):
     array([0, 0, 0, 1, 1, 1])
     """
 
-    def __init__(
-        self,
-        clusterer: Any,
-        *,
-        alpha: Weights = 0.5,
-        membership: str = "relaxed",
-        proximity: str | Block = "precomputed",
-        scale: Any = "auto",
-        gamma: str | float = "first",
-        events: EventRules = DEFAULT_RULES,
-        random_state: Any = None,
-    ) -> None:
-        self.clusterer = clusterer
-        self.alpha = alpha
-        self.membership = membership
-        self.proximity = proximity
-        self.scale = scale
-        self.gamma = gamma
-        self.events = events
-        self.random_state = random_state
+    clusterer: Any
+    _: dataclasses.KW_ONLY
+    alpha: Weights = 0.5
+    membership: str = "relaxed"
+    proximity: str | Block = "precomputed"
+    scale: Any = "auto"
+    gamma: str | float = "first"
+    events: EventRules = DEFAULT_RULES
+    random_state: Any = None
 
     def _check(self) -> None:
         check_settings(self.clusterer, self.alpha, "PCM")

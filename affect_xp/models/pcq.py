@@ -15,6 +15,7 @@ from affect_xp.tracking.events import DEFAULT_RULES, EventRules
 
 
 @final
+@dataclasses.dataclass(eq=False, repr=False)
 class PCQ(Evolving):
     """Spectral clustering whose clusters also have a good objective on the previous step.
 
@@ -56,24 +57,14 @@ class PCQ(Evolving):
     array([0, 0, 0, 1, 1, 1])
     """
 
-    def __init__(
-        self,
-        clusterer: Any,
-        *,
-        alpha: Weights = 0.5,
-        proximity: str | Block = "precomputed",
-        scale: Any = "auto",
-        gamma: str | float = "first",
-        events: EventRules = DEFAULT_RULES,
-        random_state: Any = None,
-    ) -> None:
-        self.clusterer = clusterer
-        self.alpha = alpha
-        self.proximity = proximity
-        self.scale = scale
-        self.gamma = gamma
-        self.events = events
-        self.random_state = random_state
+    clusterer: Any
+    _: dataclasses.KW_ONLY
+    alpha: Weights = 0.5
+    proximity: str | Block = "precomputed"
+    scale: Any = "auto"
+    gamma: str | float = "first"
+    events: EventRules = DEFAULT_RULES
+    random_state: Any = None
 
     def _check(self) -> None:
         check_settings(self.clusterer, self.alpha, "PCQ")

@@ -27,6 +27,7 @@ from affect_xp.tracking.events import DEFAULT_RULES, EventRules
 
 
 @final
+@dataclasses.dataclass(eq=False, repr=False)
 class RG(Evolving):
     """k-means or hierarchical clustering of features filtered over the last steps.
 
@@ -76,26 +77,15 @@ class RG(Evolving):
     1.0
     """
 
-    def __init__(
-        self,
-        clusterer: Any,
-        *,
-        order: int = 3,
-        power: int = 2,
-        proximity: str | Block = "dot",
-        scale: Any = "auto",
-        gamma: str | float = "first",
-        events: EventRules = DEFAULT_RULES,
-        random_state: Any = None,
-    ) -> None:
-        self.clusterer = clusterer
-        self.order = order
-        self.power = power
-        self.proximity = proximity
-        self.scale = scale
-        self.gamma = gamma
-        self.events = events
-        self.random_state = random_state
+    clusterer: Any
+    _: dataclasses.KW_ONLY
+    order: int = 3
+    power: int = 2
+    proximity: str | Block = "dot"
+    scale: Any = "auto"
+    gamma: str | float = "first"
+    events: EventRules = DEFAULT_RULES
+    random_state: Any = None
 
     def _check(self) -> None:
         check_int("order", self.order, 0)

@@ -21,7 +21,7 @@ from affect_xp.models.inputs import check_alike, columns_of, reporting, zip_step
 from affect_xp.partition import as_ids
 from affect_xp.progress import Progress
 from affect_xp.proximity import Pair, Proximity
-from affect_xp.proximity.object_blend import ObjectBlend
+from affect_xp.proximity.blend import ObjectBlend
 from affect_xp.tracking.history import History, Record
 
 

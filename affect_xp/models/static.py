@@ -1,5 +1,6 @@
 """The estimator `Static`: a baseline that clusters each step on its own."""
 
+import dataclasses
 from typing import Any, final
 
 from affect_xp.affect.step import Options, State, Step, static_step
@@ -13,6 +14,7 @@ from affect_xp.tracking.events import DEFAULT_RULES, EventRules
 
 
 @final
+@dataclasses.dataclass(eq=False, repr=False)
 class Static(Evolving):
     """Static clustering at each step, with cluster ids that are consistent over time.
 
@@ -39,24 +41,14 @@ class Static(Evolving):
     array([1, 1, 1, 0, 0, 0])
     """
 
-    def __init__(
-        self,
-        clusterer: Any,
-        *,
-        proximity: str | Block = "precomputed",
-        scale: Any = "auto",
-        gamma: str | float = "first",
-        warm_start: bool = True,
-        events: EventRules = DEFAULT_RULES,
-        random_state: Any = None,
-    ) -> None:
-        self.clusterer = clusterer
-        self.proximity = proximity
-        self.scale = scale
-        self.gamma = gamma
-        self.warm_start = warm_start
-        self.events = events
-        self.random_state = random_state
+    clusterer: Any
+    _: dataclasses.KW_ONLY
+    proximity: str | Block = "precomputed"
+    scale: Any = "auto"
+    gamma: str | float = "first"
+    warm_start: bool = True
+    events: EventRules = DEFAULT_RULES
+    random_state: Any = None
 
     def _check(self) -> None:
         if not isinstance(self.warm_start, bool):
