@@ -23,6 +23,7 @@ COMMENTS = ("#", "%")
 UNREADABLE = (UnicodeError, EOFError, OSError, LookupError, zlib.error, csv.Error)
 # Rows that DuckDB rejects go to a table with their line numbers. Its sniffer, which guesses, is off.
 CSV = "auto_detect=false, header=false, strict_mode=true, null_padding=false, store_rejects=true"
+CSV += ", buffer_size=8000000"  # a quarter of the default, for small memory limits
 LINES = f"{CSV}, delim='\x01', quote='', escape=''"
 JSON_KIND = "CASE WHEN json_valid(json) THEN json_type(json) END"
 FORGET = "DROP TABLE IF EXISTS reject_errors; DROP TABLE IF EXISTS reject_scans"

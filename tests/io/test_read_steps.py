@@ -385,6 +385,22 @@ def test_the_steps_of_a_file_are_made_one_at_a_time(tmp_path, monkeypatch):
     assert peak() < 0.1 * whole
 
 
+def test_a_file_four_times_the_memory_limit(tmp_path):
+    duckdb = pytest.importorskip("duckdb")
+    path, rows, days = tmp_path / "contacts.csv", 2_500_000, 100
+    day_of = f"strftime(DATE '2024-01-01' + (i * {days} // {rows})::INT, '%Y-%m-%d')"
+    columns = (
+        f"{day_of} AS time, 'person number ' || hash(i) % 500 AS source, 'place ' || hash(-i) % 500 AS target"
+    )
+    duckdb.sql(f"COPY (SELECT {columns} FROM range({rows}) AS r(i)) TO '{path}' (HEADER)")
+    assert path.stat().st_size > 4 * 24_000_000
+    with pytest.warns(InputWarning, match="bipartite"):
+        steps = read_steps(path, freq="10D", memory_limit="24MB")
+    assert [step.values.sum() for step in steps] == [2 * rows / 10] * 10
+    with pytest.raises(InputError, match="it needs more memory; pass a larger memory_limit"):
+        read_steps(path, freq="10D", memory_limit="8MB")
+
+
 # Times
 
 
