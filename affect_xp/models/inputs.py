@@ -84,9 +84,12 @@ def read_if_table(sequence: Any) -> Any:
     """Return the steps of files or of a table over time, as `read_steps` reads them; otherwise the input."""
     if not isinstance(sequence, str | os.PathLike | dict | list | tuple) and not is_feature_table(sequence):
         return sequence
-    from affect_xp.io.steps import is_table, read_steps  # the readers are imported when they are first used
+    from affect_xp.io.steps import (
+        is_over_time,
+        read_steps,
+    )  # the readers are imported when they are first used
 
-    return read_steps(sequence) if not is_sparse(sequence) and is_table(sequence) else sequence
+    return read_steps(sequence) if not is_sparse(sequence) and is_over_time(sequence) else sequence
 
 
 def _is_matrix(sequence: Any) -> bool:
