@@ -65,7 +65,7 @@ def write(path: str | os.PathLike[str], header: Json, arrays: Mapping[str, Array
 
 
 def _write_array(archive: zipfile.ZipFile, name: str, x: Array) -> None:
-    """Write an array one block of rows at a time; the memory order is kept, so that BLAS rounds alike."""
+    """Write an array one block of rows at a time; keep the memory order, so that BLAS rounds identically."""
     if on_host(x) and not is_lazy(x):
         x = to_host(x, reason="saving")[0]
     by_columns = (
