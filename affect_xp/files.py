@@ -40,8 +40,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     except OSError as error:
         raise SaveError(
             error.errno,
-            f"{os.fspath(path)!r} cannot be written: {error.strerror or error}; make room or choose another "
-            "folder. What was there before is still whole",
+            f"{os.fspath(path)!r} cannot be written: {error.strerror or error}; free some space or choose "
+            "another folder. Any existing file is unchanged",
         ) from error
     finally:
         with contextlib.suppress(OSError):

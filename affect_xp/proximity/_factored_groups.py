@@ -110,7 +110,7 @@ class FactoredGroups(Grouped):
         return self.t.T @ (self.proximity.weights[:, None] * self.t)
 
     def moments(self) -> tuple[Array, Array]:
-        """Return the mean and the sum of squares about it of each block."""
+        """Return the mean of each block and the sum of squares about it."""
         return self.proximity.block_moments(self.partition, self.t)
 
     def distance_to(self, means: Array) -> Array:

@@ -8,7 +8,6 @@ from typing import Any, final
 
 import numpy as np
 
-from affect_xp.alignment import UNCHANGED, Alignment
 from affect_xp.array import namespace
 from affect_xp.array.namespace import (
     array_namespace,
@@ -30,7 +29,7 @@ from affect_xp.array.namespace import (
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction, check_int
 from affect_xp.exceptions import InputError, InputTypeError
-from affect_xp.partition import Partition
+from affect_xp.partition import UNCHANGED, Alignment, Partition
 from affect_xp.proximity._base import Proximity, checked_dtype, joint_magnitude, log2, measured_magnitude
 from affect_xp.proximity._columns import (
     Factor,
@@ -230,7 +229,7 @@ class Factored(Proximity):
         return (Factor(rows_of(self.factors, slice(0, self.n))),)
 
     def block_moments(self, partition: Partition, t: Array | None = None) -> tuple[Array, Array]:
-        """Return the mean and the sum of squares about it of each block, both (k, k); T = UᵀZ may be known.
+        """Return the mean of each block and the sum of squares about it, both (k, k); T = UᵀZ may be known.
 
         Rows of U are centered about their centroids, uᵢ = ū_c + dᵢ: then all cross terms vanish, and no
         digits are lost if the mean is large and the spread is small. With C_c = Σ_{i∈c} dᵢdᵢᵀ and all

@@ -13,6 +13,7 @@ import numpy as np
 
 from affect_xp.array.namespace import (
     array_namespace,
+    changed_places,
     device_of,
     from_host,
     not_negative,
@@ -133,7 +134,7 @@ class Grouped(abc.ABC):
         return None
 
     def joined(self, past: "Grouped", blend: Any) -> "Grouped | None":
-        """Return the blend with the past with the same labels if it is of the same type, otherwise None."""
+        """Return the blend with a past that has the same labels, or None if the types differ."""
         return None
 
     def distances(self, rows: slice, sizes: Array, own: Array) -> Array:
@@ -241,9 +242,9 @@ class Summed(Stored):
         return self.proximity.times_membership(self)
 
     def moments(self) -> tuple[Array, Array]:
-        """Return the mean and the sum of squares about it of each block."""
+        """Return the mean of each block and the sum of squares about it."""
         W, partition, found = self.proximity, self.partition, None
-        if W.is_at_hand:
+        if W.sums_plainly:
             known = self.is_multiplied or self.earlier is not None
             sums, squares = (self._off_diagonal(), self.squares) if known else W.block_sums(partition)
             self.__dict__["squares"] = squares
@@ -253,7 +254,7 @@ class Summed(Stored):
     def distance_to(self, means: Array) -> Array:
         """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})²."""
         W, partition, found = self.proximity, self.partition, None
-        if W.is_at_hand:
+        if W.sums_plainly:
             sums = self._off_diagonal() if self.is_multiplied else W.block_sums(partition, squares=False)[0]
             found = W.plain_distance(partition, means, sums)
         return W.careful_distance(partition, means) if found is None else found
@@ -279,9 +280,9 @@ class Summed(Stored):
     def squares(self) -> Array:
         """Σ wᵢⱼ² over i ≠ j, (k, k); updated if few objects have moved since the last sum."""
         partition = self.partition
-        if self.earlier is not None and isinstance(self.array, np.ndarray):
+        if self.earlier is not None and self.earlier[0].k == partition.k:
             before, squares = self.earlier
-            rows = np.flatnonzero(before.labels != partition.labels) if before.k == partition.k else None
+            rows = changed_places(before.labels, partition.labels)
             most = min(MAX_UPDATE_SHARE, self.proximity.max_update_share) * partition.n
             if rows is not None and len(rows) <= most:
                 return squares + self._change_of_squares(before, rows)

@@ -23,7 +23,7 @@ class ChunkedGroups(Stored):
         return None if self.is_multiplied else self.membership
 
     def moments(self) -> tuple[Array, Array]:
-        """Return the mean and the sum of squares about it of each block."""
+        """Return the mean of each block and the sum of squares about it."""
         moments, wz = self.proximity.block_moments_with(self._wanted, self.partition)
         self._keep(wz)
         return moments
