@@ -40,8 +40,7 @@ if typing.TYPE_CHECKING:
     from affect_xp.proximity.dissimilarity import to_dissimilarity, to_similarity
     from affect_xp.report import write_report
     from affect_xp.tracking.change_points import change_points
-    from affect_xp.tracking.events import Event, EventRules
-    from affect_xp.tracking.matching import match_labels
+    from affect_xp.tracking.events import Event, EventRules, match_labels
 
 __version__ = "0.1.0"
 
@@ -69,8 +68,7 @@ _NAMES = {
     "proximity.dissimilarity": ("to_dissimilarity", "to_similarity"),
     "report": ("write_report",),
     "tracking.change_points": ("change_points",),
-    "tracking.events": ("Event", "EventRules"),
-    "tracking.matching": ("match_labels",),
+    "tracking.events": ("Event", "EventRules", "match_labels"),
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 _MODULES = ("datasets", "exceptions", "io", "plots")

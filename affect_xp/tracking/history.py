@@ -3,17 +3,17 @@
 import dataclasses
 import itertools
 import math
-from collections import Counter
-from collections.abc import Hashable, Iterator
-from typing import Any, overload
+from collections import Counter, UserList
+from collections.abc import Hashable
+from typing import Any
 
 import numpy as np
 
 from affect_xp import display
-from affect_xp.alignment import Ids
 from affect_xp.array.namespace import to_host
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction, import_pandas
+from affect_xp.partition import Ids
 from affect_xp.tracking.events import Event
 
 
@@ -32,7 +32,7 @@ class Record:
     alphas : tuple of float
         The forgetting factor by iteration.
     labels : (n,) NumPy array of int
-        The cluster of each object; of a device, in the smallest integers that hold them.
+        The cluster of each object; labels copied from a device have the smallest sufficient integer dtype.
     ids : sequence of hashables
         The objects, in the order of the labels.
     events : tuple of Event
@@ -81,28 +81,8 @@ class Record:
         return f"{time}: {objects}, {clusters}, α = {self.alpha:.3f}"
 
 
-class History:
-    """The steps of a run, in order; `history_[t]` is a `Record`."""
-
-    def __init__(self, records: tuple[Record, ...] = ()) -> None:
-        self._records = list(records)
-
-    def append(self, record: Record) -> None:
-        """Add a step."""
-        self._records.append(record)
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def __iter__(self) -> Iterator[Record]:
-        return iter(self._records)
-
-    @overload
-    def __getitem__(self, t: int) -> Record: ...
-    @overload
-    def __getitem__(self, t: slice) -> "History": ...
-    def __getitem__(self, t: int | slice) -> "Record | History":
-        return History(tuple(self._records[t])) if isinstance(t, slice) else self._records[t]
+class History(UserList[Record]):
+    """The steps of a run, in order: a list of `Record`."""
 
     @property
     def times(self) -> list[Hashable]:
@@ -148,7 +128,7 @@ class History:
     def moves_to_frame(self, min_probability: float = 0.5) -> Any:
         """Return a pandas DataFrame with one row per object that moved: time, id, from, to, probability.
 
-        Objects have moved if they are in another cluster than at the step before. Where the probability of a
+        An object has moved if its cluster differs from that of the previous step. If the probability of a
         move is known, it decides instead: it must be at least `min_probability`, and "from" and "to" may
         then be the same cluster. The most probable moves of a step come first.
 
@@ -189,8 +169,8 @@ class History:
     def stability(self) -> Any:
         """Return a pandas DataFrame with one row per cluster and step: time, cluster, size, kept.
 
-        "kept" is the share of the members of the cluster at the step before, without objects that left, that
-        are still in it; missing for a cluster that was not there.
+        "kept" is the share of the previous members of the cluster, without objects that left, that are still
+        in it; missing if the cluster did not exist at the previous step.
         """
         rows: list[tuple] = []
         for record, kept in zip(self, self.kept(), strict=True):
@@ -241,8 +221,8 @@ class History:
     def _ends(self, count: int) -> list[Record | None]:
         """Return the first and the last records with a gap in between, or all if there are few."""
         if len(self) <= 2 * count:
-            return [*self._records]
-        return [*self._records[:count], None, *self._records[-count:]]
+            return list(self)
+        return [*self[:count], None, *self[-count:]]
 
 
 COLUMNS = (("time", ""), ("n", "number"), ("k", "number"), ("α", "number"), ("events", ""))
