@@ -1,4 +1,4 @@
-"""Conventions that no linter checks: short functions, few parameters, one door to the libraries."""
+"""Conventions that no linter checks: short functions, few parameters, isolated library checks."""
 
 import ast
 import sys
@@ -9,9 +9,9 @@ import numpy as np
 import affect_xp as ax
 
 PACKAGE = Path(ax.__file__).parent
-MAX_LINES = 40  # of a body, without the docstring
+MAX_LINES = 40  # per body, without the docstring
 MAX_PARAMETERS = 8
-# Calls that ask for the library of an array, or whether it is lazy or on the host.
+# Calls that depend on the library of an array, or on whether it is lazy or on the host.
 LIBRARY_CHECKS = ("is_lazy", "on_host", "is_at_hand", "is_dask_array", "is_numpy_array")
 MAX_LIBRARY_CHECKS = 59  # outside array/; may only fall
 MAX_FILES_OF_A_STEP = 26  # may only fall
@@ -35,7 +35,7 @@ def n_lines(function):
 
 
 def n_parameters(function):
-    """Count parameters; options by name do not count for constructors and public functions."""
+    """Count parameters; keyword-only ones do not count for constructors and public functions."""
     arguments = function.args
     positional = [a for a in arguments.posonlyargs + arguments.args if a.arg not in ("self", "cls")]
     options = [] if not function.name.startswith("_") or function.name == "__init__" else arguments.kwonlyargs

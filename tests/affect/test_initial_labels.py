@@ -1,4 +1,4 @@
-"""Which labels a step begins with: the rule against a naive restatement, and what it achieves."""
+"""The initial labels of a step: the rule against a naive restatement, and its benefit."""
 
 import dataclasses
 
@@ -100,7 +100,7 @@ def moving_matrices(share, seed=0, n=60):
 
 
 def chosen(xp, past, w, previous, static):
-    """Return the labels that the rule takes, on the host."""
+    """Return the labels that the rule chooses, on the host."""
     given = arguments(ax.Dense(xp.array(w)), ax.Dense(xp.array(past)), range(60), range(60), previous, static)
     return xp.numpy(better_labels(judge(*given), *(groups.partition for groups in given))[0].labels)
 
@@ -137,7 +137,7 @@ def test_what_the_host_knows_of_the_labels(outside, expected):
     both = Pair(w, w, alignment)
     judgement = judge(both.group(previous), both.group(static))
     found, _ = better_labels(judgement, previous, static)
-    assert found.k == 3  # of both labels the larger number: the host does not learn which were taken
+    assert found.k == 3  # the larger of both numbers: the host does not know which labels were chosen
     assert found.n_outside == expected
 
 
@@ -167,7 +167,7 @@ def test_members_that_change_are_followed_as_by_static_labels():
 
 
 def test_unstable_static_labels_are_not_followed():
-    """Complete linkage of boids jumps from step to step; the labels before are better, and taken."""
+    """Complete linkage of boids is unstable; the previous labels are better, and chosen."""
     options = {"proximity": "euclidean", "random_state": 0}
     scores = []
     for seed in range(3):
@@ -179,7 +179,7 @@ def test_unstable_static_labels_are_not_followed():
 
 
 def test_without_a_difference_nothing_is_judged(monkeypatch):
-    """Where static clustering moves nobody, both labels are the same."""
+    """If static clustering moves no object, both labels are equal."""
 
     def never(*args):
         raise AssertionError("two equal labellings were compared")

@@ -1,4 +1,4 @@
-"""How much α can depend on labels, against α by many labellings."""
+"""The sensitivity of α to labels, against α for many labellings."""
 
 import itertools
 
@@ -40,12 +40,12 @@ def test_no_labels_change_alpha_by_more(k):
     rng = np.random.default_rng(2)
     labellings = [truth, np.zeros(600, dtype=int), *rng.integers(0, k, (10, 600))]
     labellings += [np.where(rng.random(600) < share, truth, labellings[2]) for share in (0.5, 0.9)]
-    # Those that follow the noise of W, and that of the past.
+    # Labels that follow the noise of W, and of the past.
     labellings += [ax.spectral(w, k, objective="average_association", rng=0).labels for w in (now, past)]
     alphas = [float(ax.forgetting_factor(now, past, labels, k)) for labels in labellings]
     tol = smallest_tolerance(pair_of(now, past), k)
     assert np.ptp(alphas) <= tol < 1
-    assert tol < 0.4  # the bound says something
+    assert tol < 0.4  # the bound is informative
 
 
 def test_bounds_of_eigenvalues():
@@ -61,7 +61,7 @@ def test_what_is_not_known():
     (now, _), (past, _) = graph(600, 12, 2, seed=0), graph(600, 12, 2, seed=1)
     assert alpha_is_insensitive(pair_of(now, past), 2, 1.0)
     assert not alpha_is_insensitive(pair_of(now, past), 2, 0.0)
-    assert not alpha_is_insensitive(pair_of(now, past, ids=range(1, 601)), 2, 1.0)  # others are there
+    assert not alpha_is_insensitive(pair_of(now, past, ids=range(1, 601)), 2, 1.0)  # different objects
     assert not alpha_is_insensitive(pair_of(-now, past), 2, 1.0)
     assert not alpha_is_insensitive(pair_of(scipy.sparse.csr_array((600, 600)), past), 2, 1.0)
     dense = Pair(ax.Dense(now.toarray()), ax.Dense(past.toarray()), align(range(600), range(600), now.data))

@@ -1,4 +1,4 @@
-"""Events between steps, and names that outlast a step in which a cluster is missed."""
+"""Events between steps, and names that survive steps in which a cluster is missing."""
 
 import itertools
 
@@ -99,7 +99,7 @@ class TestEvents:
 
     @pytest.mark.parametrize("n_parting, expected", [(2, "birth"), (3, "split")])
     def test_a_few_objects_are_no_part(self, n_parting, expected):
-        # 0.15 of the 20 objects must go for it to be a split.
+        # A split requires that 0.15 of the 20 objects leave.
         first = clusters(a=range(20))
         second = clusters(a=range(20 - n_parting), b=[*range(20 - n_parting, 20), 50])
         _, (_, events, _) = play([first, second])
@@ -109,7 +109,7 @@ class TestEvents:
 
     @pytest.mark.parametrize("m", [2, 3, 4])
     def test_equal_parts_are_all_told(self, m):
-        # Also if each of them has lost an object to another cluster.
+        # Also if each part has lost an object to another cluster.
         apart = [range(8 * i, 8 * i + 7) for i in range(m)]
         others = [*range(100, 130), *(8 * i + 7 for i in range(m))]
         split = clusters(**{f"part{i}": ids for i, ids in enumerate(apart)}, rest=others)
@@ -120,7 +120,7 @@ class TestEvents:
         assert kinds(events)[0] == ("merge", tuple(range(m)), (0,))
 
     def test_half_is_not_more_than_half(self):
-        # b draws 4 of its 8 old objects from a: it is no part of it, unless less than half is enough.
+        # 4 of the 8 old objects of b come from a: b is not a part of a, unless less than half is enough.
         first = clusters(a=range(8), c=range(8, 16))
         second = clusters(a=range(4), b=[*range(4, 8), *range(8, 12)], c=range(12, 16))
         _, (names, events, _) = play([first, second])
@@ -131,7 +131,7 @@ class TestEvents:
 
     @pytest.mark.parametrize("n_moving", [7, 8, 9, 11])
     def test_clusters_that_both_go_on_have_not_merged(self, n_moving):
-        # Whether it is a little more or a little less than half that moves makes no difference.
+        # A little more or less than half gives the same result.
         first = clusters(a=range(15), b=range(15, 30))
         second = clusters(a=range(15 + n_moving), b=range(15 + n_moving, 30))
         _, (names, events, _) = play([first, second])
@@ -139,7 +139,7 @@ class TestEvents:
         assert [event.kind for event in events] == ["growth", "shrink"]
 
     def test_a_cluster_that_went_on_is_no_part_of_another(self):
-        # Of those in b now most come from a; b is still b, and nothing has split.
+        # Most objects now in b come from a; b keeps its name, and nothing has split.
         first = clusters(a=range(20), b=range(20, 30))
         second = clusters(a=range(8), b=range(8, 30))
         _, (names, events, _) = play([first, second])
@@ -161,7 +161,7 @@ class TestEvents:
         assert [d.name for d in state.dormant] == [2]
 
     def test_an_id_that_ends_among_many_is_a_death(self):
-        # The same, but the 15 go to all others, and the new cluster comes from all others.
+        # The same, but the 15 join all other clusters, and the new cluster comes from all others.
         groups = {f"g{i}": range(100 * i, 100 * i + 40) for i in range(5)}
         first = clusters(**groups, x=range(900, 916))
         takes = [range(100 * i, 100 * i + 5) for i in range(5)]
@@ -205,7 +205,7 @@ class TestEvents:
 
 
 class TestFewObjects:
-    """What one object does is no event, where that can be told."""
+    """A single object causes no event, if the rules can exclude it."""
 
     @pytest.mark.parametrize(
         "before, now, expected",
@@ -275,7 +275,7 @@ class TestNames:
         assert [event.kind for event in events] == ["return", "return"]
 
     def test_a_cluster_without_objects_is_none(self):
-        # A clusterer that finds only noise reports one cluster, and nobody in it.
+        # A clusterer that finds only noise reports one empty cluster.
         state, _ = follow(
             Clusters.none(), np.zeros((0, 1)), [3], members_before=list, members=lambda: [{1, 2, 3}]
         )
@@ -301,15 +301,15 @@ class TestNames:
             ([*range(4, 10), *range(20, 25)], 1),
         ]:
             assert play([here, away, clusters(a=range(4), b=back)])[-1][0]["b"] == name
-        # All of its objects that came back are there, but that is one of twelve.
+        # All of its returned objects are there, but this is one of twelve.
         large = clusters(a=range(4), b=range(4, 16))
         for back, name in [([4], 2), ([4, 5], 1)]:
             assert play([large, away, clusters(a=range(4), b=back)])[-1][0]["b"] == name
-        # Three of six came back elsewhere: half is not most.
+        # Three of six returned to another cluster: half is not a majority.
         assert play([here, away, clusters(a=[*range(4), 7, 8, 9], b=[4, 5, 6])])[-1][0]["b"] == 2
 
     def test_a_return_keeps_to_the_rules_of_names(self):
-        # With less than half being enough, one third of the objects is not, if they are to be alike by 0.4.
+        # An overlap of a third is enough for `overlap`, but not for a continuity of 0.4.
         here, away = clusters(a=range(4), b=range(4, 10)), clusters(a=range(4))
         back = clusters(a=[*range(4), 6, 7, 8, 9], b=[4, 5, *range(20, 24)])
         for continuity, name in [(0.4, 2), (0.3, 1)]:
@@ -317,7 +317,7 @@ class TestNames:
             assert play([here, away, back], rules)[-1][0]["b"] == name
 
     def test_missing_clusters_return_where_little_is_left_of_a_name(self):
-        # b and most of c merge; the rest of c joins d. Apart again, b and c have their names.
+        # b and most of c merge; the rest of c joins d. After they separate, b and c have their names again.
         apart = clusters(a=range(30), b=range(30, 60), c=range(60, 76))
         merged = clusters(a=range(30), b=range(30, 75), d=[75, *range(80, 104)])
         again = apart | dict.fromkeys(range(80, 104), "d")
@@ -333,7 +333,7 @@ class TestNames:
             assert now.names.tolist() == [0, 2] and now.dormant == dormant[1:]
 
     def test_a_cluster_that_goes_on_keeps_its_name(self):
-        # b joined a, and most of what is left of both belonged to b: still, a did not fall apart.
+        # b joined a, and most remaining objects of both belonged to b: a still did not split.
         steps = [
             clusters(a=range(7), b=range(7, 12)),
             clusters(a=range(12)),
@@ -362,7 +362,7 @@ class TestNames:
 
 
 class TestRandomHistories:
-    """Properties on partitions that change at random, with objects that come, go and are noise."""
+    """Properties on randomly changing partitions, with objects that come, go and are noise."""
 
     @pytest.fixture(params=range(15))
     def told(self, request):
@@ -403,7 +403,7 @@ class TestRandomHistories:
                 if e.kind == "return":
                     assert e.size_after == len(members_new[e.after[0]]) and 0 < e.n_common <= e.size_before
                     continue
-                # A birth is compared with all clusters before, a death with all now.
+                # A birth is compared with all previous clusters, a death with all current ones.
                 a = set().union(*(members_old[n] for n in e.before))
                 b = set().union(*(members_new[n] for n in e.after))
                 common = (a if e.before else set().union(*members_old.values())) & (
@@ -445,7 +445,7 @@ class TestRandomHistories:
 
 @st.composite
 def histories(draw):
-    """Draw steps of {id: label}, -1 for no cluster, of objects that come and go, and rules."""
+    """Draw steps of {id: label} with changing objects, -1 for no cluster, and rules."""
     n, k = draw(st.integers(1, 14)), draw(st.integers(1, 4))
     labels = st.none() | st.integers(-1, k - 1)
     steps = draw(st.lists(st.lists(labels, min_size=n, max_size=n), min_size=2, max_size=6))
@@ -520,7 +520,7 @@ class TestAnyHistory:
     def test_among_equals_clusters_that_were_there_come_first_then_those_last_seen(
         self, k_before, n, k, random
     ):
-        # Weights are as those of a table: a number of objects, and for all pairs together less than one.
+        # Weights as from a table: a number of objects, plus less than one for all pairs together.
         both = np.array([[random.choice([0, 3, 4]) for _ in range(k)] for _ in range(k_before + n)])
         similarity = np.where(both > 0, [[random.choice([1, 4]) / 4 for _ in range(k)] for _ in both], 0)
         shares = [1 + min(k_before, k)] * k_before + [1 + min(n, k)] * n

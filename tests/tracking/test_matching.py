@@ -21,7 +21,7 @@ def test_no_matching_is_better(k_before, k, seed):
 
 
 def test_greedy_is_not_enough():
-    # Five clusters where taking the largest overlap first gives 8 of 11.
+    # Five clusters for which greedy matching gives 8 of 11.
     table = np.diag([0, 0, 0, 0, 0])
     table[0, 0], table[0, 1], table[1, 0] = 3, 2, 3
     table[2, 2], table[3, 3], table[4, 4] = 2, 2, 2
@@ -62,18 +62,18 @@ def test_lengths_must_agree():
         ax.match_labels([0, 1], [0, 1, 1])
 
 
-# Names go on only where clusters are alike enough.
+# Names continue only if clusters are similar enough.
 
 
 def labelled(table):
-    """Return labels before and now of objects of which so many are in each pair of clusters."""
+    """Return previous and current labels with the given number of objects in each pair of clusters."""
     table = np.asarray(table)
     pairs = np.argwhere(table >= 0).repeat(table.ravel(), axis=0)
     return pairs[:, 0], pairs[:, 1]
 
 
 def kept(table, **rules):
-    """Return for each cluster now the id before that it has, None for a fresh one."""
+    """Return the previous id of each current cluster, None for a new one."""
     before, now = labelled(table)
     matched = ax.match_labels(now, before, **rules)
     names = [int(matched[now == d][0]) for d in range(np.shape(table)[1])]
@@ -82,14 +82,14 @@ def kept(table, **rules):
 
 
 def test_one_object_of_many_does_not_keep_an_id():
-    # Cluster 2 keeps 1 of its 16 objects and takes 24 from cluster 1; the others go to cluster 0.
+    # Cluster 2 keeps 1 of its 16 objects and gains 24 from cluster 1; the others join cluster 0.
     table = [[40, 0, 0], [0, 36, 24], [15, 0, 1]]
     assert kept(table) == [0, 1, None]
     assert kept(table, continuity=0.0, min_share=0.0) == [0, 1, 2]
 
 
 def test_pairs_that_are_not_alike_do_not_distort_the_others():
-    # Two objects of cluster 1 in the first one now would send the id of cluster 0 to its smaller half.
+    # Two objects of cluster 1 in the first cluster would pass the id of cluster 0 to its smaller half.
     table = [[31, 30, 0], [2, 0, 60], [0, 0, 200]]
     assert kept(table, continuity=0.0, min_share=0.0) == [1, 0, 2]
     assert kept(table) == [0, None, 2]
@@ -103,7 +103,7 @@ def test_a_part_of_a_split_and_the_result_of_a_merge_keep_an_id(m):
     split[0, :m], split[1, m], split[2, m + 1] = parts, 20, 9
     names = kept(split)
     assert names[1] == 0 and names[m:] == [1, 2] and names.count(None) == m - 1
-    assert kept(split.T)[0] == 1  # the largest of those that merge
+    assert kept(split.T)[0] == 1  # the largest of the merged clusters
 
 
 def test_a_cluster_in_seven_equal_parts_is_none_of_them():
@@ -141,9 +141,9 @@ def test_of_equal_overlaps_the_more_similar_cluster_keeps_the_id():
     [
         ([[1]], [0]),
         ([[1, 0], [0, 1]], [0, 1]),
-        ([[1, 1]], [0, None]),  # a pair falls apart
+        ([[1, 1]], [0, None]),  # a pair splits
         ([[1], [1]], [0]),
-        ([[1, 1], [1, 1]], [0, 1]),  # half of a pair is more than four tenths
+        ([[1, 1], [1, 1]], [0, 1]),  # half of a pair exceeds 0.4
         ([[2, 1, 0], [0, 2, 1], [1, 0, 2]], [0, 1, 2]),  # two of three stay
         ([[1, 1, 1], [1, 1, 1], [1, 1, 1]], [None] * 3),  # one of three stays
     ],
@@ -153,7 +153,7 @@ def test_tiny_clusters(table, expected):
 
 
 class TestObjectsThatComeAndGo:
-    """Only common objects are compared; but they must be enough of what there was, or of what there is."""
+    """Only common objects are compared; they must be a sufficient share of the smaller cluster."""
 
     @pytest.mark.parametrize("n_common, goes_on", [(2, False), (4, False), (5, True), (50, True)])
     def test_few_are_left_among_newcomers(self, n_common, goes_on):
@@ -168,7 +168,7 @@ class TestObjectsThatComeAndGo:
         assert matched[0] == 0
 
     def test_objects_of_no_cluster_are_not_common(self):
-        # One object of 16 is in a cluster at both steps, and the cluster now was noise before.
+        # One object of 16 is in a cluster at both steps; the other current members were noise before.
         before = np.array([0] * 16 + [-1] * 24)
         now = np.array([0] + [-1] * 15 + [0] * 24)
         assert ax.match_labels(now, before)[0] == 1
@@ -207,7 +207,7 @@ def matched(table, sizes_before, sizes, continuity, min_share):
 
 
 def worth(table, matching):
-    """Return the number of common objects, then how similar clusters are."""
+    """Return the number of common objects, then the similarity of clusters."""
     out, into = totals(table)
     pairs = [(c, d) for d, c in matching.items()]
     return (
@@ -246,6 +246,6 @@ def test_the_order_of_objects_does_not_matter(case, random):
     rules = {"continuity": case[3], "min_share": case[4]}
     there = np.array(
         random.sample(range(len(now)), len(now)), dtype=int
-    )  # the objects before, in another order
+    )  # the previous objects, in another order
     names = ax.match_labels(now[order], before[there], order, there, **rules)
     np.testing.assert_array_equal(names, ax.match_labels(now, before, **rules)[order])

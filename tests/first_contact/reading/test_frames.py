@@ -1,4 +1,4 @@
-"""Frames, graphs and lists as people have them, each with what must come out."""
+"""Typical frames, graphs and lists of users, with the expected result."""
 
 import datetime
 import gzip
@@ -30,7 +30,7 @@ def steps_of(table, **options):
 
 
 class Arrow:
-    """An object of which only the Arrow stream is known."""
+    """An object that only has an Arrow stream."""
 
     def __init__(self, table):
         self.table = table
