@@ -1,4 +1,4 @@
-"""Products with thin matrices equal plain ones, whatever the shape and the number of threads."""
+"""Products with thin matrices equal plain ones, for any shape and number of threads."""
 
 import numpy as np
 import pytest

@@ -155,7 +155,7 @@ def test_objects_that_are_all_new_begin_anew():
     assert ax.change_points(model) == []
 
 
-# ---- what is found ----------------------------------------------------------------------------------------
+# ---- detections -------------------------------------------------------------------------------------------
 
 
 def test_the_five_minute_start(tmp_path, monkeypatch):
@@ -203,7 +203,7 @@ def test_clusters_that_move_slowly_are_no_changes():
     assert len(found) <= 2  # 1 in 100 steps
 
 
-# ---- what can be given ------------------------------------------------------------------------------------
+# ---- inputs -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_hindsight_knows_the_changes_of_the_forward_pass():
     assert ax.change_points(found) == ax.change_points(found.causal) == [6]
 
 
-# ---- what records know ------------------------------------------------------------------------------------
+# ---- contents of records ----------------------------------------------------------------------------------
 
 
 def test_records_know_noise_and_drift(xp):
