@@ -135,6 +135,16 @@ def fuzz(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def mutations(session: nox.Session) -> None:
+    """Read 5,000 damaged files: each gives the right steps, or an error that names the line."""
+    session.install("-e", ".[io]", *group("test"))
+    env = {"AFFECT_XP_MUTATIONS": session.posargs[0] if session.posargs else "5000"}
+    session.run(
+        "python", "-m", "pytest", "-n", "auto", "tests/first_contact/reading/test_mutations.py", env=env
+    )
+
+
+@nox.session(default=False)
 def soak(session: nox.Session) -> None:
     """Take thousands of steps with changing objects; fail if memory or time per step grows."""
     session.install("-e", ".[dask]", *group("bench"))

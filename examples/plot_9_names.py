@@ -9,8 +9,16 @@ cluster? This example compares several rules on simulated partitions with known 
 import matplotlib.pyplot as plt
 import numpy as np
 
-from affect_xp.tracking.events import Clusters, EventRules, follow
-from affect_xp.tracking.matching import CONTINUITY, MIN_SHARE, match_clusters, matching_weights, totals
+from affect_xp.tracking.events import (
+    CONTINUITY,
+    MIN_SHARE,
+    Clusters,
+    EventRules,
+    follow,
+    match_clusters,
+    matching_weights,
+    totals,
+)
 
 rng = np.random.default_rng(0)
 K, N_TRIALS = 6, 100

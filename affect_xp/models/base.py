@@ -12,9 +12,13 @@ from typing import Any, Self
 import numpy as np
 
 from affect_xp import display
-from affect_xp.affect.state import State, Step
-from affect_xp.alignment import Ids, as_ids
-from affect_xp.array.namespace import array_namespace, current_device_of, from_host, is_array, to_host
+from affect_xp.affect.step import State, Step
+from affect_xp.array.namespace import (
+    as_like,
+    current_device_of,
+    is_array,
+    to_host,
+)
 from affect_xp.array.random import draw_seed
 from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array
@@ -39,6 +43,7 @@ from affect_xp.models.inputs import (
 from affect_xp.models.scoring import agreements, silhouette_ahead
 from affect_xp.models.sklearn import SklearnEstimator
 from affect_xp.parameters import defaults_of
+from affect_xp.partition import Ids, as_ids
 from affect_xp.progress import Progress
 from affect_xp.proximity import Proximity
 from affect_xp.proximity.kinds import hint_at_kind
@@ -351,10 +356,8 @@ class Evolving(Observing, SklearnEstimator):
     @property
     def labels_(self) -> Array:
         """The cluster of each object at the last step; ids are consistent over time."""
-        like, labels = self._fitted().partition.labels, self.history_[-1].labels
-        if isinstance(like, np.ndarray):
-            return labels
-        return from_host(labels, like, array_namespace(like).int64)
+        like = self._fitted().partition.labels
+        return as_like(self.history_[-1].labels, like, reason="labels")
 
     @property
     def _like(self) -> Array | None:

@@ -16,7 +16,6 @@ from typing import Any, Protocol, final
 import numpy as np
 
 from affect_xp.affect.forgetting import alpha_at
-from affect_xp.alignment import UNCHANGED, Alignment
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
@@ -31,6 +30,7 @@ from affect_xp.checks import check_fraction
 from affect_xp.clustering.base import FIRST, Call, Clustering
 from affect_xp.clustering.spectral import CUTS, Spectral, SpectralScan, cluster_by
 from affect_xp.exceptions import InputError, InputTypeError
+from affect_xp.partition import UNCHANGED, Alignment
 from affect_xp.proximity import Dense, Proximity
 from affect_xp.proximity._base import Computed
 
@@ -232,7 +232,7 @@ def check_settings(clusterer: Any, alpha: Any, name: str) -> None:
             f"{name} clusters all connected components together; use Spectral(..., components='joint'), "
             f"got components={clusterer.components!r}"
         )
-    if isinstance(alpha, str) or not isinstance(alpha, Sequence | np.ndarray):
+    if isinstance(alpha, str) or not hasattr(alpha, "__len__"):
         check_fraction("alpha", alpha)
     else:
         for t in range(len(alpha)):

@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 
 from affect_xp.affect.hindsight import Found, View, two_sided
-from affect_xp.affect.state import Past, State, Step
-from affect_xp.affect.step import Iterations, Options, conclude
-from affect_xp.alignment import as_ids
+from affect_xp.affect.step import Iterations, Options, Past, State, Step, conclude
 from affect_xp.array.namespace import current_device_of
 from affect_xp.array.random import draw_seed
 from affect_xp.array.threads import own_threads
@@ -20,9 +18,10 @@ from affect_xp.exceptions import InputError
 from affect_xp.models.affect import Affect
 from affect_xp.models.base import Given, IdsOrNone, rng_restored_on_error
 from affect_xp.models.inputs import check_alike, columns_of, reporting, zip_steps
+from affect_xp.partition import as_ids
 from affect_xp.progress import Progress
 from affect_xp.proximity import Pair, Proximity
-from affect_xp.proximity.object_blend import ObjectBlend
+from affect_xp.proximity.blend import ObjectBlend
 from affect_xp.tracking.history import History, Record
 
 

@@ -8,7 +8,6 @@ from typing import final
 
 import numpy as np
 
-from affect_xp.alignment import Alignment
 from affect_xp.array import cuda
 from affect_xp.array.namespace import (
     array_namespace,
@@ -16,17 +15,18 @@ from affect_xp.array.namespace import (
     fill_rows,
     for_each_block,
     gather,
+    has_kernels,
     is_array,
-    is_lazy,
+    is_at_hand,
     not_zero,
     row_blocks,
-    symmetric_product,
     thin_product,
     transposed_product,
     wide_dtype,
+    widened_product,
 )
 from affect_xp.array.typing import Array
-from affect_xp.partition import Partition
+from affect_xp.partition import Alignment, Partition
 from affect_xp.proximity._base import Summable, joint_magnitude, measured_magnitude
 from affect_xp.proximity._entries import add_between_groups, scaled
 from affect_xp.proximity.grouped import Moves, Stored, Summed, identity
@@ -75,6 +75,11 @@ class Dense(Summable):
         return self.array
 
     @property
+    def sums_plainly(self) -> bool:
+        """Whether plain sums are tried first: where lost digits can be seen without waiting."""
+        return is_at_hand(self.array)
+
+    @property
     def thin_dtype(self) -> object:
         """The dtype of the array: products in another dtype would have to copy it."""
         return self.array.dtype
@@ -88,21 +93,7 @@ class Dense(Summable):
         """Return W·V, (n, r); with `rows`, W[:, rows]·v."""
         if rows is not None:
             return self._matmul_rows(v, rows)
-        if self.array.dtype == v.dtype or is_lazy(self.array):
-            return symmetric_product(self.array, v)
-        return self._matmul_widened(v)
-
-    def _matmul_widened(self, v: Array) -> Array:
-        # A product of mixed precision would copy all of W: widen one block at a time.
-        w = self.array
-        xp = array_namespace(w, v)
-        product = xp.empty((self.n, v.shape[1]), dtype=v.dtype, device=device_of(w))
-
-        def fill(block: slice) -> None:
-            product[block, :] = xp.astype(w[block, :], v.dtype) @ v
-
-        for_each_block(fill, row_blocks(w), w)
-        return product
+        return widened_product(self.array, v)
 
     def _matmul_rows(self, v: Array, rows: Array) -> Array:
         # W[:, rows]·v = W[rows, :]ᵀ·v by symmetry, and whole rows are fast to read.
@@ -117,13 +108,13 @@ class Dense(Summable):
 
     def times_membership(self, groups: Summed) -> Array:
         """Return W·Z, (n, R·k)."""
-        if cuda.usable(self.array, groups.k):
+        if has_kernels(self.array, groups.k):
             return cuda.products(self.array, groups.labels, groups.k)
         return self.matmul(groups.membership)
 
     def moved_product(self, groups: Stored, moves: Moves) -> Array:
         """Return W·Z, (n, R·k), after some objects have changed clusters."""
-        if not cuda.usable(self.array, groups.k):
+        if not has_kernels(self.array, groups.k):
             return super().moved_product(groups, moves)
         return cuda.moved_products(
             groups.array, self.array, moves.objects, moves.before, moves.after, moves.places
@@ -181,7 +172,7 @@ class Dense(Summable):
 
     def _residual_sums(self, partition: Partition, guess: Array) -> tuple[Array, Array]:
         """Return Σ (g − w) and Σ (g − w)² over i ≠ j of each block, (k, k)."""
-        if cuda.usable(self.array, partition.k):
+        if has_kernels(self.array, partition.k):
             return cuda.block_residuals(self.array, partition.labels, guess, partition.membership)
         z = partition.membership
         s = q = array_namespace(guess).zeros_like(guess)
@@ -227,8 +218,8 @@ class Dense(Summable):
         return total
 
     def careful_distance(self, partition: Partition, means: Array) -> Array:
-        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² from differences."""
-        if cuda.usable(self.array, partition.k):
+        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² from the differences."""
+        if has_kernels(self.array, partition.k):
             return self._residual_sums(partition, means)[1].sum()
         xp = array_namespace(self.array)
         member = partition.is_member
@@ -288,7 +279,7 @@ class Dense(Summable):
         magnitude = joint_magnitude(self, past, alpha)
         fits = out is not None and (out.array.dtype, out.n) == (w.dtype, self.n) and alignment.unchanged
         target: Array = out.array if fits else None  # type: ignore[union-attr]
-        if cuda.usable(w) and cuda.usable(past.array) and w.dtype == past.array.dtype:
+        if has_kernels(w) and has_kernels(past.array) and w.dtype == past.array.dtype:
             blended_array, _ = cuda.blend(w, past.array, alpha, source=alignment.source, out=target)
             return Dense(blended_array, known_magnitude=magnitude)
         if not alignment.unchanged:
@@ -303,7 +294,7 @@ class Dense(Summable):
             before = past.array[rows, :]
             block = np.multiply(before, a, out=target[rows, :]) if in_place else a * before
             block += (1 - a) * w[rows, :]
-            if self.is_at_hand:  # the block is in cache
+            if self.sums_plainly:  # and the block is in cache
                 squares[rows.start] = _sum_of_squares(block)
             return block
 
@@ -312,7 +303,7 @@ class Dense(Summable):
             for_each_block(blended, blocks, w)
         else:
             target = fill_rows(w, blocks, blended, target)
-        square_sum = sum(squares[rows.start] for rows in blocks) if self.is_at_hand else None
+        square_sum = sum(squares[rows.start] for rows in blocks) if self.sums_plainly else None
         return Dense(target, square_sum=square_sum, known_magnitude=magnitude)
 
     def blend_by_object(
