@@ -1,4 +1,4 @@
-"""The page of capabilities says what the calls do, on the libraries that are installed."""
+"""The page of capabilities agrees with the calls, on the installed libraries."""
 
 import capabilities
 import pytest
@@ -8,7 +8,7 @@ pytestmark = pytest.mark.skipif(not capabilities.PAGE.exists(), reason="not a cl
 
 @pytest.mark.parametrize("representation", capabilities.REPRESENTATIONS)
 def test_the_page_agrees(representation):
-    """If it does not: PYTHONPATH=. python tests/capabilities.py"""
+    """If it does not, run PYTHONPATH=. python tests/capabilities.py."""
     if representation == "Chunked":
         pytest.importorskip("dask.array")
     cells = capabilities.page_cells(capabilities.PAGE.read_text("utf-8"))
