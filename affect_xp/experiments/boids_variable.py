@@ -134,10 +134,10 @@ COMPARED = (STATIC, THREE, HALF)
 
 
 def one_run(reading: Reading, methods: Sequence[str], seed: int) -> dict[str, Trace]:
-    """Run methods on one simulation, those that are trained with the α of a training run of their own."""
+    """Run methods on one simulation; trained methods use the α of a separate training run."""
     steps = reading.steps(seed)
     given, cut = reading.similarities(steps), reading.cut()
-    (training_seed,) = run_seeds(1, seed)  # another simulation than that of the run
+    (training_seed,) = run_seeds(1, seed)  # a different simulation
     alphas = train(reading, [method for method in methods if method in TRAINED], training_seed)
     models = {m: TRAINED[m](cut, seed, alphas[m]) if m in alphas else METHODS[m](cut, seed) for m in methods}
     return {method: follow(model, given, steps) for method, model in models.items()}

@@ -142,7 +142,7 @@ class Evolving(Observing, SklearnEstimator):
 
         Parameters
         ----------
-        sequence : iterable of (n, n) arrays or Proximities, one (T, n, n) array, or what `read_steps` returns
+        sequence : iterable of (n, n) arrays or Proximities, one (T, n, n) array, or result of `read_steps`
             The proximities of each step. A generator is read one step at a time; a dict maps times to steps.
             Unless `proximity` is "precomputed", the features of each step; then a single (n, p) array is
             one step.
@@ -312,7 +312,7 @@ class Evolving(Observing, SklearnEstimator):
         as_clusterer(self.clusterer).check()
 
     def _read(self, given: Any, ids: IdsOrNone) -> tuple[Any, IdsOrNone]:
-        """Return the input of a step as an array or a proximity, without a table or graph around it."""
+        """Return the input of a step as an array or a proximity; convert tables and graphs."""
         values, names = given, ids
         if not is_array(given):
             values, names = of_graph(values, names, square=self._takes_proximities)
@@ -400,7 +400,7 @@ OWNERS: dict[int, tuple[int, object]] = {}
 def exclusive(model: Any, *given: object) -> Iterator[None]:
     """Raise if another thread is using the model, and lock it otherwise. One thread may nest calls.
 
-    The device of what is given, or else of the model, is current in the block.
+    The device of the input is current in the block, or that of the model if there is no input.
     """
     mine = threading.get_ident(), object()
     first = OWNERS.setdefault(id(model), mine)

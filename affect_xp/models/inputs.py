@@ -1,7 +1,7 @@
-"""From the input of a model to proximities.
+"""Conversion of the input of a model to proximities.
 
-Sequences of steps are lists, stacked arrays, tables, graphs, and the output of `read_steps`. How a step
-becomes proximities is decided at the first step.
+Sequences of steps are lists, stacked arrays, tables, graphs, and the output of `read_steps`. The conversion
+to proximities is decided at the first step.
 """
 
 import abc
@@ -84,10 +84,8 @@ def read_if_table(sequence: Any) -> Any:
     """Return the steps of files or of a table over time, as `read_steps` reads them; otherwise the input."""
     if not isinstance(sequence, str | os.PathLike | dict | list | tuple) and not is_feature_table(sequence):
         return sequence
-    from affect_xp.io.steps import (
-        is_over_time,
-        read_steps,
-    )  # the readers are imported when they are first used
+    # The readers are imported when they are first used.
+    from affect_xp.io.steps import is_over_time, read_steps
 
     return read_steps(sequence) if not is_sparse(sequence) and is_over_time(sequence) else sequence
 
@@ -111,7 +109,7 @@ def is_feature_table(given: Any) -> bool:
     """Return whether `given` is a table such as a DataFrame."""
     if hasattr(given, "collect_schema") and hasattr(
         given, "collect"
-    ):  # a LazyFrame warns if asked for columns
+    ):  # accessing the columns of a LazyFrame warns
         return True
     return hasattr(given, "to_numpy") and hasattr(given, "columns") and not is_array(given)
 

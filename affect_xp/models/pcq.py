@@ -84,4 +84,4 @@ class PCQ(Evolving):
         return dataclasses.replace(found, observed=W, alphas=(alpha,))
 
     def _next_state(self, found: Step, out: Proximity | None) -> State:
-        return found.commit()  # Wᵗ itself: the next step combines it with its own
+        return found.commit()  # stores Wᵗ, which the next step combines with its own W

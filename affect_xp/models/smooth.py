@@ -110,7 +110,7 @@ def smooth(
     """
     forward = Affect(clusterer, **options)
     forward._check_parameters()
-    if not isinstance(forward.alpha, str):  # which is "estimate" then
+    if not isinstance(forward.alpha, str):  # the only valid string is "estimate"
         raise InputError(
             f"smooth estimates the weights of past and future, got alpha={forward.alpha!r}; omit alpha"
         )
@@ -199,7 +199,7 @@ SEGMENT = 8  # minimum number of steps whose states the backward pass holds
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Taken:
-    """A step of the backward pass without its proximities: they can be blended again."""
+    """A step of the backward pass without its proximities, which can be recomputed."""
 
     step: Step
     record: Record
@@ -207,7 +207,7 @@ class _Taken:
 
     @staticmethod
     def of(step: Step, record: Record) -> "_Taken":
-        """Let go of the proximities."""
+        """Return the step without its proximities."""
         trust = step.blend.trust if isinstance(step.blend, ObjectBlend) else None
         light = dataclasses.replace(step, observed=None, blend=None, groups=None)  # type: ignore[arg-type]
         return _Taken(light, record, trust)
@@ -225,8 +225,8 @@ class _Taken:
 class _Backward:
     """The states of the backward pass, in forward order.
 
-    Not all smoothed proximities are held: those of every √T steps or so are, and those of a segment are
-    blended again from there on demand, with the known α.
+    Only the smoothed proximities of about every √T-th step are held. Those of the segment in between are
+    recomputed on demand, with the known α.
     """
 
     def __init__(self, forward: Affect, steps: Sequence[GivenStep], shown: Progress) -> None:

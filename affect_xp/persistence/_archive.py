@@ -64,7 +64,7 @@ def write(path: str | os.PathLike[str], header: Json, arrays: Mapping[str, Array
 
 
 def _write_array(archive: zipfile.ZipFile, name: str, x: Array) -> None:
-    """Write an array one block of rows at a time; the memory order is kept, so that BLAS rounds alike."""
+    """Write an array one block of rows at a time; keep the memory order, so that BLAS rounds identically."""
     by_columns = is_by_columns(x)
     shape, dtype = tuple(x.shape), np.dtype(str(x.dtype).rpartition(".")[2]).newbyteorder("<")
     if dtype.name not in DTYPES:

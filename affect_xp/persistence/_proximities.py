@@ -123,7 +123,7 @@ def _unpack_sparse(stored: Json, file: Reader) -> Sparse:
 
 
 def _pack_factored(factored: Factored, arrays: Arrays) -> Json:
-    # Keep cached results as well: recomputing them could round differently.
+    # Store cached results as well: recomputing them could round differently.
     known = vars(factored)
     scatter = known.get("_scatter", factored.leading)
     error = factored.error

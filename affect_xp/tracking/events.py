@@ -179,7 +179,7 @@ class EventRules(Parameters):
         common objects to it, and makes up at least `part` of its common objects. The current cluster may have
         the name of one of them; the other names end.
     return
-        A missing cluster is back: more than `overlap` of the objects of a current cluster belonged to it, and
+        A missing cluster returns: more than `overlap` of the objects of a current cluster belonged to it, and
         the current cluster contains more than `overlap` of its objects that are in a cluster now, and at
         least `min_share` of all its objects. It gets its old name.
     birth, death
@@ -198,15 +198,14 @@ class EventRules(Parameters):
         The number of steps a cluster may be missing and still return; 0 to forget it at once. The
         ids of its objects are kept that long.
     continuity : float
-        The least similarity of a cluster and the one before that has the same name: the number of common
-        objects, divided by the geometric mean of the sizes of both. Objects that are in no cluster, or are
-        not there, at one of the two steps do not count. With 0 any common object is enough.
+        The minimum similarity of consecutive clusters with the same name: the number of common objects,
+        divided by the geometric mean of both sizes. Only objects that are in a cluster at both steps count.
+        With 0 any common object is enough.
     min_share : float
-        The common objects are at least this share of the smaller of the two clusters; here all of its
-        objects count.
+        The minimum share of common objects in the smaller of the two clusters. All of its objects count here.
     min_objects : int
-        The least number of objects of a part of a split or a merge, and the least difference between two
-        sizes that is a growth or a shrink. With 1, what a single object does can be an event.
+        The minimum number of objects in a part of a split or a merge, and the minimum change in size of a
+        growth or a shrink. With 1, a single object can cause an event.
 
     Examples
     --------

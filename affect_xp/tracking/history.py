@@ -32,7 +32,7 @@ class Record:
     alphas : tuple of float
         The forgetting factor by iteration.
     labels : (n,) NumPy array of int
-        The cluster of each object; of a device, in the smallest integers that hold them.
+        The cluster of each object; labels copied from a device have the smallest sufficient integer dtype.
     ids : sequence of hashables
         The objects, in the order of the labels.
     events : tuple of Event
@@ -128,7 +128,7 @@ class History(UserList[Record]):
     def moves_to_frame(self, min_probability: float = 0.5) -> Any:
         """Return a pandas DataFrame with one row per object that moved: time, id, from, to, probability.
 
-        Objects have moved if they are in another cluster than at the step before. Where the probability of a
+        An object has moved if its cluster differs from that of the previous step. If the probability of a
         move is known, it decides instead: it must be at least `min_probability`, and "from" and "to" may
         then be the same cluster. The most probable moves of a step come first.
 
@@ -169,8 +169,8 @@ class History(UserList[Record]):
     def stability(self) -> Any:
         """Return a pandas DataFrame with one row per cluster and step: time, cluster, size, kept.
 
-        "kept" is the share of the members of the cluster at the step before, without objects that left, that
-        are still in it; missing for a cluster that was not there.
+        "kept" is the share of the previous members of the cluster, without objects that left, that are still
+        in it; missing if the cluster did not exist at the previous step.
         """
         rows: list[tuple] = []
         for record, kept in zip(self, self.kept(), strict=True):
