@@ -371,6 +371,16 @@ def test_a_model_gives_its_labels_and_smoothed_proximities():
         np.testing.assert_array_equal(one.images[0].get_array(), other.images[0].get_array())
 
 
+def test_new_axes_have_the_colours_of_the_library(history):
+    below = ax.plots.plot_run(history)[1]
+    scores = ax.plots.plot_scores({"a": [0.0, 1.0], "b": [1.0, 0.0]})
+    assert [line.get_color() for line in scores.lines] == list(ax.plots.COLOURS[:2])
+    assert below.lines[0].get_color() == ax.plots.COLOURS[0]
+    given = matplotlib.figure.Figure().subplots()
+    given.set_prop_cycle(color=["red"])
+    assert ax.plots.plot_scores({"a": [0.0, 1.0]}, ax=given).lines[0].get_color() == "red"
+
+
 def test_a_run_has_one_axis_of_time(history):
     above, below = ax.plots.plot_run(history)
     assert above.get_xlim() == drawn(below).get_xlim()
