@@ -10,7 +10,7 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
-from conftest import BACKENDS, _strictness
+from conftest import BACKENDS, _backend, _strictness
 
 import affect_xp as ax
 from affect_xp.array import namespace
@@ -158,13 +158,12 @@ def found(xp, representation, name):
     return HOST if max(sizes, default=0) >= N * (N - 1) // 2 else YES
 
 
-NUMPY = next(backend for backend in BACKENDS if backend.name == "numpy")
+NUMPY = _backend("numpy")
 
 
-def table(representation):
-    """Return the cells by name and library, for the libraries that are installed."""
-    installed = [b for b in BACKENDS if b.name in REPRESENTATIONS[representation]]
-    return {(name, b.name): found(b, representation, name) for name in CALLS for b in installed}
+def installed(representation):
+    """Return the array libraries that are installed and have the representation."""
+    return [backend for backend in BACKENDS if backend.name in REPRESENTATIONS[representation]]
 
 
 def page_cells(text):
@@ -187,7 +186,8 @@ def rewritten(text):
     """Return the page with updated cells for the installed libraries; other cells are unchanged."""
     cells = page_cells(text)
     for representation in REPRESENTATIONS:
-        cells |= {(representation, *key): value for key, value in table(representation).items()}
+        for xp in installed(representation):
+            cells |= {(representation, name, xp.name): found(xp, representation, name) for name in CALLS}
         names = columns(representation)
         lines = [
             "| | " + " | ".join(LIBRARIES[name] for name in names) + " |",
