@@ -220,20 +220,21 @@ def _table_steps(
         return _table_steps(parts, options, freq, rewrite=True)
     if table.doubts:
         warn_caller("; ".join(table.doubts), InputWarning)
-    kind, names = ("edges", ()) if roles.kind == "edges" else ("features", roles.values)
-    of_series, notes = roles.kind == "series", (str(roles), *table.notes, *table.doubts)
-    names = () if of_series else names
-    return Steps(table.__iter__, kind, table.title, names, table.n_steps, of_series, notes)
+    kind = "edges" if roles.kind == "edges" else "features"
+    names = roles.values if roles.kind == "features" else ()
+    notes = (str(roles), *table.notes, *table.doubts)
+    return Steps(table.__iter__, kind, table.title, names, table.n_steps, roles.kind == "series", notes)
 
 
 def _check_suited(kind: str, title: str, options: ReadOptions, freq: Freq | None) -> None:
-    """Raise if an option does not suit a kind of table."""
-    in_rows = freq is not None and freq.unit == "rows"
-    series = {"changes": options.changes, "standardize": options.standardize, "freq in rows": in_rows}
-    asked = {name: "series" for name, given in series.items() if given and kind != "series"}
-    asked |= {"directed": "edges"} if options.directed and kind != "edges" else {}
-    for name, suited in asked.items():
-        raise InputError(f"{name} is for {suited}, but {title} contains {kind}; omit it")
+    """Raise if an option does not suit a kind of input."""
+    unfit = {} if kind == "series" else {"changes": "series", "standardize": "series"}
+    unfit |= {} if kind in ("edges", "matrices") else {"directed": "edges"}
+    unfit |= {"freq": "tables", "value": "tables"} if kind == "matrices" else {}
+    unfit |= {"freq": "series"} if freq is not None and freq.unit == "rows" and kind != "series" else {}
+    for name, suited in unfit.items():
+        if (value := getattr(options, name)) not in (None, False):
+            raise InputError(f"{name}={value!r} is for {suited}, but {title} contains {kind}; omit it")
     if kind == "series" and freq is None:
         how = "pass the length of a window, as in freq='30D' or freq='20 rows'"
         raise InputError(f"{title} contains series, whose values in a window are features; {how}")
@@ -286,10 +287,9 @@ def _files(path: str | os.PathLike[str]) -> list[Path]:
 def _matrix_steps(table: Any, options: ReadOptions) -> Steps:
     title = str(table) if isinstance(table, str | os.PathLike) else f"the {type(table).__name__}"
     title = table.title if isinstance(table, Steps) else title
-    given = {name: getattr(options, name) for name in ("freq", "value", "changes", "standardize")}
-    given |= {f"kind={options.kind!r}": options.kind in ("edges", "series")}
-    for name in (name for name, value in given.items() if value):
-        raise InputError(f"{name} is for tables, but {title} contains matrices; omit it")
+    _check_suited("matrices", title, options, None)
+    if options.kind in ("edges", "series"):
+        raise InputError(f"kind={options.kind!r} is for tables, but {title} contains matrices; omit it")
     table = matrices.stacked(table) if is_table(table) else table
     if is_sparse(table) or matrices.is_graph(table) or (is_array(table) and table.ndim != 3):
         raise InputTypeError(f"{title} is one step; pass a list with one entry per step")
