@@ -148,8 +148,8 @@ def read_steps(
     decimal : "." or ","
         The decimal separator of a text file.
     missing : "error" or "drop"
-        What to do with rows that have no time, id or value (NaN, an empty field): an error, or left out. In
-        a series, an object with a missing value is left out of the step. An object without any row in a
+        What to do with rows that have no time, id or value (NaN, an empty field): an error, or left out.
+        Infinite values are always an error. In a series, an object with a missing value is left out of the step. An object without any row in a
         step is absent from it in either case.
     aggregate : "error", "mean", "sum" or "last"
         How to combine several rows of one object in a step of features, or at one time of a tidy series.
@@ -197,7 +197,14 @@ def read_steps(
     """
     options = ReadOptions(**{name: given for name, given in locals().items() if name != "table"})
     freq, parts = parse_freq(options.freq), _parts(table)
-    return _table_steps(parts, options, freq) if parts else _matrix_steps(table, options)
+    if not parts:
+        return _matrix_steps(table, options)
+    try:
+        return _table_steps(parts, options, freq)
+    except InputError as error:
+        if "state machine" not in str(error):
+            raise
+        return _table_steps(parts, options, freq, rewrite=True)  # its lines end in several ways
 
 
 def _table_steps(
@@ -212,12 +219,7 @@ def _table_steps(
     ]
     roles = find_roles(sources[0].title, list(sources[0].columns), options, dated_index(engine, sources[0]))
     _check_suited(roles.kind, sources[0].title, options, freq)
-    try:
-        table = KINDS[roles.kind](engine, sources, roles, options, freq)
-    except InputError as error:  # lines may end in several ways
-        if rewrite or "state machine" not in str(error):
-            raise
-        return _table_steps(parts, options, freq, rewrite=True)
+    table = KINDS[roles.kind](engine, sources, roles, options, freq)
     if table.doubts:
         warn_caller("; ".join(table.doubts), InputWarning)
     kind = "edges" if roles.kind == "edges" else "features"
