@@ -149,8 +149,8 @@ def read_steps(
         The decimal separator of a text file.
     missing : "error" or "drop"
         What to do with rows that have no time, id or value (NaN, an empty field): an error, or left out.
-        Infinite values are always an error. In a series, an object with a missing value is left out of the step. An object without any row in a
-        step is absent from it in either case.
+        Infinite values are always an error. In a series, an object with a missing value is left out of the
+        step. An object without any row in a step is absent from it in either case.
     aggregate : "error", "mean", "sum" or "last"
         How to combine several rows of one object in a step of features, or at one time of a tidy series.
     directed : "sum", "mean" or "max", optional
