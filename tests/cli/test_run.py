@@ -1,6 +1,7 @@
 """The command `affect-xp run`."""
 
 import csv
+import dataclasses
 import json
 import os
 import signal
@@ -16,11 +17,11 @@ import scipy.sparse
 import affect_xp as ax
 from affect_xp.cli import main, rows, run, terminal
 from affect_xp.cli.libraries import LIBRARIES, open_backend
-from affect_xp.cli.options import RunOptions
+from affect_xp.cli.options import ModelOptions, RunOptions, TableOptions
 from affect_xp.display import time_format
 from affect_xp.exceptions import ConvergenceWarning, InputError
 from affect_xp.files import LOCK
-from affect_xp.io import Snapshot, read_steps
+from affect_xp.io import ReadOptions, Snapshot, read_steps
 
 N, STEPS = 12, 5
 
@@ -679,3 +680,11 @@ def test_times_are_written_in_one_way():
 
 def test_backends_of_the_command_line_are_known():
     assert set(typing.get_args(typing.get_type_hints(RunOptions)["backend"])) <= set(LIBRARIES)
+
+
+def test_options_have_the_defaults_of_the_model():
+    given = {field.name: field.default for field in dataclasses.fields(ModelOptions)}
+    known = ax.Affect(ax.KMeans(2)).get_params(deep=False)
+    same = ("rescale", "max_absence", "n_iter", "alpha")
+    assert {name: given[name] for name in same} == {name: known[name] for name in same}
+    assert issubclass(TableOptions, ReadOptions)

@@ -1,7 +1,9 @@
 """Tables, files and graphs as steps."""
 
+import dataclasses
 import datetime
 import gzip
+import inspect
 import itertools
 import subprocess
 import sys
@@ -13,7 +15,7 @@ import scipy.sparse
 
 import affect_xp as ax
 from affect_xp.exceptions import InputError, InputTypeError, InputWarning
-from affect_xp.io import Snapshot, read_steps
+from affect_xp.io import ReadOptions, Snapshot, read_steps
 from affect_xp.io.engine import Engine
 from affect_xp.io.times import parse_freq
 
@@ -742,3 +744,10 @@ def test_a_frame_of_proximities_has_the_same_names_on_both_sides():
 def test_reading_prints_nothing():
     """By default DuckDB shows a progress bar on stdout after two seconds."""
     assert Engine().run("SELECT current_setting('enable_progress_bar')") == [(False,)]
+
+
+def test_options_are_those_of_the_dataclass():
+    """The command line makes its options of the dataclass: names and defaults must agree."""
+    parameters = inspect.signature(read_steps).parameters
+    given = {name: parameter.default for name, parameter in parameters.items() if name != "table"}
+    assert given == {field.name: field.default for field in dataclasses.fields(ReadOptions)}

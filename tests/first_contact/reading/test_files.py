@@ -457,6 +457,13 @@ FILES = {
         [(1, ("a", "b"), [[1.0], [2.0]])],
         [],
     ),
+    "lines that end in several ways, with an index": (
+        "mixed.csv",
+        ",time,id,x\r\n0,1,a,1\n1,1,b,2\r\n",
+        {},
+        [(1, ("a", "b"), [[1.0], [2.0]])],
+        [],
+    ),
     "columns set with blanks": (
         "table.txt",
         "time id   x\n1  a  1\n1 b 2\n",
