@@ -19,6 +19,10 @@ REPRESENTATIONS = ("dense", "sparse", "factored", "_factored_groups", "chunked")
 MAX_FILES_OF_A_STEP = 20  # may only fall
 
 
+MAX_ENTRIES = 20  # families and modules of the package
+MAX_LINES_OF_STEP = 24  # `affect.step.step`, which reads like the algorithm of the paper
+
+
 def trees():
     for path in sorted(PACKAGE.rglob("*.py")):
         yield path.relative_to(PACKAGE), ast.parse(path.read_text(encoding="utf-8"))
@@ -47,6 +51,16 @@ def n_parameters(function):
 def test_functions_are_short():
     long = {name for name, node in functions() if n_lines(node) > MAX_LINES}
     assert long <= {"cli/run.py:_add_clustering"}
+
+
+def test_the_step_is_as_short_as_the_algorithm():
+    (step,) = [node for name, node in functions() if name == "affect/step.py:step"]
+    assert n_lines(step) <= MAX_LINES_OF_STEP
+
+
+def test_the_package_has_few_entries():
+    entries = {path.name for path in PACKAGE.iterdir() if not path.name.startswith("__")} - {"py.typed"}
+    assert len(entries) <= MAX_ENTRIES, sorted(entries)
 
 
 def test_functions_have_few_parameters():

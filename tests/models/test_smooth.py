@@ -502,7 +502,7 @@ def test_offline_on_the_command_line(file, tmp_path, capsys):
     }
     means = list(summary["mean_weights"].values())
     np.testing.assert_allclose(means, found.weights.mean(axis=0))
-    assert "Smoothed(" in (out / "report.html").read_text(encoding="utf-8")
+    assert "smooth: Affect(" in (out / "report.html").read_text(encoding="utf-8")
     assert not (out / "model.affect").exists()
 
 
