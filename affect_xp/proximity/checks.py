@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
+from typing import TypeGuard
 
 import numpy as np
 
@@ -23,10 +24,12 @@ from affect_xp.array.namespace import (
 from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array
 from affect_xp.exceptions import InputError, InputTypeError
+from affect_xp.partition import Partition
 from affect_xp.proximity._base import TOLERANCE, Proximity, checked_dtype, log2
 from affect_xp.proximity.checks_sparse import checked_sparse
 from affect_xp.proximity.chunked import Chunked, is_dask_array
 from affect_xp.proximity.dense import Dense
+from affect_xp.proximity.label_sums import label_sums
 from affect_xp.proximity.sparse import Sparse, is_sparse
 
 # Symmetry by a random vector v, with 1 ≤ |vⱼ| < 1.5 and random signs. In
@@ -95,6 +98,41 @@ def as_proximity(w: Array | Proximity, name: str = "W") -> Proximity:
     return (Chunked if is_dask_array(w) else Dense)(w, known_magnitude=log2(size))
 
 
+def is_plain(w: Array | Proximity) -> TypeGuard[np.ndarray]:
+    """Tell whether w is a NumPy array of n×n floats, which `summed_proximity` can check and sum at once."""
+    return (
+        type(w) is np.ndarray
+        and w.ndim == 2
+        and w.shape[0] == w.shape[1] > 0
+        and w.dtype in (np.float32, np.float64)
+        and w.dtype.isnative
+    )
+
+
+def summed_proximity(
+    w: Array | Proximity, name: str, partition: Partition, squares: str = "blocks"
+) -> Proximity:
+    """Return `w` as `as_proximity` does; a NumPy array is summed by label in the pass that checks it.
+
+    Parameters
+    ----------
+    w, name
+        As for `as_proximity`.
+    partition : Partition
+        The labels by which it is summed, if they are of as many objects.
+    squares : "blocks" or "total"
+        What is summed of squares.
+    """
+    if not is_plain(w) or w.shape[0] != partition.n or not isinstance(partition.labels, np.ndarray):
+        return as_proximity(w, name)
+    v = _probe_vector(w.shape[0])
+    sums = label_sums(_by_rows(w), partition, v, squares=squares)
+    difference, size, least = _compared(w, sums.right, sums.down)
+    if not difference <= SUSPECT[_dtype_name(w)] * least < math.inf:
+        size = _check_entries(w, name)
+    return Dense(w, known_magnitude=log2(size), sums=sums, square_sum=sums.square_sum)
+
+
 def checked_array(w: Array, name: str) -> tuple[Array, float]:
     """Return w as a real, finite, square and symmetric array, and its size; or say what is wrong where.
 
@@ -150,14 +188,25 @@ def _probe(w: Array, dtype: object) -> tuple[float, float, float]:
 
     Products are made in the given dtype. NaN and infinite entries show in the first number.
     """
-    xp, n = array_namespace(w), w.shape[0]
-    v = np.random.default_rng(0).uniform(-0.5, 0.5, n)
-    v = from_host(v + np.sign(v), w, dtype)
+    v = from_host(_probe_vector(w.shape[0]), w, dtype)
     with np.errstate(invalid="ignore", over="ignore"):
         if is_lazy(w):  # each chunk gives its share of the products: only these move
-            right, down = (x := xp.astype(w, dtype, copy=False)) @ v, v @ x
+            right, down = (x := array_namespace(w).astype(w, dtype, copy=False)) @ v, v @ x
         else:
             right, down = _halves(_by_rows(w), v)
+        return _compared(w, right, down)
+
+
+def _probe_vector(n: int) -> np.ndarray:
+    """Return v, (n,), with 1 ≤ |vⱼ| < 1.5."""
+    v = np.random.default_rng(0).uniform(-0.5, 0.5, n)
+    return v + np.sign(v)
+
+
+def _compared(w: Array, right: Array, down: Array) -> tuple[float, float, float]:
+    """Return the numbers of `_probe`, given Σⱼ wᵢⱼvⱼ and Σⱼ wⱼᵢvⱼ."""
+    xp, n = array_namespace(w), w.shape[0]
+    with np.errstate(invalid="ignore", over="ignore"):
         sample = w[:: max(1, n // SAMPLE_ROWS), :]
         least = xp.maximum(xp.max(xp.abs(sample)), xp.max(xp.abs(xp.linalg.diagonal(w))))
         seen = [xp.max(xp.abs(right - down)), xp.max(xp.abs(right)), xp.astype(least, right.dtype)]

@@ -25,11 +25,19 @@ from affect_xp.array.namespace import (
     transposed_product,
     wide_dtype,
 )
+from affect_xp.array.threads import run_blocks
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
 from affect_xp.proximity._base import Summable, joint_magnitude, measured_magnitude
 from affect_xp.proximity._entries import add_between_groups, scaled
 from affect_xp.proximity.grouped import Moves, Stored, Summed, identity
+from affect_xp.proximity.label_sums import N_SUMS, LabelSums, label_sums
+
+# From so many clusters on, by the bytes of an entry, sums by label are faster than products with a one-hot
+# membership; block sums, which read half of W, from twice as many.
+MIN_SUMMED_CLUSTERS = {8: 12, 4: 6}
+# Rows of a blend that are made at a time have so many entries.
+BLENDED_ENTRIES = 2**17
 
 
 @final
@@ -56,6 +64,7 @@ class Dense(Summable):
     array: Array
     square_sum: float | None = dataclasses.field(default=None, kw_only=True)  # Σ wᵢⱼ², where it is known
     known_magnitude: float | None = dataclasses.field(default=None, kw_only=True)
+    sums: LabelSums | None = dataclasses.field(default=None, kw_only=True)  # by some labels, where known
 
     @functools.cached_property
     def magnitude(self) -> float:
@@ -115,10 +124,26 @@ class Dense(Summable):
             )
         return product
 
+    def grouped(self, labels: Array, k: int, given: Partition | None = None) -> Summed:
+        """Return W with the labels of its objects."""
+        known = self.sums
+        if (
+            known is None
+            or known.partition.k != k
+            or not np.array_equal(labels, known.partition.labels[:, None])
+        ):
+            return Summed(self, labels, k, given)
+        earlier = None if known.squares is None else (known.partition, known.squares)
+        return Summed(self, labels, k, given, wz=known.wz, earlier=earlier)
+
     def times_membership(self, groups: Summed) -> Array:
         """Return W·Z, (n, R·k)."""
         if cuda.usable(self.array, groups.k):
             return cuda.products(self.array, groups.labels, groups.k)
+        if groups.n_runs == 1 and isinstance(self.array, np.ndarray):
+            n_labelled = np.count_nonzero(groups.labels >= 0)  # the rows of others are not read
+            if groups.k * self.n >= MIN_SUMMED_CLUSTERS[self.array.itemsize] * n_labelled:
+                return label_sums(self.array, groups.partition).wz
         return self.matmul(groups.membership)
 
     def moved_product(self, groups: Stored, moves: Moves) -> Array:
@@ -150,6 +175,11 @@ class Dense(Summable):
     def _sums(self, partition: Partition, powers: tuple[int, ...]) -> list[Array]:
         """Return Σ wᵢⱼ and Σ wᵢⱼ² (or one of them) over i ≠ j of each block, (k, k), in half a pass."""
         z, w, w_ii = partition.membership, self.array, self.diagonal()
+        if isinstance(w, np.ndarray) and partition.k >= 2 * MIN_SUMMED_CLUSTERS[w.itemsize]:
+            known = label_sums(w, partition, squares="blocks" if 2 in powers else "none")
+            total = z.T @ known.wz
+            sums = {1: total - identity(total) * (w_ii @ z), 2: known.squares}
+            return [sums[power] for power in powers]
         xp, found = array_namespace(w), {}
 
         def fill(rows: slice) -> None:
@@ -294,25 +324,19 @@ class Dense(Summable):
         if not alignment.unchanged:
             blended_rows = functools.partial(self._blend_changed, past, a, alignment)
             return Dense(fill_rows(w, row_blocks(w), blended_rows), known_magnitude=magnitude)
-        in_place = isinstance(w, np.ndarray)  # whose slices are views
-        if in_place and target is None:
-            target = np.empty_like(w)
+        if isinstance(w, np.ndarray):
+            target = np.empty_like(w) if target is None else target
+            return Dense(target, square_sum=_blend(w, past.array, a, target), known_magnitude=magnitude)
         squares: dict[int, float] = {}
 
         def blended(rows: slice) -> Array:
-            before = past.array[rows, :]
-            block = np.multiply(before, a, out=target[rows, :]) if in_place else a * before
-            block += (1 - a) * w[rows, :]
+            block = a * past.array[rows, :] + (1 - a) * w[rows, :]
             if self.is_at_hand:  # and the block is in cache
                 squares[rows.start] = _sum_of_squares(block)
             return block
 
-        blocks = list(row_blocks(w))
-        if in_place:
-            for_each_block(blended, blocks, w)
-        else:
-            target = fill_rows(w, blocks, blended, target)
-        square_sum = sum(squares[rows.start] for rows in blocks) if self.is_at_hand else None
+        target = fill_rows(w, row_blocks(w), blended, target)
+        square_sum = sum(squares.values()) if self.is_at_hand else None
         return Dense(target, square_sum=square_sum, known_magnitude=magnitude)
 
     def blend_by_object(
@@ -418,6 +442,25 @@ def _both_halves(x: Array, z: Array, z_rows: Array, rows: slice) -> Array:
     part = z_rows.T @ thin_product(x, z[rows.start :, :])
     on_diagonal = z_rows.T @ (x[:, : z_rows.shape[0]] @ z_rows)
     return part + part.T - on_diagonal
+
+
+@np.errstate(over="ignore")  # of squares
+def _blend(w: np.ndarray, psi: np.ndarray, a: np.ndarray | float, out: np.ndarray) -> float:
+    """Write a·Ψ + (1 − a)·W into `out`, which may be Ψ, and return the sum of its squares."""
+    n, height = len(w), max(1, BLENDED_ENTRIES // len(w))
+    starts, totals = range(0, n, height), np.zeros(N_SUMS)
+
+    def fill(s: int) -> None:
+        share = np.empty((height, n), w.dtype)
+        for start in starts[len(starts) * s // N_SUMS : len(starts) * (s + 1) // N_SUMS]:
+            block = out[start : start + height]
+            np.multiply(psi[start : start + height], a, out=block)
+            block += np.multiply(w[start : start + height], 1 - a, out=share[: len(block)])
+            flat = block.reshape(-1).astype(np.float64, copy=False)
+            totals[s] += flat @ flat
+
+    run_blocks(fill, range(N_SUMS))
+    return float(totals.sum())
 
 
 def _sum_of_squares(x: Array) -> float:
