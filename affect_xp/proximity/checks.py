@@ -126,7 +126,7 @@ def summed_proximity(
     if not is_plain(w) or w.shape[0] != partition.n or not isinstance(partition.labels, np.ndarray):
         return as_proximity(w, name)
     v = _probe_vector(w.shape[0])
-    sums = label_sums(_by_rows(w), partition, v, squares=squares)
+    sums = label_sums(w, partition, v, squares=squares)
     difference, size, least = _compared(w, sums.right, sums.down)
     if not difference <= SUSPECT[_dtype_name(w)] * least < math.inf:
         size = _check_entries(w, name)

@@ -136,6 +136,25 @@ class Dense(Summable):
         earlier = None if known.squares is None else (known.partition, known.squares)
         return Summed(self, labels, k, given, wz=known.wz, earlier=earlier)
 
+    def summed(self, partition: Partition, *, squares: bool = True) -> Summed:
+        """Return W by labels, with W·Z and perhaps sums of squares; if it is NumPy's, from one pass."""
+        if not isinstance(self.array, np.ndarray):
+            return self.group(partition)  # type: ignore[return-value]
+        sums = label_sums(self.array, partition, squares="blocks" if squares else "none")
+        return dataclasses.replace(self, sums=sums).grouped(partition.labels[:, None], partition.k, partition)
+
+    def squared_difference(self, other: "Dense") -> Array:
+        """Return Σ (wᵢⱼ − oᵢⱼ)² over all entries, a number."""
+        w, o = self.array, other.array
+        xp, wide = array_namespace(w, o), wide_dtype(w)
+        total = xp.zeros((), dtype=wide, device=device_of(w))
+        for rows in row_blocks(w):
+            x = xp.astype(w[rows, :], wide)
+            x -= o[rows, :]
+            x = xp.reshape(x, (-1,))
+            total = total + x @ x
+        return total
+
     def times_membership(self, groups: Summed) -> Array:
         """Return W·Z, (n, R·k)."""
         if cuda.usable(self.array, groups.k):

@@ -261,18 +261,18 @@ class Summed(Stored):
     def near(self, other: Grouped) -> "Summed":
         """Return the same, with sums of squares to be updated from those by other labels."""
         summed = isinstance(other, Summed) and "squares" in other.__dict__
-        return dataclasses.replace(self, wz=self._known, earlier=other._handed_over()) if summed else self  # type: ignore[attr-defined]
+        return dataclasses.replace(self, wz=self._known, earlier=other.handed_over()) if summed else self  # type: ignore[attr-defined]
 
     @property
     def _known(self) -> Array | None:
         return self.array if self.is_multiplied else None
 
-    def _handed_over(self) -> tuple[Partition, Array] | None:
+    def handed_over(self) -> tuple[Partition, Array] | None:
         """Return labels and sums of squares from which those by other labels can be updated."""
         return (self.partition, self.squares) if "squares" in self.__dict__ else self.earlier
 
     def _relabelled(self, labels: Array, wz: Array) -> "Summed":
-        earlier = self._handed_over() if self.n_runs == labels.shape[1] == 1 else None
+        earlier = self.handed_over() if self.n_runs == labels.shape[1] == 1 else None
         return dataclasses.replace(self, labels=labels, wz=wz, given=None, earlier=earlier)
 
     @functools.cached_property

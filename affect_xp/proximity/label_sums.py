@@ -53,6 +53,7 @@ def label_sums(
 ) -> LabelSums:
     """Return sums of W by label, and of squares those of "blocks", the "total", or "none"."""
     n, k = partition.n, partition.k
+    w = w.T if w.flags.f_contiguous else w  # whole rows are quick to fetch
     task = _Task(w, np.where(partition.labels < 0, k, partition.labels), v, squares)  # k: in no cluster
     parts = task.parts(k + 1)  # of each label the same number
     wz, q = np.zeros((len(parts), n)), np.zeros((len(parts), k + 1))
