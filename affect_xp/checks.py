@@ -46,7 +46,7 @@ def check_n_clusters(value: object, n_objects: int, name: str = "n_clusters") ->
 
 
 def warn_caller(message: str, category: type[Warning]) -> None:
-    """Issue a warning that points to the line outside this library."""
+    """Issue a warning that points to the calling line outside this library."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "affect_xp":
         frame, level = frame.f_back, level + 1

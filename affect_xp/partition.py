@@ -10,6 +10,7 @@ from affect_xp.array.namespace import (
     gather,
     label_counts,
     label_table,
+    not_negative,
     one_hot,
     rows_at,
     to_host,
@@ -22,15 +23,15 @@ from affect_xp.exceptions import InputError, InputTypeError
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Partition:
-    """Labels of n objects in clusters 0 ... k-1; an object with the label -1 belongs to none.
+    """Labels of n objects in clusters 0 ... k-1; the label -1 means no cluster.
 
     Attributes
     ----------
     labels : (n,) int array
     k : int
-        The number of clusters, of which some may be empty.
+        The number of clusters; some may be empty.
     n_outside : int or None
-        How many objects belong to no cluster, where the host knows.
+        The number of objects in no cluster, if it is known on the host.
     """
 
     labels: Array
@@ -49,11 +50,11 @@ class Partition:
 
     @functools.cached_property
     def sizes(self) -> Array:
-        """The number of objects of each cluster, m = Zᵀ1, (k,), in wide floats."""
+        """The cluster sizes m = Zᵀ1, (k,), in wide floats."""
         return label_counts(self.labels[:, None], self.k)[0, :]
 
     def table(self, other: "Partition") -> Array:
-        """Return how many objects each cluster shares with each one of another partition, (k, k')."""
+        """Return the contingency table with another partition, (k, k')."""
         return label_table(self.labels, self.k, other.labels, other.k)
 
     @functools.cached_property
@@ -71,21 +72,20 @@ class Partition:
 
     @functools.cached_property
     def safe_labels(self) -> Array:
-        """Labels that can be used as indices: 0 in place of -1."""
-        xp = array_namespace(self.labels)
-        return xp.where(self.labels >= 0, self.labels, xp.zeros_like(self.labels))
+        """Labels valid as indices: 0 in place of -1."""
+        return not_negative(self.labels)
 
     def take(self, index: Array | None, n_unknown: int | None = None) -> "Partition":
-        """Return the partition of the objects at `index`, -1 standing for an object without a label.
+        """Return the partition of the objects at `index`, where -1 stands for an object without a label.
 
-        `n_unknown` tells how many -1 there are, where the host knows.
+        `n_unknown` is the number of -1 in `index`, if it is known on the host.
         """
         if index is None:
             return self
         return Partition(gather(self.labels, index, fill=-1), self.k, self._outside(n_unknown))
 
     def masked(self, known: Array | None, n_unknown: int | None = None) -> "Partition":
-        """Return the same partition with the objects at which `known` is negative left unlabelled."""
+        """Return the same partition without the labels of the objects at which `known` is negative."""
         if known is None:
             return self
         xp = array_namespace(self.labels)
@@ -93,7 +93,7 @@ class Partition:
         return Partition(labels, self.k, self._outside(n_unknown))
 
     def _outside(self, n_unknown: int | None) -> int | None:
-        """Return how many objects are unlabelled once `n_unknown` have lost their labels."""
+        """Return the number of unlabelled objects after `n_unknown` labels are removed."""
         return n_unknown if self.n_outside == 0 else None
 
     def at(self, which: slice | Array) -> "Partition":
@@ -101,12 +101,12 @@ class Partition:
         return Partition(rows_at(self.labels, which), self.k)
 
     def by_object(self, values: Array) -> Array:
-        """Return for each object the entry of its cluster in `values` (k, ...); any entry if unlabelled."""
+        """Return the entry of `values` (k, ...) for each object's cluster; arbitrary if unlabelled."""
         return array_namespace(values).take(values, self.safe_labels, axis=0)
 
 
 def fewer_clusters(partition: Partition, k: int) -> Partition:
-    """Return a partition into at most k clusters: the largest stay, objects of the others are unlabelled."""
+    """Return a partition into at most k clusters: keep the largest, unlabel the objects of the others."""
     if partition.k == k:
         return partition
     if partition.k < k:
@@ -125,7 +125,7 @@ def as_partition(
 ) -> Partition:
     """Return labels as a checked `Partition` on the device of `like`.
 
-    The largest label is read to the host, unless `labels` is a Partition already.
+    The largest label is read to the host, unless `labels` already is a Partition.
     """
     known = isinstance(labels, Partition)
     partition = labels if known else _partition_of(labels, like, n_clusters, name)

@@ -6,8 +6,8 @@ With w = Σwᵢⱼ², p = Σψᵢⱼ², and the means μ of W and ν of Ψ over 
 
 up to the corrections of variances, which are of the order 1/m in clusters of m objects. For k clusters the
 means are projections to k dimensions, so that E is at most K_w, the sum of the k largest squared eigenvalues
-of W, and c² ≤ E K_ψ. If no entry is negative, c ≥ 0. To first order in K, and with a = w / (w + p), α by any
-labels is between
+of W, and c² ≤ E K_ψ. If no entry is negative, c ≥ 0. To first order in K, and with a = w / (w + p), α is for
+any labels between
 
     a − K_w / (w + p)   and   a + a² K_ψ / (w + p)
 
@@ -21,14 +21,14 @@ from affect_xp.array.typing import Array
 from affect_xp.proximity import Pair
 from affect_xp.proximity.sparse import Sparse
 
-POWERS = (1, 2, 4)  # r: the larger, the closer is the bound
+POWERS = (1, 2, 4)  # r: the bound gets tighter with r
 
 
 def alpha_is_insensitive(pair: Pair, k: int, tol: float) -> bool:
-    """Tell whether α by any two labellings with k clusters is known to differ by at most `tol`.
+    """Return whether α is known to differ by at most `tol` between any two labellings with k clusters.
 
-    Known for sparse W and Ψ of the same objects without negative entries. On a device the host waits once
-    for each power that is tried, and once more.
+    This is known only for sparse W and Ψ of the same objects without negative entries. On a device the host
+    waits once for each power that is tried, and once more.
     """
     current, past = pair.current, pair.past
     if tol == 0 or not pair.alignment.unchanged:
@@ -37,7 +37,7 @@ def alpha_is_insensitive(pair: Pair, k: int, tol: float) -> bool:
         return False
     if current.matrix.nnz == 0 or past.matrix.nnz == 0:
         return False
-    if pair.unit != 1:  # squares of entries are not numbers
+    if pair.unit != 1:  # squares of entries overflow or underflow
         return False
     xp = array_namespace(current.like)
     low = xp.minimum(xp.min(current.like), xp.min(past.like))
@@ -61,7 +61,7 @@ def _squares(W: Sparse) -> Array:
 
 
 class _SpectralBound:
-    """Upper bounds of the largest eigenvalue of a matrix without negative entries."""
+    """Upper bounds of the largest eigenvalue of a nonnegative matrix."""
 
     def __init__(self, W: Sparse) -> None:
         xp, wide = array_namespace(W.like), wide_dtype(W.like)
@@ -69,7 +69,7 @@ class _SpectralBound:
         self.x = xp.ones((W.n, 1), dtype=wide, device=device_of(W.like))
 
     def at(self, power: int) -> float:
-        """Return ‖Wʳ1‖_∞^{1/r}, for powers r that do not decrease."""
+        """Return ‖Wʳ1‖_∞^{1/r}; r must not decrease between calls."""
         xp = array_namespace(self.x)
         while self.power < power:
             self.x, self.power = self.W.matmul(self.x), self.power + 1

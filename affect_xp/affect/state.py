@@ -1,4 +1,4 @@
-"""What passes from step to step: the state a step leaves, what it found, and what its objects bring along."""
+"""The state between steps, the result of a step, and the past of its objects."""
 
 import dataclasses
 from typing import Any
@@ -14,25 +14,24 @@ from affect_xp.tracking.events import Clusters, Event
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class State:
-    """What a step leaves for the next.
+    """The state after a step, input of the next one.
 
     Attributes
     ----------
     smoothed : Proximity or None
-        Ψ̂ᵗ; None for a method that keeps no past.
+        Ψ̂ᵗ; None for a method without a past.
     partition : Partition
         The clusters, numbered from 0.
     clusters : Clusters
-        Their lasting ids and sizes, the number of the step, and clusters that are missing.
+        Their persistent ids and sizes, the number of the step, and missing clusters.
     ids : sequence of hashables
         The objects.
     memory : (n, r) array or None
-        What the clusterer left to start from the next time.
+        Starting values of the clusterer for the next step.
     groups : Grouped or None
-        Ψ̂ᵗ with the labels of the partition, where their product is known.
+        Ψ̂ᵗ with the labels of the partition, if their product is known.
     away : Away or None
-        What is known of objects that are away, where there are any: they stand behind the others in all of
-        the above, and are in no cluster.
+        The absent objects, if any: they follow the others in all of the above, and are in no cluster.
     """
 
     smoothed: Proximity | None
@@ -45,7 +44,7 @@ class State:
 
     @property
     def present(self) -> Ids:
-        """The objects that were there."""
+        """The objects present at the step."""
         return self.ids if self.away is None else self.ids[: len(self.ids) - self.away.n]
 
     @property
@@ -56,35 +55,35 @@ class State:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Step:
-    """What a step found. Ψ̂ᵗ is not formed before `smoothed()` is called.
+    """The result of a step. Ψ̂ᵗ is not formed before `smoothed()` is called.
 
     Attributes
     ----------
     state : State
-        The state after the step, but for Ψ̂ᵗ.
+        The state after the step, without Ψ̂ᵗ.
     labels : (n,) int array
-        The lasting id of the cluster of each object.
+        The persistent id of the cluster of each object.
     alphas : tuple of float
-        α by iteration; (0.0,) where there is no past.
+        α by iteration; (0.0,) if there is no past.
     events : tuple of Event
-        What happened to the clusters since the step before.
+        The changes of clusters since the previous step.
     n_iter : int
-        Iterations of the clusterer, all told.
+        The total number of iterations of the clusterer.
     scores : dict or None
-        The score of each number of clusters that was tried, where it was chosen.
+        The score of each number of clusters that was tried, if it was selected.
     observed : Proximity
         Wᵗ.
     blend : Blend, ObjectBlend or None
-        Ψ̂ᵗ as a blend of Wᵗ and Ψ̂ᵗ⁻¹; None where there is no past.
+        Ψ̂ᵗ as a blend of Wᵗ and Ψ̂ᵗ⁻¹; None if there is no past.
     groups : Grouped or None
-        Ψ̂ᵗ with the labels of the partition, where their product is known.
+        Ψ̂ᵗ with the labels of the partition, if their product is known.
     noise, drift : float or None
-        The last noise and drift as root mean squares over entries, in the units of W; None where α is not
-        estimated. Without a past there is noise alone.
+        The last noise and drift as root mean squares over entries, in the units of W; None if α is not
+        estimated. Without a past there is only noise.
     noise_of_means : float or None
-        The noise that is left in the means of blocks, alike; known at steps without a past.
+        The noise that remains in block means, in the same units; known only at steps without a past.
     moved : (n,) array or None
-        The probability that each object has changed its cluster since the step before, where it is known.
+        The probability that each object has changed its cluster since the previous step, if known.
     """
 
     state: State
@@ -110,33 +109,33 @@ class Step:
         return dataclasses.replace(self.state, smoothed=smoothed, groups=groups)
 
     def smoothed(self, *, out: Proximity | None = None) -> Proximity:
-        """Return Ψ̂ᵗ in storage of its own, or in that of `out`, which may be Ψ̂ᵗ⁻¹."""
+        """Return Ψ̂ᵗ in new storage, or in that of `out`, which may be Ψ̂ᵗ⁻¹."""
         formed = self.observed
         if self.blend is not None:
-            # By now α is known as a number, which lets a representation drop what has decayed.
+            # α is now known as a number, so a representation can drop negligible terms.
             blend = self.blend if self.blend.is_formed else self.blend.at(self.alphas[-1])
             formed = blend.formed(out=out)
-        # Not the observed array itself: the caller may fill it again for the next step.
+        # Copy the observed array: the caller may overwrite it for the next step.
         return formed.copy() if formed is self.observed else formed
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Past:
-    """The objects of a step, and what they bring along from the step before."""
+    """The objects of a step, and their past."""
 
     W: Proximity
     ids: Ids
-    before: State | None  # the state left by the step before
+    before: State | None  # the state after the previous step
     t: int = 0  # the number of this step
     alignment: Alignment = UNCHANGED
-    start: Partition | None = None  # the clusters they were in; None if none of them was there
+    start: Partition | None = None  # their previous clusters; None if all objects are new
     smoothed: Proximity | None = None  # Ψ̂ᵗ⁻¹
     memory: Array | None = None
-    groups: Grouped | None = None  # Ψ̂ᵗ⁻¹ with the labels of those that are still there
+    groups: Grouped | None = None  # Ψ̂ᵗ⁻¹ with the labels of common objects
 
     @staticmethod
     def of(state: State | None, ids: Ids, W: Proximity) -> "Past":
-        """Find the objects of this step in the state left by the one before."""
+        """Find the objects of this step in the state after the previous one."""
         if state is None:
             return Past(W, ids, None)
         alignment, memory = align(ids, state.ids, W.like), state.memory
@@ -153,7 +152,7 @@ class Past:
 
 
 def _without_gone(state: State, alignment: Alignment) -> Grouped | None:
-    """Return Ψ̂ᵗ⁻¹ without the labels of the objects that left, where its product with them is known."""
+    """Return Ψ̂ᵗ⁻¹ without the labels of objects that left, if its product with the labels is known."""
     if state.groups is None or not alignment.n_gone:
         return state.groups
     labels: Array = state.groups.labels

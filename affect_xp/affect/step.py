@@ -1,8 +1,8 @@
-"""One AFFECT step as a function of the state before it and of what is observed.
+"""One AFFECT step as a function of the previous state and the current proximities.
 
     Ψ̂⁰ = W⁰,   Ψ̂ᵗ = αᵗ Ψ̂ᵗ⁻¹ + (1 − αᵗ) Wᵗ
 
-with αᵗ estimated from the data by the clusters, and the clusters found on Ψ̂ᵗ, in turn, a few times.
+αᵗ is estimated from the data and the clusters, and the clusters are found on Ψ̂ᵗ, alternating a few times.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ FORGETTING = ("global", "objects")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Options:
-    """How a step is taken; see `Affect` for the parameters."""
+    """Options of a step; see `Affect` for the parameters."""
 
     alpha: Alpha = "estimate"
     n_iter: int = 3
@@ -46,7 +46,7 @@ class Options:
 
     @property
     def by_labels(self) -> bool:
-        """Whether weights depend on labels, so that clusters and weights are found in turn."""
+        """Whether weights depend on labels, so that the step alternates between clusters and weights."""
         return self.by_object or callable(self.alpha) or isinstance(self.alpha, str)
 
     @property
@@ -60,7 +60,7 @@ DEFAULTS = Options()
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Seen:
-    """The present and the past by the labels that α is estimated with; noise and drift where known."""
+    """Current and past proximities with the labels for α; noise and drift if known."""
 
     groups: GroupedPair
     sums: tuple[Array, Array] | None = None
@@ -73,7 +73,7 @@ class _Weights:
     alpha: Array | float
     squares: Sequence[Array] = ()
     moved: Array | None = None
-    trust: Array | None = None  # of the past of each object; None where it is the same for all
+    trust: Array | None = None  # in the past of each object; None if equal for all
 
     def blend(self, pair: Pair) -> Blend | ObjectBlend:
         """Return Ψ̂."""
@@ -87,7 +87,7 @@ def step(
     clusterer: Clusterer,
     options: Options = DEFAULTS,
 ) -> Step:
-    """Return what one AFFECT step finds, leaving its arguments as they are.
+    """Return the result of one AFFECT step; arguments are not modified.
 
     On a device the host waits once for each iteration of the clusterer, once for each comparison of α (at
     most n_iter − 1) or of labels (at most n_iter − 2) that may end the loop early, once for a sample of W,
@@ -134,7 +134,7 @@ def static_step(
     *,
     warm_start: bool = True,
 ) -> Step:
-    """Cluster what is observed; the past serves to start from and to name the clusters."""
+    """Cluster the current proximities; the past gives initial labels and cluster ids."""
     past = Past.of(state, ids, W)
     call = _call(past, options) if warm_start else Call(past.t, rng=[options.seed, past.t])
     found = clusterer.cluster(W, call)
@@ -142,7 +142,7 @@ def static_step(
 
 
 def _first_step(past: Past, clusterer: Clusterer, options: Options) -> Step:
-    """Return a step of objects without a past; where α is estimated, its noise is read with the rest."""
+    """Return a step of objects without a past; if α is estimated, include the noise."""
     found = clusterer.cluster(past.W, _call(past, options))
     if not isinstance(options.alpha, str):
         return conclude(past, found, Iterations(found.n_iter), options.events)
@@ -156,13 +156,13 @@ def _first_step(past: Past, clusterer: Clusterer, options: Options) -> Step:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Iterations:
-    """What the iterations of a step have found; α and sums of squares may still be on the device."""
+    """The results of the iterations of a step; α and sums of squares may still be on the device."""
 
     n_iter: int
     alphas: Sequence[Array | float] = (0.0,)
     blend: Blend | ObjectBlend | None = None
-    # Sums over all entries of objects in clusters, in squares of `unit`: noise and drift of which the last α
-    # is a share; or, without a past, noise and the noise of the means of blocks.
+    # Sums over all entries of objects in clusters, in units of `unit` squared: noise and drift of
+    # the last α; or, without a past, noise and the noise of block means.
     squares: Sequence[Array] = ()
     unit: float = 1.0
     moved: Array | None = None  # the probability that each object has changed its cluster
@@ -181,18 +181,18 @@ class Iterations:
 
 
 def _call(past: Past, options: Options, groups: GroupedPair | None = None) -> Call:
-    """Return the first call of a clusterer at a step; all calls of a step draw the same random numbers."""
+    """Return the first call of a clusterer at a step; all calls of a step use the same seed."""
     return Call(past.t, past.start, past.memory, rng=[options.seed, past.t], groups=groups)
 
 
 def _first_labels(
     start: GroupedPair, clusterer: Clusterer, call: Call, options: Options
 ) -> tuple[_Seen, int]:
-    """Return the labels of the first α, and the iterations it took to find them."""
+    """Return the labels for the first α, and the iterations used to find them."""
     if options.init == "previous" or not options.by_labels:
         return _Seen(start), 0
     found = clusterer.cluster(start.pair.blend(0.0), dataclasses.replace(call, rough=True))
-    if found.moved is False:  # both labels are the same
+    if found.moved is False:  # static and previous labels are equal
         return _Seen(start), found.n_iter
     static = start.pair.group(found.partition, current=found.groups)
     by_static = options.init == "static" or options.by_object
@@ -201,7 +201,7 @@ def _first_labels(
 
 
 def _better(previous: GroupedPair, static: GroupedPair) -> _Seen:
-    """Return the labels whose α is the better one, and noise and drift by them."""
+    """Return the labels with the better α, and their noise and drift."""
     judgement = judge(previous.in_units, static.in_units)
     if is_at_hand(static.labels):
         if judgement.stays():
@@ -212,7 +212,7 @@ def _better(previous: GroupedPair, static: GroupedPair) -> _Seen:
 
 
 def _seen(pair: Pair, found: Clustering) -> _Seen:
-    """Return the present and the past by the labels that were found."""
+    """Return current and past proximities with the labels that were found."""
     parts = None if found.groups is None else found.groups.parts
     if parts is None:
         return _Seen(pair.group(found.partition))
@@ -220,7 +220,7 @@ def _seen(pair: Pair, found: Clustering) -> _Seen:
 
 
 def _weights_of(options: Options, seen: _Seen, t: int) -> _Weights:
-    """Return the weights of a step, from the objects present now and before."""
+    """Return the weights of a step, from the common objects."""
     if not options.by_object:
         return _Weights(*_alpha_of(options, seen, t))
     moments = pair_moments(seen.groups.in_units)
@@ -234,16 +234,16 @@ def _weights_of(options: Options, seen: _Seen, t: int) -> _Weights:
 
 
 def _moved(clusterer: Clusterer, seen: _Seen) -> Array | None:
-    """Return the probability that each object has moved, where similarities are those of a graph."""
+    """Return the probability that each object has moved, if the similarities are those of a graph."""
     if not getattr(clusterer, "is_for_graphs", False):
         return None
     return move_probability(pair_moments(seen.groups.in_units, products=False))
 
 
 def _alpha_of(options: Options, seen: _Seen, t: int) -> tuple[Array | float, Sequence[Array]]:
-    """Return the forgetting factor of a step, from the objects present now and before.
+    """Return the forgetting factor of a step, from the common objects.
 
-    An α that is estimated comes with the sum of which it is a share.
+    An estimated α is returned with its noise and drift.
     """
     alpha, groups = options.alpha, seen.groups
     if isinstance(alpha, str):
@@ -265,7 +265,7 @@ def _alpha_of(options: Options, seen: _Seen, t: int) -> tuple[Array | float, Seq
 
 
 def _labels_hardly_matter(start: GroupedPair, clusterer: Clusterer, options: Options) -> bool:
-    """Tell whether α by labels of as many clusters as before is known to be the same up to `alpha_tol`."""
+    """Return whether α is known to vary by at most `alpha_tol` between labels of as many clusters."""
     k = getattr(clusterer, "n_clusters", None)
     is_estimate = isinstance(options.alpha, str) and options.correction is None and not options.by_object
     if not is_estimate or not isinstance(k, int):
@@ -274,7 +274,7 @@ def _labels_hardly_matter(start: GroupedPair, clusterer: Clusterer, options: Opt
 
 
 def _same_alpha(weights: _Weights, before: _Weights, options: Options) -> bool:
-    """Tell whether α is the same as before up to `alpha_tol`; with 0 it is not looked at."""
+    """Return whether α has changed by at most `alpha_tol`; with 0 it is not compared."""
     if options.alpha_tol == 0 or options.by_object:
         return False
     change = abs(weights.alpha - before.alpha)
@@ -286,18 +286,18 @@ def _same_alpha(weights: _Weights, before: _Weights, options: Options) -> bool:
 def _same_labels(
     found: Clustering, seen: _Seen, start: GroupedPair, iteration: int, options: Options
 ) -> bool:
-    """Tell whether the clusters are those α was estimated with: another iteration would change nothing."""
+    """Return whether the clusters are those α was estimated with: another iteration would change nothing."""
     before = seen.groups.partition
     if iteration == 0 or (options.alpha_tol > 0 and not options.by_object):
-        # Known without waiting if both are the start. Otherwise it is too unlikely to wait for an answer, or
-        # α gives it.
+        # Known without waiting if both are the start. Otherwise equality is too unlikely to wait for, or
+        # the comparison of α covers it.
         return before is start.partition and found.moved is False
     same = array_namespace(before.labels).all(found.partition.labels == before.labels)
     return found.partition.k == before.k and bool(to_host(same, reason="have labels changed?")[0])
 
 
 def conclude(past: Past, found: Clustering, result: Iterations, rules: EventRules) -> Step:
-    """Give clusters the names of those before them, tell what happened, read α, and return the step."""
+    """Match clusters with the previous ones, find events, read α, and return the step."""
     state, partition, n, blend = past.before, found.partition, past.W.n, result.blend
     before = Clusters.none() if state is None else state.clusters
     table, sizes, alphas, squares, labels = _read(past.start, partition, len(before.names), result)
@@ -309,10 +309,10 @@ def conclude(past: Past, found: Clustering, result: Iterations, rules: EventRule
         members=lambda: members_of(labels, past.ids, partition.k),
         rules=rules,
     )
-    # The share of objects in clusters is taken to be the same for those that were there before.
+    # Assume the same share of objects in clusters for the objects that have a past.
     n_members = (n if blend is None else past.alignment.n_common) * float(sizes.sum()) / n
     return Step(
-        # The membership is let go: it would be the largest array of a sparse state.
+        # Drop the cached membership: it would be the largest array of a sparse state.
         state=State(None, dataclasses.replace(partition), clusters, past.ids, found.memory),
         labels=_named(labels, clusters.names, partition),
         alphas=tuple(alphas),
@@ -328,13 +328,13 @@ def conclude(past: Past, found: Clustering, result: Iterations, rules: EventRule
 
 
 def _members(partition: Partition, ids: Ids) -> list[frozenset[Hashable]]:
-    """Return the ids of the objects of each cluster; asked only when a cluster disappears or may return."""
+    """Return the ids of the objects of each cluster; needed only if a cluster disappears or may return."""
     labels = to_host(partition.labels, reason="members of a cluster that comes or goes")[0]
     return members_of(labels, ids, partition.k)
 
 
 def _named(labels: np.ndarray, names: np.ndarray, partition: Partition) -> np.ndarray:
-    """Return labels on the host with the names of clusters; of a device, in the smallest integers."""
+    """Return labels on the host with cluster ids; from a device, in the smallest integer dtype."""
     named = np.where(labels >= 0, names[labels], -1)
     return named if isinstance(partition.labels, np.ndarray) else smallest_int(named)
 
@@ -342,9 +342,9 @@ def _named(labels: np.ndarray, names: np.ndarray, partition: Partition) -> np.nd
 def _read(
     start: Partition | None, partition: Partition, k_before: int, result: Iterations
 ) -> tuple[np.ndarray, np.ndarray, list[float], list[float], np.ndarray]:
-    """Read in one go the overlap of clusters before and now, (k_before, k), sizes, all α, squares, labels."""
+    """Read in one transfer the contingency table, (k_before, k), sizes, all α, squares, and labels."""
     reason = "matching clusters, and α"
-    on_device = [a for a in result.alphas if is_array(a)]  # all of them, or none
+    on_device = [a for a in result.alphas if is_array(a)]  # all or none
     arrays = [partition.labels, partition.sizes, *on_device, *result.squares]
     if start is None:
         labels, sizes, *read = to_host(*arrays, reason=reason)

@@ -1,8 +1,8 @@
-"""The one door to the array libraries: namespaces, devices, precision, and every crossing to the host.
+"""The only access to array libraries: namespaces, devices, precision, and transfers to the host.
 
-The rest of the package is written to the array API standard and never names a library. What the
-standard does not say stands here: how wide to accumulate, how large a block of rows should be, and
-how a result is brought to NumPy. Nothing crosses to the host except through `to_host`.
+The rest of the package is written to the array API standard and never names a library. This module
+decides what the standard leaves open: the precision of sums, the size of row blocks, and the conversion
+to NumPy. Arrays are transferred to the host only by `to_host`.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ import array_api_compat.numpy
 import numpy as np
 from array_api_compat import is_array_api_obj
 
-from affect_xp.array import blas
+from affect_xp.array import blas, cuda
 from affect_xp.array.threads import run_blocks
 from affect_xp.array.typing import Array, Namespace
 from affect_xp.exceptions import InputError, InputTypeError, PrecisionWarning
@@ -56,23 +56,23 @@ log = logging.getLogger("affect_xp")
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_NUMPY = (np.ndarray, np.generic)  # what NumPy calls arrays, those without a dimension included
+_NUMPY = (np.ndarray, np.generic)  # includes zero-dimensional arrays
 
-# A block of rows should stay in a CPU's cache, but not be so flat that products with it are slow; a device
-# wants few launches instead.
+# A block of rows should fit into a CPU's cache, but have enough rows for fast products; a device needs
+# few launches instead.
 HOST_BLOCK_BYTES = 2**20
 HOST_BLOCK_ROWS = 48
 DEVICE_BLOCK_BYTES = 128 * 2**20
 
 
 def is_array(x: object) -> bool:
-    """Tell whether x is an array of some library (a list or a number is not)."""
+    """Return whether x is an array of some library (a list or a number is not)."""
     return is_array_api_obj(x)
 
 
 def array_namespace(*arrays: Array) -> Namespace:
-    """Return the library the arrays share, as a namespace of the array API standard."""
-    if all(isinstance(a, _NUMPY) for a in arrays):  # the most common case, and asked very often
+    """Return the array API namespace that the arrays share."""
+    if all(isinstance(a, _NUMPY) for a in arrays):  # fast path for the most common case
         return array_api_compat.numpy
     try:
         return array_api_compat.array_namespace(*arrays)
@@ -85,7 +85,7 @@ def array_namespace(*arrays: Array) -> Namespace:
 
 
 def as_array(values: object) -> Array:
-    """Return arrays as they are, and lists or numbers as a NumPy array."""
+    """Return arrays unchanged, and lists or numbers as a NumPy array."""
     if is_array(values):
         return values
     try:
@@ -95,26 +95,26 @@ def as_array(values: object) -> Array:
 
 
 def device_of(x: Array) -> object:
-    """Return the device on which x lives."""
+    """Return the device of x."""
     return "cpu" if isinstance(x, _NUMPY) else array_api_compat.device(x)
 
 
 def current_device_of(*given: Any) -> contextlib.AbstractContextManager[object]:
-    """Return a context in which the device of the first CuPy array among the arguments is current.
+    """Return a context that makes the device of the first CuPy array among the arguments current.
 
-    Arrays, sparse matrices and proximities are looked at. Without a CuPy array nothing changes.
+    It considers arrays, sparse matrices and proximities. Without a CuPy array nothing changes.
     """
-    if "cupy" in sys.modules:  # otherwise there cannot be such an array
+    if "cupy" in sys.modules:
         for x in given:
             x = getattr(x, "like", x)
             library = type(x).__module__.partition(".")[0]
             if library in ("cupy", "cupyx"):
-                return (x.data if library == "cupyx" else x).device  # of the entries of a sparse matrix
+                return (x.data if library == "cupyx" else x).device  # cupyx: a sparse matrix
     return contextlib.nullcontext()
 
 
 def on_input_device(function: Callable[P, R]) -> Callable[P, R]:
-    """Make the device of the arguments current while the function runs."""
+    """Decorate a function to run with the device of its arguments as the current one."""
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -125,24 +125,24 @@ def on_input_device(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def is_lazy(x: Array) -> bool:
-    """Tell whether x is only a plan of a computation (dask, JAX): no writing into it, no loops over it."""
+    """Return whether x is lazy (dask, JAX): it cannot be written to, and should not be looped over."""
     return not isinstance(x, _NUMPY) and (
         array_api_compat.is_dask_array(x) or array_api_compat.is_jax_array(x)
     )
 
 
 def on_host(x: Array) -> bool:
-    """Tell whether x lives in the memory of the CPU."""
+    """Return whether x is in CPU memory."""
     return isinstance(x, _NUMPY) or str(device_of(x)).lower().startswith("cpu")
 
 
 def is_at_hand(x: Array) -> bool:
-    """Tell whether the values of x can be looked at without waiting for them."""
+    """Return whether the values of x can be read without waiting for them."""
     return on_host(x) and not is_lazy(x)
 
 
 def wide_dtype(x: Array) -> object:
-    """Return the dtype in which sums over x are accumulated: float64 wherever the device has it."""
+    """Return the dtype in which sums over x are accumulated: float64 if the device has it."""
     if isinstance(x, _NUMPY):
         return np.float64
     xp, device = array_namespace(x), device_of(x)
@@ -175,10 +175,10 @@ def _find_wide_dtype(xp: Namespace, device: object) -> object:
 
 
 def row_blocks(x: Array, n_rows: int | None = None, *, n_columns: int | None = None) -> Iterator[slice]:
-    """Yield slices of rows such that one block of them, in wide precision, is small.
+    """Yield slices of rows such that each block, in wide precision, is small.
 
-    Small means a megabyte on the host (it stays in cache) and a hundred on a device (few launches).
-    A lazy array is one block: its library cuts it by itself.
+    Small means about 1 MB on the host (it fits into cache) and 128 MB on a device (few launches).
+    A lazy array is one block: its library splits it itself.
     """
     n_rows = x.shape[0] if n_rows is None else n_rows
     n_columns = max(1, x.shape[1] if n_columns is None else n_columns)
@@ -194,7 +194,7 @@ def row_blocks(x: Array, n_rows: int | None = None, *, n_columns: int | None = N
 
 
 def for_each_block(work: Callable[[T], object], blocks: Iterable[T], like: Array) -> None:
-    """Do the work on each block of rows: threads share it if it is NumPy's (a device has threads enough)."""
+    """Call `work` on each block of rows; NumPy blocks run in threads."""
     if isinstance(like, _NUMPY):
         run_blocks(work, blocks)
         return
@@ -205,7 +205,7 @@ def for_each_block(work: Callable[[T], object], blocks: Iterable[T], like: Array
 def fill_rows(
     like: Array, blocks: Iterable[slice], rows_of: Callable[[slice], Array], out: Array | None = None
 ) -> Array:
-    """Return an array like another (or `out`), filled by blocks of rows; threads share them in NumPy."""
+    """Return an array like another (or `out`), filled by blocks of rows; NumPy blocks run in threads."""
     xp = array_namespace(like)
     if is_lazy(like):
         return xp.concat([rows_of(rows) for rows in blocks])
@@ -229,12 +229,12 @@ def symmetric_product(w: Array, v: Array) -> Array:
 
 
 def transposed_product(w: Array, v: Array) -> Array:
-    """Return wᵀ·v as (vᵀw)ᵀ, stored by rows: BLAS reads a large w faster from this side."""
+    """Return wᵀ·v as (vᵀw)ᵀ, in row-major order: BLAS reads a large w faster this way."""
     return array_namespace(w, v).asarray((v.T @ w).T, copy=True)
 
 
 def block_bytes(x: Array) -> int:
-    """Return how large a block of x should be: it stays in a CPU's cache, or keeps a device busy."""
+    """Return the block size in bytes: it fits into a CPU's cache, or keeps a device busy."""
     return HOST_BLOCK_BYTES if on_host(x) else DEVICE_BLOCK_BYTES
 
 
@@ -246,13 +246,15 @@ def thin_product(w: Array, x: Array) -> Array:
 
 def one_hot(labels: Array, k: int, dtype: object) -> Array:
     """Return the membership Z, labels along its first axes and clusters along the last; -1 gives zeros."""
+    if cuda.is_cupy(labels):
+        return cuda.one_hot(labels, k, dtype)
     xp = array_namespace(labels)
     clusters = xp.arange(k, dtype=labels.dtype, device=device_of(labels))
     return xp.astype(labels[..., None] == clusters, dtype)
 
 
 def label_counts(labels: Array, k: int) -> Array:
-    """Return how often each label 0 ... k-1 is in each column of some labels, (R, k), in wide floats."""
+    """Return the count of each label 0 ... k-1 in each column of `labels`, (R, k), in wide floats."""
     if isinstance(labels, np.ndarray):
         counts = [np.bincount(column + 1, minlength=k + 1)[1:] for column in labels.T]
         return np.stack(counts).astype(np.float64)
@@ -262,7 +264,7 @@ def label_counts(labels: Array, k: int) -> Array:
 
 
 def label_table(labels: Array, k: int, others: Array, k_others: int) -> Array:
-    """Return how many objects each label shares with each other one, (k, k'); -1 does not count."""
+    """Return the contingency table of two labelings, (k, k'); -1 does not count."""
     if not isinstance(labels, np.ndarray) or not isinstance(others, np.ndarray):
         wide = wide_dtype(labels)
         return one_hot(labels, k, wide).T @ one_hot(others, k_others, wide)
@@ -272,19 +274,23 @@ def label_table(labels: Array, k: int, others: Array, k_others: int) -> Array:
 
 
 def ratio(total: Array, count: Array) -> Array:
-    """Return total / count, and 0 where there is nothing to divide by."""
+    """Return total / count, and 0 where the count is not positive."""
+    if cuda.is_cupy(total) and cuda.is_cupy(count) and total.dtype == count.dtype:
+        return cuda.ratio(total, count)
     xp = array_namespace(total)
     return xp.where(count > 0, total / not_zero(count), xp.zeros_like(total))
 
 
 def not_zero(count: Array) -> Array:
-    """Return what to divide by: counts or sizes, with 1 in place of 0."""
+    """Return divisors: counts or sizes, with 0 replaced by 1."""
+    if cuda.is_cupy(count):
+        return cuda.not_zero(count)
     xp = array_namespace(count)
     return xp.where(count > 0, count, xp.ones_like(count))
 
 
 def places_of(mask: Array, count: int) -> Array:
-    """Return the places at which a mask is true, in order; the host knows how many they are."""
+    """Return the positions where a mask is true, in order; `count` is their number."""
     if isinstance(mask, np.ndarray):
         return np.flatnonzero(mask)
     xp = array_namespace(mask)
@@ -298,6 +304,8 @@ def rows_at(x: Array, which: slice | Array) -> Array:
 
 def gather(x: Array, index: Array, fill: float) -> Array:
     """Return x[index] along the first axis, and `fill` where index is -1."""
+    if cuda.is_cupy(x) and index.ndim == 1:
+        return cuda.gather(x, index, fill)
     xp = array_namespace(x)
     rows = xp.take(x, not_negative(index), axis=0)
     known = xp.reshape(index >= 0, (-1,) + (1,) * (x.ndim - 1))
@@ -305,7 +313,9 @@ def gather(x: Array, index: Array, fill: float) -> Array:
 
 
 def not_negative(index: Array) -> Array:
-    """Return an index with 0 in place of negative numbers."""
+    """Return an index with negative numbers replaced by 0."""
+    if cuda.is_cupy(index):
+        return cuda.not_negative(index)
     xp = array_namespace(index)
     return xp.where(index >= 0, index, xp.zeros_like(index))
 
@@ -324,7 +334,7 @@ def from_host(values: object, like: Array, dtype: object | None = None) -> Array
 
 
 def as_like(values: object, like: Array, reason: str) -> Array:
-    """Return values as an array; those of NumPy, or not computed yet, in the library and device of `like`."""
+    """Return values as an array; NumPy and lazy values are converted to the library and device of `like`."""
     values = values if is_array(values) else np.asarray(values)
     if is_lazy(values) and not is_lazy(like):
         values = to_host(values, reason=reason)[0]
@@ -334,10 +344,10 @@ def as_like(values: object, like: Array, reason: str) -> Array:
 
 
 def to_host(*arrays: Array, reason: str) -> tuple[np.ndarray, ...]:
-    """Bring arrays to NumPy in one transfer; `reason` goes to the log at level DEBUG.
+    """Transfer arrays to NumPy in one copy; `reason` is logged at level DEBUG.
 
-    On a device this waits for all the work queued before it. Several arrays are packed into one
-    array of wide floats, so integers come back exact up to 2^53.
+    On a device this waits for all queued work. Several arrays are packed into one array of wide
+    floats, so integers are exact up to 2^53.
     """
     log.debug("device to host: %s", reason)
     if len(arrays) == 1 or all(isinstance(a, _NUMPY) for a in arrays):

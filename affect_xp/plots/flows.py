@@ -19,6 +19,7 @@ CLUSTER_COLOURS = (
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"),
     *("#F0E442", "#AA4466", "#999933", "#8C8C8C"),
 )
+OTHERS = -1  # the name of small clusters that are gathered
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -81,6 +82,41 @@ def flow(history: History) -> Flow:
         links.append({} if before is None else _links(*before, record.ids, labels))
         before = record.ids, labels
     return Flow(sizes, links, _order(sizes, links), _colours(sizes))
+
+
+def gathered(found: Flow, most: int) -> Flow:
+    """Return the flow with at most `most` clusters at a step, the largest; others are one, `OTHERS`."""
+    if max(map(len, found.sizes), default=0) <= most:
+        return found
+    steps: dict[int, list[int]] = {}  # of each cluster
+    peak = Counter[int]()
+    for t, sizes in enumerate(found.sizes):
+        peak |= Counter(sizes)  # the larger of both
+        for name in sizes:
+            steps.setdefault(name, []).append(t)
+    kept, room = set[int](), Counter(dict.fromkeys(range(len(found.sizes)), most))
+    for name, _ in peak.most_common():
+        if all(room[t] for t in steps[name]):
+            kept.add(name)
+            room.subtract(steps[name])
+    return _without(found, kept)
+
+
+def _without(found: Flow, kept: set[int]) -> Flow:
+    """Return the flow in which all clusters that are not kept are one."""
+
+    def of(name: int) -> int:
+        return name if name in kept else OTHERS
+
+    sizes = [Counter[int]() for _ in found.sizes]
+    links = [Counter[tuple[int, int]]() for _ in found.links]
+    for t in range(len(sizes)):
+        for name, count in found.sizes[t].items():
+            sizes[t][of(name)] += count
+        for (c, d), count in found.links[t].items():
+            links[t][of(c), of(d)] += count
+    order = [name for name in found.order if name in kept]
+    return Flow([*map(dict, sizes)], [*map(dict, links)], [*order, OTHERS], found.colours)
 
 
 def _counted(labels: np.ndarray) -> dict[int, int]:

@@ -1,4 +1,4 @@
-"""Arrays and matrices as proximities, after checks that make no n×n temporary."""
+"""Convert arrays and matrices to proximities, with checks that need no n×n temporary."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -32,26 +32,26 @@ from affect_xp.proximity.dense import Dense
 from affect_xp.proximity.label_sums import label_sums
 from affect_xp.proximity.sparse import Sparse, is_sparse
 
-# Symmetry by a random vector v, with 1 ≤ |vⱼ| < 1.5 and random signs. In
+# Check symmetry with a random vector v, with 1 ≤ |vⱼ| < 1.5 and random signs. In
 #
 #     rᵢ = Σ_{j≥i} wᵢⱼvⱼ − Σ_{j≥i} wⱼᵢvⱼ
 #
 # an asymmetric pair adds at least its difference to one rᵢ, and NaN and infinity propagate. Each entry is
-# used once, while its block of rows is in cache. Where an |rᵢ| is above this share of (a lower bound of) the
-# largest entry, float32 is summed in float64 and, if still above, W is compared with Wᵀ entry by entry.
+# used once, while its block of rows is in cache. If an |rᵢ| exceeds this share of (a lower bound of) the
+# largest entry, float32 is summed in float64 and, if it still does, W is compared with Wᵀ entry by entry.
 SUSPECT = {"float64": 1e-10, "float32": 7.5e-5}
 
-# Rows of a block on the host; columns, which keep sums in float32 short; and independent sums over blocks,
-# which threads may make in any order.
+# Rows per block on the host; columns per block, which keep sums in float32 short; and independent sums over
+# blocks, which threads may compute in any order.
 BLOCK_ROWS = 64
 NARROW_COLUMNS = 1024
 N_SUMS = 8
 
-# The comparison takes square tiles, each with its mirror image: both should stay in cache.
+# The comparison uses square tiles and their transposes: both should fit into cache.
 HOST_TILE = 512
 DEVICE_TILE = 4096
 
-# Rows that are read for a lower bound of the largest entry.
+# Rows read for a lower bound of the largest entry.
 SAMPLE_ROWS = 64
 
 
@@ -59,17 +59,16 @@ SAMPLE_ROWS = 64
 def as_proximity(w: Array | Proximity, name: str = "W") -> Proximity:
     """Return `w` as a proximity, after checking that it is square, symmetric, real and finite.
 
-    A `Proximity` is returned as it is, a dask array becomes `Chunked`, a sparse matrix `Sparse`, any other
-    array `Dense`. The checks read the matrix once, make no n×n temporary, and
-    on a device wait for the result once.
+    A `Proximity` is returned unchanged, a dask array becomes `Chunked`, a sparse matrix `Sparse`, any other
+    array `Dense`. The checks read the matrix once, need no n×n temporary, and wait once for a device.
 
     Parameters
     ----------
     w : (n, n) array of any library, sparse matrix of SciPy or CuPy, nested lists, or Proximity
         float32 and float64 are kept, integers and booleans become float64. Asymmetry up to 1e-8
-        (float32: 1e-4) of the largest entry is taken for rounding.
+        (float32: 1e-4) of the largest entry is attributed to rounding.
     name : str
-        What messages call it.
+        The name used in messages.
 
     Examples
     --------
@@ -134,9 +133,9 @@ def summed_proximity(
 
 
 def checked_array(w: Array, name: str) -> tuple[Array, float]:
-    """Return w as a real, finite, square and symmetric array, and its size; or say what is wrong where.
+    """Return w as an array and its magnitude; raise unless it is real, finite, square and symmetric.
 
-    The size is the largest |wᵢⱼ| up to a factor of some 4n, without another read of w.
+    The magnitude is the largest |wᵢⱼ| up to a factor of about 4n, without another pass over w.
     """
     if isinstance(w, np.ma.MaskedArray):
         raise InputTypeError(f"{name} is a masked array; fill it with {name}.filled(0), or leave objects out")
@@ -150,7 +149,7 @@ def checked_array(w: Array, name: str) -> tuple[Array, float]:
         raise InputError(
             f"{name} has no objects (shape (0, 0)); leave out steps at which nothing was observed"
         )
-    if cuda.usable(w):  # compares all entries in one read
+    if cuda.usable(w):  # compares all entries in one pass
         return w, _check_entries(w, name)
     for dtype in dict.fromkeys([w.dtype, wide_dtype(w)]):
         difference, size, least = _probe(w, dtype)
@@ -186,7 +185,7 @@ def _dtype_name(w: Array) -> str:
 def _probe(w: Array, dtype: object) -> tuple[float, float, float]:
     """Return max |rᵢ|, max |Σⱼ wᵢⱼvⱼ| and a lower bound of max |wᵢⱼ| as numbers, with one transfer.
 
-    Products are made in the given dtype. NaN and infinite entries show in the first number.
+    Products are computed in the given dtype. NaN and infinite entries make the first number NaN or infinite.
     """
     v = from_host(_probe_vector(w.shape[0]), w, dtype)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -215,12 +214,12 @@ def _compared(w: Array, right: Array, down: Array) -> tuple[float, float, float]
 
 
 def _by_rows(w: Array) -> Array:
-    """Return the transpose of an array stored by columns."""
+    """Return w in row-major order: the transpose of a column-major array."""
     return w.T if isinstance(w, np.ndarray) and w.flags.f_contiguous else w
 
 
 def _halves(w: Array, v: Array) -> tuple[Array, Array]:
-    """Return Σ_{j≥i} wᵢⱼvⱼ and Σ_{j≥i} wⱼᵢvⱼ, (n,); j starts at the first row of the block that i is in."""
+    """Return Σ_{j≥i} wᵢⱼvⱼ and Σ_{j≥i} wⱼᵢvⱼ, (n,); j starts at the first row of the block of i."""
     xp, n, wide = array_namespace(w), w.shape[0], wide_dtype(w)
     right = xp.zeros(n, dtype=wide, device=device_of(w))
     down = xp.zeros((N_SUMS, n), dtype=wide, device=device_of(w))
@@ -242,7 +241,7 @@ def _halves(w: Array, v: Array) -> tuple[Array, Array]:
 
 
 def _extremes(w: Array) -> tuple[float, float]:
-    """Return max |wᵢⱼ| and max |wᵢⱼ − wⱼᵢ| as numbers, with one transfer; NaN shows in both."""
+    """Return max |wᵢⱼ| and max |wᵢⱼ − wⱼᵢ| as numbers, with one transfer; NaN propagates to both."""
     if cuda.usable(w):
         read = to_host(cuda.extremes(w), reason="checking symmetry")[0]
         return float(read[0]), float(read[1])
@@ -258,7 +257,7 @@ def _extremes(w: Array) -> tuple[float, float]:
 
 
 def _tiles(w: Array) -> Iterator[tuple[slice, slice]]:
-    """Yield the tiles on and right of the diagonal."""
+    """Yield the tiles on and above the diagonal."""
     n = w.shape[0]
     width = n if is_lazy(w) else HOST_TILE if on_host(w) else DEVICE_TILE
     starts = range(0, n, width)
@@ -268,7 +267,7 @@ def _tiles(w: Array) -> Iterator[tuple[slice, slice]]:
 
 
 def _first(w: Array, is_bad: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> tuple[int, int, float, float]:
-    """Return i, j, wᵢⱼ and wⱼᵢ of the first entry that is bad; only called when there is one."""
+    """Return i, j, wᵢⱼ and wⱼᵢ of the first bad entry; there must be one."""
     for rows in row_blocks(w):
         block = to_host(w[rows, :], reason="finding the bad entry")[0]
         mirror = to_host(w[:, rows], reason="finding the bad entry")[0].T

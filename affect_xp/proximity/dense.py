@@ -1,4 +1,4 @@
-"""Proximities held in a two-dimensional array of any library."""
+"""Proximities stored in a two-dimensional array of any library."""
 
 import dataclasses
 import functools
@@ -43,15 +43,15 @@ BLENDED_ENTRIES = 2**17
 @final
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Dense(Summable):
-    """A proximity matrix held as an n×n array; trusted to be symmetric and finite.
+    """A proximity matrix stored as an n×n array; assumed to be symmetric and finite.
 
-    `as_proximity` makes one from an array after checking it. W is read in blocks of rows and, being
-    symmetric, only to the right of the diagonal where that is enough: no n×n temporary is made.
+    `as_proximity` makes one from an array after checking it. W is read in blocks of rows and, where
+    possible, only on and above the diagonal: there is no n×n temporary.
 
     Parameters
     ----------
     array : (n, n) array of float32 or float64
-        Kept as it is, not copied.
+        Not copied.
 
     Examples
     --------
@@ -62,7 +62,7 @@ class Dense(Summable):
     """
 
     array: Array
-    square_sum: float | None = dataclasses.field(default=None, kw_only=True)  # Σ wᵢⱼ², where it is known
+    square_sum: float | None = dataclasses.field(default=None, kw_only=True)  # Σ wᵢⱼ², if known
     known_magnitude: float | None = dataclasses.field(default=None, kw_only=True)
     sums: LabelSums | None = dataclasses.field(default=None, kw_only=True)  # by some labels, where known
 
@@ -85,7 +85,7 @@ class Dense(Summable):
 
     @property
     def thin_dtype(self) -> object:
-        """That of the array: products in another one would have to copy it."""
+        """The dtype of the array: products in another dtype would have to copy it."""
         return self.array.dtype
 
     def diagonal(self) -> Array:
@@ -102,7 +102,7 @@ class Dense(Summable):
         return self._matmul_widened(v)
 
     def _matmul_widened(self, v: Array) -> Array:
-        # A product of mixed precision would copy W whole: widen a block at a time.
+        # A product of mixed precision would copy all of W: widen one block at a time.
         w = self.array
         xp = array_namespace(w, v)
         product = xp.empty((self.n, v.shape[1]), dtype=v.dtype, device=device_of(w))
@@ -114,7 +114,7 @@ class Dense(Summable):
         return product
 
     def _matmul_rows(self, v: Array, rows: Array) -> Array:
-        # W[:, rows]·v = W[rows, :]ᵀ·v by symmetry, and whole rows are quick to fetch.
+        # W[:, rows]·v = W[rows, :]ᵀ·v by symmetry, and whole rows are fast to read.
         w = self.array
         xp = array_namespace(w, v)
         product = xp.zeros((self.n, v.shape[1]), dtype=v.dtype, device=device_of(w))
@@ -174,7 +174,7 @@ class Dense(Summable):
         )
 
     def block_sums(self, partition: Partition, *, squares: bool = True) -> tuple[Array, Array | None]:
-        """Return Σ wᵢⱼ and, if asked for, Σ wᵢⱼ² over i ≠ j of each block, (k, k), in half a pass."""
+        """Return Σ wᵢⱼ and, if `squares`, Σ wᵢⱼ² over i ≠ j of each block, (k, k), in half a pass."""
         sums, *more = self._sums(partition, (1, 2) if squares else (1,))
         return sums, more[0] if squares else None
 
@@ -183,7 +183,7 @@ class Dense(Summable):
         return self._sums(partition, (2,))[0]
 
     def square_rows(self, rows: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield which of the rows asked for, and wᵢⱼ² of them, with 0 for i = j."""
+        """Yield slices of `rows` and a matrix of their wᵢⱼ², with 0 for i = j."""
         for block in row_blocks(self.array, len(rows)):
             own = rows[block]
             q = self.array[own].astype(np.float64, copy=False)
@@ -216,7 +216,7 @@ class Dense(Summable):
         ]
 
     def careful_moments(self, partition: Partition) -> tuple[Array, Array]:
-        """Return the moments from sums about a guess g of each block's mean: one row of W for each cluster.
+        """Return the moments from sums about a guess g of each block's mean: one row of W per cluster.
 
         μ = g − Σ(g − w)/N,   Σ(w − μ)² = Σ(g − w)² − N(g − μ)²
         """
@@ -239,7 +239,7 @@ class Dense(Summable):
             s_block = (z_rows @ x) @ z_columns
             x *= x
             q_block = (z_rows @ x) @ z_columns
-            if columns != rows:  # the mirror image below the diagonal
+            if columns != rows:  # the transpose, below the diagonal
                 s_block, q_block = s_block + s_block.T, q_block + q_block.T
             s, q = s + s_block, q + q_block
         return s, q
@@ -249,7 +249,7 @@ class Dense(Summable):
         xp = array_namespace(self.array)
         z, m = partition.membership, partition.sizes
         members = xp.argmax(z, axis=0)  # (k,), the first object of each cluster
-        # The diagonal is a block of its own and may be far larger: leave it out.
+        # Exclude the diagonal, which may be far larger than the other entries.
         rows = xp.astype(xp.take(self.array, members, axis=0), z.dtype, copy=False)
         own = (
             members[:, None] == xp.arange(self.n, dtype=members.dtype, device=device_of(self.array))[None, :]
@@ -260,7 +260,7 @@ class Dense(Summable):
         return (means + means.T) / 2
 
     def off_diagonal_squares(self, partition: Partition) -> Array:
-        """Return Σ_{i≠j} wᵢⱼ² over the objects that are in a cluster."""
+        """Return Σ_{i≠j} wᵢⱼ² over the objects in clusters."""
         w, w_ii = self.array, self.diagonal()
         if partition.n_outside == 0 and self.square_sum is not None:
             return self.square_sum - w_ii @ w_ii
@@ -276,7 +276,7 @@ class Dense(Summable):
         return total
 
     def careful_distance(self, partition: Partition, means: Array) -> Array:
-        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² from the differences."""
+        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² from differences."""
         if cuda.usable(self.array, partition.k):
             return self._residual_sums(partition, means)[1].sum()
         xp = array_namespace(self.array)
@@ -289,10 +289,10 @@ class Dense(Summable):
         return total
 
     def _residual_blocks(self, partition: Partition, means: Array) -> Iterator[tuple[slice, slice, Array]]:
-        """Yield (rows, columns, μ_{cᵢcⱼ} − wᵢⱼ) over the diagonal and what is right of it.
+        """Yield (rows, columns, μ_{cᵢcⱼ} − wᵢⱼ) on and above the diagonal.
 
-        The blocks on the diagonal have rows == columns and zeros in place of μ − wᵢᵢ. The array is the
-        receiver's to overwrite: fresh memory for each block costs more than the sums in it.
+        The blocks on the diagonal have rows == columns and zeros in place of μ − wᵢᵢ. The caller may
+        overwrite the array: allocating another one per block costs more than its sums.
         """
         w = self.array
         xp = array_namespace(w)
@@ -322,17 +322,17 @@ class Dense(Summable):
         return array_namespace(w).astype(w, wide_dtype(w), copy=False)
 
     def copy(self) -> "Dense":
-        """Return the same proximities in an array of their own."""
+        """Return a copy of the proximities."""
         copied = fill_rows(self.array, row_blocks(self.array), lambda rows: self.array[rows, :])
         return Dense(copied, known_magnitude=joint_magnitude(self, self))
 
     def blend(
         self, past: "Dense", alpha: Array | float, alignment: Alignment, *, out: "Dense | None" = None
     ) -> "Dense":
-        """Return α·past + (1 − α)·W where both objects were there before, and W elsewhere."""
+        """Return α·past + (1 − α)·W for pairs of objects that have a past, and W for the others."""
         w = self.array
         xp = array_namespace(w, past.array)
-        # In the storage's own precision, so that nothing is widened.
+        # In the dtype of W, to avoid widening.
         a = xp.astype(alpha, w.dtype) if is_array(alpha) else alpha
         magnitude = joint_magnitude(self, past, alpha)
         fits = out is not None and (out.array.dtype, out.n) == (w.dtype, self.n) and alignment.unchanged
@@ -375,7 +375,7 @@ class Dense(Summable):
 
         def rows_of(rows: slice) -> Array:
             block = (psi[rows, :] if source is None else _aligned_rows(psi, source, rows)) - w[rows, :]
-            block *= s[rows, None] * s[None, :]  # the mirror image is the same to the last bit
+            block *= s[rows, None] * s[None, :]  # exactly symmetric
             block *= a
             block += w[rows, :]
             return xp.astype(block, w.dtype, copy=False)
@@ -402,7 +402,7 @@ class Dense(Summable):
         return total - identity(total) * ((self.diagonal() * psi_ii) @ z)
 
     def _blend_changed(self, past: "Dense", a: Array | float, alignment: Alignment, rows: slice) -> Array:
-        """Return some rows of the blend when objects have come, gone or changed places."""
+        """Return some rows of the blend if objects came, left or changed places."""
         xp = array_namespace(self.array)
         source, w = alignment.source, self.array[rows, :]
         assert source is not None
@@ -411,17 +411,17 @@ class Dense(Summable):
         return xp.where(common, a * before + (1 - a) * w, w)
 
     def mapped(self, function: Callable[[Array], Array]) -> "Dense":
-        """Return f(wᵢⱼ) in an array of its own; the function gets a block of rows at a time."""
+        """Return f(wᵢⱼ) in a new array; the function receives one block of rows at a time."""
         w = self.array
         return Dense(fill_rows(w, row_blocks(w), lambda rows: function(w[rows, :])))
 
     def scaled(self, s: Array) -> "Dense":
-        """Return sᵢ wᵢⱼ sⱼ in an array of its own."""
+        """Return sᵢ wᵢⱼ sⱼ in a new array."""
         w = self.array
         return Dense(fill_rows(w, row_blocks(w), lambda rows: scaled(w[rows, :], s[rows], s)))
 
     def with_absent(self, past: "Dense", source: Array, away: Array) -> "Dense":
-        """Return these proximities and, behind them, those of objects of the past that are away."""
+        """Return these proximities followed by the past proximities of absent objects."""
         w, psi, m = self.array, past.array, away.shape[0]
         if m == 0:
             return self.copy()
@@ -442,7 +442,7 @@ class Dense(Summable):
         return Dense(out, known_magnitude=joint_magnitude(self, past))
 
     def add_between_groups(self, other: "Dense", groups: Array, table: np.ndarray) -> "Dense":
-        """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ in an array of its own."""
+        """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ in a new array."""
         w, more = self.array, other.array
 
         def rows_of(rows: slice) -> Array:
@@ -452,12 +452,12 @@ class Dense(Summable):
 
 
 def _aligned_rows(psi: Array, source: Array, rows: slice) -> Array:
-    """Return some rows of the past in the order of the objects of now; zeros for new objects."""
+    """Return some rows of the past in the order of the current objects; zeros for new objects."""
     return gather(gather(psi, source[rows], 0).T, source, 0).T
 
 
 def _both_halves(x: Array, z: Array, z_rows: Array, rows: slice) -> Array:
-    """Return what some rows from the diagonal on, and their mirror image, add to ZᵀWZ, (k, k)."""
+    """Return the contribution of some rows, from the diagonal on, and their transpose to ZᵀWZ, (k, k)."""
     part = z_rows.T @ thin_product(x, z[rows.start :, :])
     on_diagonal = z_rows.T @ (x[:, : z_rows.shape[0]] @ z_rows)
     return part + part.T - on_diagonal
@@ -483,7 +483,7 @@ def _blend(w: np.ndarray, psi: np.ndarray, a: np.ndarray | float, out: np.ndarra
 
 
 def _sum_of_squares(x: Array) -> float:
-    """Return Σx² of a block on the host, in wide floats; infinite where it is no number."""
+    """Return Σx² of a block on the host, in wide floats; infinite if it overflows."""
     xp = array_namespace(x)
     x = xp.reshape(xp.astype(x, wide_dtype(x), copy=False), (-1,))
     with np.errstate(over="ignore"):

@@ -1,6 +1,6 @@
-"""The blend of the present and the past with a weight for each pair of objects.
+"""The blend of current and past proximities with a weight for each pair of objects.
 
-With E the embedding of the objects common to both and S = diag(s), s being 0 for objects without a past,
+With E the embedding of the objects common to both and S = diag(s), where s is 0 for objects without a past,
 
     Ψ̂ = W + a S (E Ψ Eᵀ − W) S,
 
@@ -46,12 +46,12 @@ class ObjectBlend(Computed):
 
     @property
     def like(self) -> Array:
-        """An array whose library and device are those of all results."""
+        """An array with the library and device of all results."""
         return self.pair.current.like
 
     @property
     def is_formed(self) -> bool:
-        """Whether the blend is stored already."""
+        """Whether the blend is already stored."""
         return self._formed is not None
 
     def diagonal(self) -> Array:
@@ -61,7 +61,7 @@ class ObjectBlend(Computed):
         return w + self.alpha * (self.trust * self.trust * (psi - w))
 
     def matmul(self, v: Array, rows: Array | None = None) -> Array:
-        """Return Ψ̂·V = WV + a S (E Ψ Eᵀ − W) SV; W is read once."""
+        """Return Ψ̂·V = WV + a S (E Ψ Eᵀ − W) SV, with one pass over W."""
         xp, alignment, r = array_namespace(v), self.pair.alignment, v.shape[1]
         trust = xp.astype(self.trust, v.dtype, copy=False)
         s = trust if rows is None else xp.take(trust, rows)
@@ -72,7 +72,7 @@ class ObjectBlend(Computed):
             psi = self.pair.past.matmul(sv, rows)
         elif rows is None:
             psi = gather(self.pair.past.matmul(gather(sv, target, 0)), source, 0)
-        else:  # rows of new objects are zero: any place serves
+        else:  # rows of new objects are zero: use any position
             places = xp.take(source, rows)
             places = xp.where(places >= 0, places, xp.zeros_like(places))
             psi = gather(self.pair.past.matmul(sv, places), source, 0)

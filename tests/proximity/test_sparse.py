@@ -542,7 +542,7 @@ def test_rounding_is_averaged_away(library, dtype, gap):
 def test_indices_that_overflowed_are_refused():
     matrix = scipy.sparse.csr_array(np.eye(3))
     matrix.indices = np.array([0, 1, -2147483648], dtype=np.int32)
-    with pytest.raises(InputError, match=r"W is not a valid sparse matrix: .*; build it anew"):
+    with pytest.raises(InputError, match=r"W is not a valid sparse matrix: .*; rebuild it"):
         checked_sparse(matrix, "W")
 
 
