@@ -244,7 +244,7 @@ class Summed(Stored):
         """Return the mean of each block and the sum of squares about it."""
         W, partition, found = self.proximity, self.partition, None
         if W.is_at_hand:
-            known = self.is_multiplied or self.earlier is not None
+            known = self.is_multiplied or self.earlier is not None or W.sums_by_product
             sums, squares = (self._off_diagonal(), self.squares) if known else W.block_sums(partition)
             self.__dict__["squares"] = squares
             found = W.plain_moments(partition, sums, squares)
@@ -254,7 +254,8 @@ class Summed(Stored):
         """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})²."""
         W, partition, found = self.proximity, self.partition, None
         if W.is_at_hand:
-            sums = self._off_diagonal() if self.is_multiplied else W.block_sums(partition, squares=False)[0]
+            known = self.is_multiplied or W.sums_by_product
+            sums = self._off_diagonal() if known else W.block_sums(partition, squares=False)[0]
             found = W.plain_distance(partition, means, sums)
         return W.careful_distance(partition, means) if found is None else found
 
