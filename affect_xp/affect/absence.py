@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from affect_xp.alignment import Alignment, positions
 from affect_xp.array.namespace import array_namespace, device_of, from_host
 from affect_xp.array.typing import Array
-from affect_xp.partition import Partition
+from affect_xp.partition import Alignment, Partition, positions
 from affect_xp.proximity import Proximity
 
 if TYPE_CHECKING:
-    from affect_xp.affect.state import State, Step
+    from affect_xp.affect.step import State, Step
 
 ABSENT = ("forget", "keep")
 

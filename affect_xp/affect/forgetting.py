@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from affect_xp.affect.moments import BlockMoments, mean_variances, moments_of
-from affect_xp.alignment import UNCHANGED
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
@@ -19,7 +18,7 @@ from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
 from affect_xp.exceptions import InputError
-from affect_xp.partition import Partition, as_partition
+from affect_xp.partition import UNCHANGED, Partition, as_partition
 from affect_xp.proximity import Grouped, Pair, Proximity, as_proximity, is_plain, summed_proximity
 
 # A rule for α: "estimate", a number, one for each step, or a function.

@@ -43,13 +43,11 @@ import numpy as np
 
 from affect_xp.affect.forgetting import drift_from, share_of_noise
 from affect_xp.affect.moments import BlockMoments, mean_variances, moments_of
-from affect_xp.affect.state import Past, State
-from affect_xp.affect.step import Options
-from affect_xp.alignment import Alignment, Ids
+from affect_xp.affect.step import Options, Past, State
 from affect_xp.array.namespace import array_namespace, from_host, to_host
 from affect_xp.array.typing import Array
 from affect_xp.clustering.base import Call, Clusterer, Clustering
-from affect_xp.partition import Partition
+from affect_xp.partition import Alignment, Ids, Partition
 from affect_xp.proximity import Blend, Dense, Grouped, GroupedPair, Pair, Proximity
 from affect_xp.proximity.blend import unit_of
 from affect_xp.proximity.grouped import Summed

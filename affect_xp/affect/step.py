@@ -8,24 +8,181 @@
 import dataclasses
 import math
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 import numpy as np
 
+from affect_xp.affect.absence import Away, fill_unmet_pairs
 from affect_xp.affect.forgetting import Alpha, alpha_at, noise_and_drift, share_of_noise
-from affect_xp.affect.initial_labels import better_labels, judge
+from affect_xp.affect.initial_labels import alpha_is_insensitive, better_labels, judge
 from affect_xp.affect.moments import mean_variances, moments_of
 from affect_xp.affect.movers import margin_weight, move_probability, pair_moments
-from affect_xp.affect.sensitivity import alpha_is_insensitive
-from affect_xp.affect.state import Past, State, Step
-from affect_xp.alignment import Ids
-from affect_xp.array.namespace import array_namespace, is_array, is_at_hand, smallest_int, to_host
+from affect_xp.array.namespace import (
+    array_namespace,
+    gather,
+    is_array,
+    recorded_labels,
+    to_host,
+    value_at_hand,
+)
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
 from affect_xp.clustering.base import Call, Clusterer, Clustering
-from affect_xp.partition import Partition
-from affect_xp.proximity import Blend, GroupedPair, ObjectBlend, Pair, Proximity
+from affect_xp.partition import UNCHANGED, Alignment, Ids, Partition, align, positions
+from affect_xp.proximity import Blend, Grouped, GroupedPair, ObjectBlend, Pair, Proximity
 from affect_xp.proximity.blend import unit_of
-from affect_xp.tracking.events import DEFAULT_RULES, Clusters, EventRules, follow, members_of
+from affect_xp.tracking.events import DEFAULT_RULES, Clusters, Event, EventRules, follow, members_of
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class State:
+    """The state after a step, input of the next one.
+
+    Attributes
+    ----------
+    smoothed : Proximity or None
+        Ψ̂ᵗ; None for a method without a past.
+    partition : Partition
+        The clusters, numbered from 0.
+    clusters : Clusters
+        Their persistent ids and sizes, the number of the step, and missing clusters.
+    ids : sequence of hashables
+        The objects.
+    memory : (n, r) array or None
+        Starting values of the clusterer for the next step.
+    groups : Grouped or None
+        Ψ̂ᵗ with the labels of the partition, if their product is known.
+    away : Away or None
+        The absent objects, if any: they follow the others in all of the above, and are in no cluster.
+    """
+
+    smoothed: Proximity | None
+    partition: Partition
+    clusters: Clusters
+    ids: Ids
+    memory: Array | None = None
+    groups: Grouped | None = None
+    away: Away | None = None
+
+    @property
+    def present(self) -> Ids:
+        """The objects present at the step."""
+        return self.ids if self.away is None else self.ids[: len(self.ids) - self.away.n]
+
+    @property
+    def t(self) -> int:
+        """The number of the step, from 0."""
+        return self.clusters.t
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Step:
+    """The result of a step. Ψ̂ᵗ is not formed before `smoothed()` is called.
+
+    Attributes
+    ----------
+    state : State
+        The state after the step, without Ψ̂ᵗ.
+    labels : (n,) int array
+        The persistent id of the cluster of each object.
+    alphas : tuple of float
+        α by iteration; (0.0,) if there is no past.
+    events : tuple of Event
+        The changes of clusters since the previous step.
+    n_iter : int
+        The total number of iterations of the clusterer.
+    scores : dict or None
+        The score of each number of clusters that was tried, if it was selected.
+    observed : Proximity
+        Wᵗ.
+    blend : Blend, ObjectBlend or None
+        Ψ̂ᵗ as a blend of Wᵗ and Ψ̂ᵗ⁻¹; None if there is no past.
+    groups : Grouped or None
+        Ψ̂ᵗ with the labels of the partition, if their product is known.
+    noise, drift : float or None
+        The last noise and drift as root mean squares over entries, in the units of W; None if α is not
+        estimated. Without a past there is only noise.
+    noise_of_means : float or None
+        The noise that remains in block means, in the same units; known only at steps without a past.
+    moved : (n,) array or None
+        The probability that each object has changed its cluster since the previous step, if known.
+    """
+
+    state: State
+    labels: Array
+    alphas: tuple[float, ...]
+    events: tuple[Event, ...]
+    n_iter: int
+    scores: dict[int, float] | None
+    observed: Proximity
+    blend: Blend | ObjectBlend | None = None
+    groups: Grouped | None = None
+    noise: float | None = None
+    drift: float | None = None
+    noise_of_means: float | None = None
+    moved: Array | None = None
+
+    def commit(self, *, out: Proximity | None = None) -> State:
+        """Return the state after the step, with Ψ̂ᵗ; see `smoothed`."""
+        smoothed = self.smoothed(out=out)
+        groups = None if self.groups is None else smoothed.carried(self.groups)
+        if groups is not None:
+            groups = dataclasses.replace(groups, given=self.state.partition)
+        return dataclasses.replace(self.state, smoothed=smoothed, groups=groups)
+
+    def smoothed(self, *, out: Proximity | None = None) -> Proximity:
+        """Return Ψ̂ᵗ in new storage, or in that of `out`, which may be Ψ̂ᵗ⁻¹."""
+        formed = self.observed
+        if self.blend is not None:
+            # α is now known as a number, so a representation can drop negligible terms.
+            blend = self.blend if self.blend.is_formed else self.blend.at(self.alphas[-1])
+            formed = blend.formed(out=out)
+        # Copy the observed array: the caller may overwrite it for the next step.
+        return formed.copy() if formed is self.observed else formed
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Past:
+    """The objects of a step, and their past."""
+
+    W: Proximity
+    ids: Ids
+    before: State | None  # the state after the previous step
+    t: int = 0  # the number of this step
+    alignment: Alignment = UNCHANGED
+    start: Partition | None = None  # their previous clusters; None if all objects are new
+    smoothed: Proximity | None = None  # Ψ̂ᵗ⁻¹
+    memory: Array | None = None
+    groups: Grouped | None = None  # Ψ̂ᵗ⁻¹ with the labels of common objects
+
+    @staticmethod
+    def of(state: State | None, ids: Ids, W: Proximity) -> "Past":
+        """Find the objects of this step in the state after the previous one."""
+        if state is None:
+            return Past(W, ids, None)
+        alignment, memory = align(ids, state.ids, W.like), state.memory
+        if alignment.n_common == 0:
+            return Past(W, ids, state, state.t + 1)
+        if memory is not None and alignment.source is not None:
+            memory = gather(memory, alignment.source, fill=0)
+        start = state.partition.take(alignment.source, alignment.n_new)
+        groups, smoothed = _without_gone(state, alignment), state.smoothed
+        if state.away is not None and smoothed is not None:
+            source = positions(ids, state.ids)
+            smoothed, alignment = fill_unmet_pairs(smoothed, state.away, W, source, alignment)
+        return Past(W, ids, state, state.t + 1, alignment, start, smoothed, memory, groups)
+
+
+def _without_gone(state: State, alignment: Alignment) -> Grouped | None:
+    """Return Ψ̂ᵗ⁻¹ without the labels of objects that left, if its product with the labels is known."""
+    if state.groups is None or not alignment.n_gone:
+        return state.groups
+    labels: Array = state.groups.labels
+    target: Any = alignment.target
+    xp = array_namespace(labels)
+    there = xp.where((target >= 0)[:, None], labels, -xp.ones_like(labels))
+    return state.groups.regrouped(there, alignment.gone())
+
 
 INITS = ("auto", "previous", "static")
 FORGETTING = ("global", "objects")
@@ -48,6 +205,11 @@ class Options:
     def by_labels(self) -> bool:
         """Whether weights depend on labels, so that the step alternates between clusters and weights."""
         return self.by_object or callable(self.alpha) or isinstance(self.alpha, str)
+
+    @property
+    def rounds(self) -> int:
+        """How often clusters are found, at most."""
+        return self.n_iter if self.by_labels else 1
 
     @property
     def by_object(self) -> bool:
@@ -98,31 +260,25 @@ def step(
         return _first_step(past, clusterer, options)
     pair = Pair(W, past.smoothed, past.alignment)
     start = pair.group(past.start, past=past.groups)
-    call = _call(past, options, start)
-    if _labels_hardly_matter(start, clusterer, options):
-        options = dataclasses.replace(options, init="previous", n_iter=1)
-    seen, n_runs = _first_labels(start, clusterer, call, options)
-    weights, alphas = _weights_of(options, seen, past.t), []
-    rounds = options.n_iter if options.by_labels else 1
-    for i in range(rounds):
-        alphas.append(weights.alpha)
+    call, options = _call(past, options, start), _shortened(options, start, clusterer)
+    seen, n_iter = _first_labels(start, clusterer, call, options)
+    used: list[_Weights] = []
+    for i in range(options.rounds):
+        weights = _weights_of(options, seen, past.t)
+        if used and _same_alpha(weights, used[-1], options):
+            break
+        used.append(weights)
         blend = weights.blend(pair)
-        found = clusterer.cluster(blend, dataclasses.replace(call, rough=i + 1 < rounds))
-        n_runs += found.n_iter
-        if i + 1 == rounds or _same_labels(found, seen, start, i, options):  # the next α would be the same
-            break
+        found = clusterer.cluster(blend, dataclasses.replace(call, rough=i + 1 < options.rounds))
+        n_iter += found.n_iter
+        if i + 1 == options.rounds or _same_labels(found, seen, start, i, options):
+            break  # the next weights would be the same
         seen, call = _seen(pair, found), call.after(found)
-        before, weights = weights, _weights_of(options, seen, past.t)
-        if _same_alpha(weights, before, options):
-            weights = before
-            break
     if found.rough:
         found = clusterer.cluster(blend, call.from_found(found))
-        n_runs += found.n_iter
-    moved = _moved(clusterer, seen) if weights.moved is None else weights.moved
-    unit = pair.unit if weights.squares else 1.0
-    result = Iterations(n_runs, alphas, blend, weights.squares, unit, moved)
-    return conclude(past, found, result, options.events)
+        n_iter += found.n_iter
+    moved = _moved(clusterer, seen) if used[-1].moved is None else used[-1].moved
+    return conclude(past, found, Iterations.of(n_iter, used, blend, moved), options.events)
 
 
 def static_step(
@@ -167,6 +323,14 @@ class Iterations:
     unit: float = 1.0
     moved: Array | None = None  # the probability that each object has changed its cluster
 
+    @staticmethod
+    def of(
+        n_iter: int, used: Sequence[_Weights], blend: Blend | ObjectBlend, moved: Array | None
+    ) -> "Iterations":
+        """Return what iterations with these weights have found."""
+        squares, alphas = used[-1].squares, [weights.alpha for weights in used]
+        return Iterations(n_iter, alphas, blend, squares, blend.pair.unit if squares else 1.0, moved)
+
     def levels(self, squares: Sequence[float], m: float) -> dict[str, float]:
         """Return noise and drift as root mean squares over the m² entries of common objects.
 
@@ -203,10 +367,9 @@ def _first_labels(
 def _better(previous: GroupedPair, static: GroupedPair) -> _Seen:
     """Return the labels with the better α, and their noise and drift."""
     judgement = judge(previous.in_units, static.in_units)
-    if is_at_hand(static.labels):
-        if judgement.stays():
-            return _Seen(previous, judgement.previous)
-        return _Seen(static, judgement.static)
+    stays = value_at_hand(judgement.stays())
+    if stays is not None:
+        return _Seen(previous, judgement.previous) if stays else _Seen(static, judgement.static)
     labels, sums = better_labels(judgement, previous.partition, static.partition)
     return _Seen(previous.pair.group(labels), sums)
 
@@ -264,13 +427,15 @@ def _alpha_of(options: Options, seen: _Seen, t: int) -> tuple[Array | float, Seq
     return check_fraction("the forgetting factor returned by alpha", given), ()
 
 
-def _labels_hardly_matter(start: GroupedPair, clusterer: Clusterer, options: Options) -> bool:
-    """Return whether α is known to vary by at most `alpha_tol` between labels of as many clusters."""
+def _shortened(options: Options, start: GroupedPair, clusterer: Clusterer) -> Options:
+    """Return options without iterations if α is known to vary by at most `alpha_tol` between labels."""
     k = getattr(clusterer, "n_clusters", None)
     is_estimate = isinstance(options.alpha, str) and options.correction is None and not options.by_object
     if not is_estimate or not isinstance(k, int):
-        return False
-    return alpha_is_insensitive(start.pair, max(k, start.k), options.alpha_tol)
+        return options
+    if not alpha_is_insensitive(start.pair, max(k, start.k), options.alpha_tol):
+        return options
+    return dataclasses.replace(options, init="previous", n_iter=1)
 
 
 def _same_alpha(weights: _Weights, before: _Weights, options: Options) -> bool:
@@ -314,7 +479,7 @@ def conclude(past: Past, found: Clustering, result: Iterations, rules: EventRule
     return Step(
         # Drop the cached membership: it would be the largest array of a sparse state.
         state=State(None, dataclasses.replace(partition), clusters, past.ids, found.memory),
-        labels=_named(labels, clusters.names, partition),
+        labels=recorded_labels(np.where(labels >= 0, clusters.names[labels], -1), partition.labels),
         alphas=tuple(alphas),
         events=events,
         n_iter=result.n_iter,
@@ -331,12 +496,6 @@ def _members(partition: Partition, ids: Ids) -> list[frozenset[Hashable]]:
     """Return the ids of the objects of each cluster; needed only if a cluster disappears or may return."""
     labels = to_host(partition.labels, reason="members of a cluster that comes or goes")[0]
     return members_of(labels, ids, partition.k)
-
-
-def _named(labels: np.ndarray, names: np.ndarray, partition: Partition) -> np.ndarray:
-    """Return labels on the host with cluster ids; from a device, in the smallest integer dtype."""
-    named = np.where(labels >= 0, names[labels], -1)
-    return named if isinstance(partition.labels, np.ndarray) else smallest_int(named)
 
 
 def _read(

@@ -61,7 +61,7 @@ def _fill(out: np.ndarray, w: np.ndarray, x: np.ndarray, height: int, width: int
         np.matmul(w[whole:], x, out=out[whole:])
 
 
-def tall_gram(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def gram(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return aᵀ·b for tall (n, p) a and (n, c) b of the same dtype."""
     (n, p), c = a.shape, b.shape[1]
     height = min(LONG_SUM, MIN_TILED_WORK // max(1, p * c))

@@ -1,8 +1,9 @@
 """CuPy kernels for dense matrices: one pass over memory instead of one per array operation.
 
-Each function has a twin written to the array API standard for all other libraries; callers choose with
-`usable`. Sums are in float64, without atomic additions of floats, so results do not depend on the order
-in which threads run. Each entry of W is read once, unless there are more clusters than `MAX_BINS`.
+Each function has a twin in the array API standard, which all other libraries use; the caller chooses by
+`has_kernels`. Sums are in float64 and without atomic additions of floats, so their bits do not depend on the
+order in which threads run. An entry of W is read from memory once, unless there are more clusters than
+`MAX_BINS`.
 """
 
 import functools
@@ -15,31 +16,12 @@ import numpy as np
 
 from affect_xp.array.typing import Array
 
-__all__ = [
-    "MAX_CLUSTERS",
-    "MAX_COUNTS",
-    "blend",
-    "block_residuals",
-    "extremes",
-    "gather",
-    "is_cupy",
-    "lloyd_assign",
-    "moved_products",
-    "not_negative",
-    "not_zero",
-    "one_hot",
-    "products",
-    "ratio",
-    "usable",
-]
-
 LANES = 32
-SHARED_BYTES = 48 * 1024  # per block, on every device
-MAX_WARPS = 8  # per block
-MAX_BINS = 96  # per warp; more clusters need another pass over W
-MAX_CLUSTERS = 2**15 - 1  # labels are 16-bit integers, to stay in cache
-MAX_COUNTS = 8192  # clusters times runs that a block counts in shared memory
-TILE = 32  # rows and columns per tile of the symmetry check
+SHARED_BYTES = 48 * 1024  # of a block, on every device
+MAX_WARPS = 8  # in a block
+MAX_BINS = 96  # of a warp; more clusters than these take another read of W
+MAX_COUNTS = 8192  # of clusters in all runs, which a block counts in shared memory
+TILE = 32  # of the check of symmetry
 SLICES = 8  # blocks that share a row of tiles
 
 SOURCE = Path(__file__).with_name("kernels.cu")
@@ -49,23 +31,6 @@ TEMPLATES = tuple(
     for name in ("products", "residuals", "regroup", "blend", "extremes")
     for kind in ("float", "double")
 )
-
-
-def usable(w: Array, k: int = 1) -> bool:
-    """Return whether the kernels can read W: CuPy, float32 or float64, with contiguous rows."""
-    return (
-        is_cupy(w)
-        and w.dtype.kind == "f"
-        and w.dtype.itemsize in (4, 8)
-        and w.strides[-1] == w.dtype.itemsize
-        and k <= MAX_CLUSTERS
-    )
-
-
-def is_cupy(x: Array) -> bool:
-    """Return whether x is a CuPy array, without importing CuPy."""
-    cupy = sys.modules.get("cupy")
-    return cupy is not None and isinstance(x, cupy.ndarray)
 
 
 def products(w: Array, labels: Array, k: int) -> Array:

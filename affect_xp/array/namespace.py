@@ -8,6 +8,7 @@ to NumPy. Arrays are transferred to the host only by `to_host`.
 import contextlib
 import functools
 import logging
+import math
 import os
 import sys
 import warnings
@@ -24,31 +25,6 @@ from affect_xp.array.threads import run_blocks
 from affect_xp.array.typing import Array, Namespace
 from affect_xp.exceptions import InputError, InputTypeError, PrecisionWarning
 
-__all__ = [
-    "array_namespace",
-    "as_array",
-    "current_device_of",
-    "device_of",
-    "for_each_block",
-    "from_host",
-    "gather",
-    "is_array",
-    "is_at_hand",
-    "is_lazy",
-    "label_counts",
-    "not_negative",
-    "on_host",
-    "on_input_device",
-    "one_hot",
-    "ratio",
-    "row_blocks",
-    "rows_at",
-    "smallest_int",
-    "thin_product",
-    "to_host",
-    "wide_dtype",
-]
-
 T = TypeVar("T")
 
 log = logging.getLogger("affect_xp")
@@ -63,6 +39,9 @@ _NUMPY = (np.ndarray, np.generic)  # includes zero-dimensional arrays
 HOST_BLOCK_BYTES = 2**20
 HOST_BLOCK_ROWS = 48
 DEVICE_BLOCK_BYTES = 128 * 2**20
+# On a device many threads add to few sums; each sum is kept in so many parts that they seldom meet.
+N_PARTIAL_SUMS = 256
+MAX_KERNEL_CLUSTERS = 2**15 - 1  # labels in kernels are 16-bit integers: they stay in cache
 
 
 def is_array(x: object) -> bool:
@@ -124,11 +103,31 @@ def on_input_device(function: Callable[P, R]) -> Callable[P, R]:
     return run
 
 
-def is_lazy(x: Array) -> bool:
-    """Return whether x is lazy (dask, JAX): it cannot be written to, and should not be looped over."""
-    return not isinstance(x, _NUMPY) and (
-        array_api_compat.is_dask_array(x) or array_api_compat.is_jax_array(x)
+def is_cupy(x: Array) -> bool:
+    """Return whether x is an array of CuPy, which is not imported for it."""
+    cupy = sys.modules.get("cupy")
+    return cupy is not None and isinstance(x, cupy.ndarray)
+
+
+def has_kernels(w: Array, k: int = 1) -> bool:
+    """Return whether `cuda` can read W: of CuPy, float32 or float64, with adjacent entries in a row."""
+    return (
+        is_cupy(w)
+        and w.dtype.kind == "f"
+        and w.dtype.itemsize in (4, 8)
+        and w.strides[-1] == w.dtype.itemsize
+        and k <= MAX_KERNEL_CLUSTERS
     )
+
+
+def can_sum_rows(*arrays: object) -> bool:
+    """Return whether rows of the arrays can be gathered and summed in place, as those of NumPy."""
+    return all(isinstance(x, np.ndarray) and not isinstance(x, np.ma.MaskedArray) for x in arrays)
+
+
+def is_lazy(x: Array) -> bool:
+    """Return whether x is only a plan of a computation (dask): no writing into it, no loops over it."""
+    return not isinstance(x, _NUMPY) and array_api_compat.is_dask_array(x)
 
 
 def on_host(x: Array) -> bool:
@@ -174,23 +173,34 @@ def _find_wide_dtype(xp: Namespace, device: object) -> object:
     return xp.float32
 
 
-def row_blocks(x: Array, n_rows: int | None = None, *, n_columns: int | None = None) -> Iterator[slice]:
-    """Yield slices of rows such that each block, in wide precision, is small.
+def row_blocks(
+    x: Array, n_rows: int | None = None, *, n_columns: int | None = None, host_rows: int | None = None
+) -> Iterator[slice]:
+    """Yield slices of rows such that one block of them, in wide precision, is small.
 
-    Small means about 1 MB on the host (it fits into cache) and 128 MB on a device (few launches).
-    A lazy array is one block: its library splits it itself.
+    Small means a megabyte on the host (it stays in cache), or `host_rows` rows if given, and a hundred on a
+    device (few launches). A lazy array is one block: its library cuts it by itself.
     """
     n_rows = x.shape[0] if n_rows is None else n_rows
     n_columns = max(1, x.shape[1] if n_columns is None else n_columns)
     if is_lazy(x):
         width = n_rows
     elif on_host(x):
-        width = max(HOST_BLOCK_ROWS, HOST_BLOCK_BYTES // (8 * n_columns))
+        width = host_rows or max(HOST_BLOCK_ROWS, HOST_BLOCK_BYTES // (8 * n_columns))
     else:
         width = DEVICE_BLOCK_BYTES // (8 * n_columns)
     width = max(1, width)
     for start in range(0, n_rows, width):
         yield slice(start, min(start + width, n_rows))
+
+
+def square_tiles(w: Array) -> Iterator[tuple[slice, slice]]:
+    """Yield rows and columns of square tiles on and right of the diagonal; a lazy array is one tile."""
+    n = w.shape[0]
+    width = max(1, n if is_lazy(w) else math.isqrt(block_bytes(w) // 8))
+    for i in range(0, n, width):
+        for j in range(i, n, width):
+            yield slice(i, min(i + width, n)), slice(j, min(j + width, n))
 
 
 def for_each_block(work: Callable[[T], object], blocks: Iterable[T], like: Array) -> None:
@@ -218,9 +228,35 @@ def fill_rows(
     return filled
 
 
+def widened_product(w: Array, v: Array) -> Array:
+    """Return w·v in the dtype of v; a product of mixed precision would copy w, so blocks are widened."""
+    if w.dtype == v.dtype or is_lazy(w):
+        return symmetric_product(w, v)
+    xp = array_namespace(w, v)
+    product = xp.empty((w.shape[0], v.shape[1]), dtype=v.dtype, device=device_of(w))
+
+    def fill(block: slice) -> None:
+        product[block, :] = xp.astype(w[block, :], v.dtype) @ v
+
+    for_each_block(fill, row_blocks(w), w)
+    return product
+
+
+def eager_product(product: Callable[[Array], Array], like: Array) -> tuple[Array, Callable[[Array], Array]]:
+    """Return an array to work like, and a function X ↦ WX on such arrays: NumPy's for a lazy library."""
+    if not is_lazy(like):
+        return like, product
+
+    def on_numpy(v: np.ndarray) -> np.ndarray:
+        planned = product(from_host(v, like, dtype=wide_dtype(like)))
+        return to_host(planned, reason="a product of a lazy proximity")[0]
+
+    return np.zeros(1), on_numpy
+
+
 def tall_gram(a: Array, b: Array) -> Array:
     """Return aᵀ·b for tall a and b of the same dtype."""
-    return blas.tall_gram(a, b) if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) else a.T @ b
+    return blas.gram(a, b) if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) else a.T @ b
 
 
 def symmetric_product(w: Array, v: Array) -> Array:
@@ -246,7 +282,7 @@ def thin_product(w: Array, x: Array) -> Array:
 
 def one_hot(labels: Array, k: int, dtype: object) -> Array:
     """Return the membership Z, labels along its first axes and clusters along the last; -1 gives zeros."""
-    if cuda.is_cupy(labels):
+    if is_cupy(labels):
         return cuda.one_hot(labels, k, dtype)
     xp = array_namespace(labels)
     clusters = xp.arange(k, dtype=labels.dtype, device=device_of(labels))
@@ -273,9 +309,40 @@ def label_table(labels: Array, k: int, others: Array, k_others: int) -> Array:
     return counts.astype(np.float64).reshape(shape)[1:, 1:]
 
 
+def changed_places(before: Array, after: Array) -> np.ndarray | None:
+    """Return the places at which labels differ; None for libraries other than NumPy, where one would wait."""
+    return np.flatnonzero(before != after) if isinstance(after, np.ndarray) else None
+
+
+def sorted_segments(labels: Array, sizes: Array) -> tuple[Array, np.ndarray] | None:
+    """Return the order of objects by cluster, and where each cluster ends in it.
+
+    Objects without a cluster are left out. None where the host would have to wait for the sizes.
+    """
+    if not is_at_hand(labels):
+        return None
+    xp, k = array_namespace(labels), sizes.shape[0]
+    small = xp.int16 if k < 2**15 else xp.int64  # NumPy sorts small integers in one sweep
+    ends = np.cumsum(to_host(sizes, reason="sizes of clusters")[0].astype(int))
+    order = xp.argsort(xp.astype(labels, small), stable=True)
+    return order[labels.shape[0] - int(ends[-1]) :], ends
+
+
+def sums_by_number(number: Array, values: Array, n_numbers: int) -> Array:
+    """Return the sum of the values with each number, (n_numbers,), without making the host wait."""
+    if on_host(values):
+        return np.bincount(number, values, n_numbers)
+    xp = array_namespace(values)
+    lanes = max(1, min(N_PARTIAL_SUMS, values.shape[0] // n_numbers))
+    lane = xp.arange(values.shape[0], dtype=number.dtype, device=device_of(values)) % lanes
+    sums = xp.zeros(lanes * n_numbers, dtype=values.dtype, device=device_of(values))
+    xp.add.at(sums, lane * n_numbers + number, values)
+    return xp.sum(xp.reshape(sums, (lanes, n_numbers)), axis=0)
+
+
 def ratio(total: Array, count: Array) -> Array:
     """Return total / count, and 0 where the count is not positive."""
-    if cuda.is_cupy(total) and cuda.is_cupy(count) and total.dtype == count.dtype:
+    if is_cupy(total) and is_cupy(count) and total.dtype == count.dtype:
         return cuda.ratio(total, count)
     xp = array_namespace(total)
     return xp.where(count > 0, total / not_zero(count), xp.zeros_like(total))
@@ -283,7 +350,7 @@ def ratio(total: Array, count: Array) -> Array:
 
 def not_zero(count: Array) -> Array:
     """Return divisors: counts or sizes, with 0 replaced by 1."""
-    if cuda.is_cupy(count):
+    if is_cupy(count):
         return cuda.not_zero(count)
     xp = array_namespace(count)
     return xp.where(count > 0, count, xp.ones_like(count))
@@ -304,7 +371,7 @@ def rows_at(x: Array, which: slice | Array) -> Array:
 
 def gather(x: Array, index: Array, fill: float) -> Array:
     """Return x[index] along the first axis, and `fill` where index is -1."""
-    if cuda.is_cupy(x) and index.ndim == 1:
+    if is_cupy(x) and index.ndim == 1:
         return cuda.gather(x, index, fill)
     xp = array_namespace(x)
     rows = xp.take(x, not_negative(index), axis=0)
@@ -314,7 +381,7 @@ def gather(x: Array, index: Array, fill: float) -> Array:
 
 def not_negative(index: Array) -> Array:
     """Return an index with negative numbers replaced by 0."""
-    if cuda.is_cupy(index):
+    if is_cupy(index):
         return cuda.not_negative(index)
     xp = array_namespace(index)
     return xp.where(index >= 0, index, xp.zeros_like(index))
@@ -325,6 +392,25 @@ def smallest_int(values: np.ndarray) -> np.ndarray:
     low, high = int(values.min(initial=0)), int(values.max(initial=0))
     sizes = (np.int8, np.int16, np.int32, np.int64)
     return values.astype(next(d for d in sizes if np.iinfo(d).min <= low and high <= np.iinfo(d).max))
+
+
+def recorded_labels(labels: np.ndarray, like: Array) -> np.ndarray:
+    """Return labels on the host: those of NumPy as they are, copies of others in the smallest dtype."""
+    return labels if isinstance(like, np.ndarray) else smallest_int(labels)
+
+
+def native(x: Array) -> Array:
+    """Return x in the byte order of this machine; arrays from files may have the other."""
+    is_foreign = isinstance(x, np.ndarray) and x.dtype.kind == "f" and not x.dtype.isnative
+    return x.astype(x.dtype.newbyteorder("=")) if is_foreign else x
+
+
+def is_by_columns(x: Array) -> bool:
+    """Return whether a matrix on the host is stored by columns."""
+    if x.ndim != 2 or not is_at_hand(x):
+        return False
+    flags = _to_numpy(x).flags
+    return flags.f_contiguous and not flags.c_contiguous
 
 
 def from_host(values: object, like: Array, dtype: object | None = None) -> Array:
@@ -341,6 +427,52 @@ def as_like(values: object, like: Array, reason: str) -> Array:
     if isinstance(values, np.ndarray) and not isinstance(like, np.ndarray):
         return from_host(values.astype(np.int64) if values.dtype.kind in "iu" else values, like)
     return values
+
+
+def computed(x: Array, reason: str) -> Array:
+    """Return the values of a lazy array on the host, and any other array as it is."""
+    return to_host(x, reason=reason)[0] if is_lazy(x) else x
+
+
+def value_at_hand(x: Array) -> bool | float | None:
+    """Return the value of a 0-d array, or None if the host would have to wait for it."""
+    return _to_numpy(x).item() if is_at_hand(x) else None
+
+
+def host_view(x: Array, name: str) -> np.ndarray:
+    """Return an array in the memory of the host as a NumPy array, without a copy; raise for any other."""
+    if is_lazy(x):
+        raise InputTypeError(
+            f"{name} is not computed yet, and NumPy must not compute it implicitly; use .array, and its "
+            "compute() if there is memory for n×n numbers"
+        )
+    if not on_host(x):
+        raise InputTypeError(
+            f"{name} is on device {device_of(x)}, and NumPy must not copy it implicitly; use "
+            ".array with functions of its library, or copy that to the host"
+        )
+    return to_host(x, reason="asked for as a NumPy array")[0]
+
+
+def check_in_memory(x: Array, message: str) -> None:
+    """Raise if x is lazy."""
+    if is_lazy(x):
+        raise InputTypeError(message)
+
+
+def check_is_numpy(x: Array, message: str) -> None:
+    """Raise if x is an array of a library other than NumPy."""
+    if not isinstance(x, np.ndarray):
+        raise InputTypeError(message)
+
+
+def by_device(
+    x: Array, on_cpu: Callable[[np.ndarray], R], on_device: Callable[[Array], R], *, reason: str
+) -> R:
+    """Return what one function makes of x as a NumPy array, or, if x is on a device, another of x itself."""
+    if on_host(x) or is_lazy(x):
+        return on_cpu(to_host(x, reason=reason)[0])
+    return on_device(x)
 
 
 def to_host(*arrays: Array, reason: str) -> tuple[np.ndarray, ...]:

@@ -8,8 +8,8 @@ import scipy.sparse
 
 from affect_xp.array.namespace import (
     array_namespace,
+    computed,
     from_host,
-    is_lazy,
     one_hot,
     row_blocks,
     to_host,
@@ -41,6 +41,11 @@ class Components:
 
     labels: Array
     sizes: np.ndarray
+
+    def computed(self) -> "Components":
+        """Return the same with the labels of a lazy library on the host."""
+        labels = computed(self.labels, reason="components of a lazy graph")
+        return dataclasses.replace(self, labels=labels)
 
     @property
     def count(self) -> int:
@@ -97,7 +102,7 @@ def _pattern(W: Proximity) -> scipy.sparse.csr_array | None:
         pattern = W.matrix.astype(bool)
         pattern.eliminate_zeros()
         return pattern
-    if isinstance(W, Dense) and not is_lazy(W.array):
+    if isinstance(W, Dense):
         blocks = (to_host(W.array[rows, :] != 0, reason=reason)[0] for rows in row_blocks(W.array))
         return scipy.sparse.vstack([scipy.sparse.csr_array(block) for block in blocks], format="csr")
     return None

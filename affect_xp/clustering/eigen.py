@@ -15,14 +15,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from affect_xp.array import cuda
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
+    eager_product,
     for_each_block,
     from_host,
     is_array,
-    is_lazy,
+    is_cupy,
+    row_blocks,
     to_host,
     wide_dtype,
 )
@@ -92,8 +93,8 @@ class Operator:
     @staticmethod
     def of(W: Proximity) -> "Operator":
         """Return a proximity as an operator; thin matrices of a lazy library are kept on the host."""
-        like, multiply = host_product(W)
-        return Operator(W.n, like, multiply, thin_dtype=None if is_lazy(W.like) else W.thin_dtype)
+        like, multiply = eager_product(W.matmul, W.like)
+        return Operator(W.n, like, multiply, thin_dtype=W.thin_dtype if multiply == W.matmul else None)
 
     @property
     def n_wanted(self) -> int:
@@ -137,19 +138,6 @@ class Operator:
             h = 3 * xp.max(xp.sum(xp.abs(a), axis=1))
             a = a - h * (self.null @ self.null.T)
         return (a + a.T) / 2
-
-
-def host_product(W: Proximity) -> tuple[Array, Callable[[Array], Array]]:
-    """Return an array like X, and the function X ↦ WX: both on the host for a lazy library."""
-    if not is_lazy(W.like):
-        return W.like, W.matmul
-    wide = wide_dtype(W.like)
-
-    def on_host(v: np.ndarray) -> np.ndarray:
-        product = W.matmul(from_host(v, W.like, dtype=wide))
-        return to_host(product, reason="a product of a lazy proximity")[0]
-
-    return np.zeros(1), on_host
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -245,7 +233,7 @@ def _complete(values: np.ndarray, k: int, tie: float, n_available: int) -> int:
 @blas_threads()
 def _full(A: Operator, k: int, m: int) -> Eigenpairs:
     """Compute a full decomposition of the operator."""
-    if cuda.is_cupy(A.like) and A.n > MAX_CUSOLVER_SIZE:
+    if is_cupy(A.like) and A.n > MAX_CUSOLVER_SIZE:
         raise InputError(
             f"solver='full' decomposes at most {MAX_CUSOLVER_SIZE:,} objects on a GPU, got {A.n:,}; "
             "use solver='iterative'"
@@ -382,9 +370,9 @@ def _join(
         part = _rows_of(A.s, rows) * product[rows, :]
         av[rows, begin:end] = part + _rows_of(A.e, rows) * v[rows, begin:end] if is_array(A.e) else part
 
-    for_each_block(join, _row_blocks(v), v)
+    for_each_block(join, row_blocks(v, host_rows=BLOCK_ROWS), v)
     product = A.multiply(sr)
-    for_each_block(multiplied, _row_blocks(v), v)
+    for_each_block(multiplied, row_blocks(v, host_rows=BLOCK_ROWS), v)
 
 
 def _rows_of(x: Array, rows: slice) -> Array:
@@ -438,16 +426,9 @@ class OutOfRangeError(ArithmeticError):
     """A number overflowed in the precision of the computation."""
 
 
-def _row_blocks(like: Array) -> list[slice]:
-    """Return blocks of rows of a thin matrix."""
-    n = like.shape[0]
-    height = BLOCK_ROWS if isinstance(like, np.ndarray) else n
-    return [slice(start, min(start + height, n)) for start in range(0, n, height)]
-
-
 def _summed(function: Callable[[slice], Array], like: Array) -> Array:
     """Return the sum of function(rows) over blocks of rows, in order."""
-    blocks, found = _row_blocks(like), {}
+    blocks, found = list(row_blocks(like, host_rows=BLOCK_ROWS)), {}
 
     def work(rows: slice) -> None:
         found[rows.start] = function(rows)

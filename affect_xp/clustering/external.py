@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp.array.namespace import device_of, from_host, is_at_hand, to_host
+from affect_xp.array.namespace import device_of, from_host, host_view, to_host
 from affect_xp.array.random import as_generator
 from affect_xp.array.threads import blas_threads
 from affect_xp.array.typing import Array, Seed
@@ -134,11 +134,14 @@ class ExternalClusterer:
                 f"{name} needs all proximities as an array, got {type(stored).__name__}; "
                 "give W as an array, or a clusterer of this library"
             )
-        if not self.host_copy and not is_at_hand(stored.array):
-            raise InputError(
-                f"{name} runs on the host, but W is on device {device_of(stored.array)} or not "
-                f"computed yet; allow the copy with as_external({name}(...), host_copy=True)"
-            )
+        if not self.host_copy:
+            try:
+                host_view(stored.array, "W")
+            except InputTypeError as error:
+                raise InputError(
+                    f"{name} runs on the host, but W is on device {device_of(stored.array)} or not "
+                    f"computed yet; allow the copy with as_external({name}(...), host_copy=True)"
+                ) from error
         matrix = to_host(stored.array, reason=f"{name} runs on the host")[0]
         if self.wants == "dissimilarity":
             _check_dissimilarities(matrix, name)

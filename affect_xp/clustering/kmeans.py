@@ -24,6 +24,7 @@ from affect_xp.array.namespace import (
     array_namespace,
     device_of,
     from_host,
+    is_cupy,
     label_counts,
     on_input_device,
     one_hot,
@@ -165,10 +166,10 @@ def kmeans(
 def _auto_starts(W: Proximity, k: int, rng: np.random.Generator) -> tuple[Array, bool]:
     """Return the starts of n_init="auto", (n, R), and whether they label all objects.
 
-    Ten starts on all objects if they are few and on the host; otherwise the best of ten on a sample.
+    Ten starts on all objects if they are few; otherwise the best of ten on a sample, on the host.
     """
     size = min(max(AUTO_OBJECTS * k, AUTO_LIMITS[0]), AUTO_LIMITS[1])
-    if W.n <= 2 * size and isinstance(W.like, np.ndarray):
+    if W.n <= 2 * size:
         return spread_partitions(W, k, AUTO_STARTS, rng), True
     sample = Sample.draw(W, size, rng)
     starts = spread_partitions(sample.W, k, AUTO_STARTS, rng)
@@ -329,7 +330,7 @@ class _Batch:
 
     def assign(self) -> _Assignment:
         """Find the nearest centroid of each object; one host sync, two if a cluster is empty."""
-        if cuda.is_cupy(self.groups.labels) and self.groups.n_runs * self.groups.k <= cuda.MAX_COUNTS:
+        if is_cupy(self.groups.labels) and self.groups.n_runs * self.groups.k <= cuda.MAX_COUNTS:
             return self._assign_by_kernels()
         m, own, k = self.sizes, self.groups.own(), self.groups.k
         labels, bounds = self.groups.nearest(m, own, self.bounds)

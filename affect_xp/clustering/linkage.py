@@ -30,10 +30,9 @@ import scipy  # imports its submodules lazily
 
 from affect_xp.array.namespace import (
     array_namespace,
+    by_device,
     device_of,
     from_host,
-    is_lazy,
-    on_host,
     on_input_device,
     row_blocks,
     to_host,
@@ -157,19 +156,23 @@ def linkage(D: Array | Proximity, method: str = "average") -> Dendrogram:
     proximity = as_proximity(D, name="D")
     given, some = stored(proximity), proximity.like  # for dask: an array of the library of its chunks
     like = array_namespace(some).zeros(0, dtype=some.dtype, device=device_of(some))
-    in_memory = on_host(given) or is_lazy(given)
-    d = to_host(given, reason="linkage of arrays on the CPU")[0] if in_memory else given
-    by_library = in_memory and method != "single" and d.shape[0] > 1
-    if not by_library:
-        _check_squares(check_dissimilarities(d), d, method)
-    if d.shape[0] == 1:
+    if proximity.n == 1:
+        check_dissimilarities(given)
         return Dendrogram(np.empty((0, 4)), method, like)
-    if in_memory:
-        table = _by_library(d, method) if by_library else _merge_table(*_grown_tree(d))
-        return Dendrogram(table, method, like)
-    rounds = _spanning_tree(d) if method == "single" else _reciprocal_merges(d, method)
-    joined = tuple(np.concatenate(part) for part in zip(*rounds, strict=True))
-    return Dendrogram(_merge_table(*joined), method, like, n_rounds=len(rounds))
+
+    def on_cpu(d: np.ndarray) -> Dendrogram:
+        if method != "single":  # checks D on the way
+            return Dendrogram(_by_library(d, method), method, like)
+        check_dissimilarities(d)
+        return Dendrogram(_merge_table(*_grown_tree(d)), method, like)
+
+    def on_device(d: Array) -> Dendrogram:
+        _check_squares(check_dissimilarities(d), d, method)
+        rounds = _spanning_tree(d) if method == "single" else _reciprocal_merges(d, method)
+        joined = tuple(np.concatenate(part) for part in zip(*rounds, strict=True))
+        return Dendrogram(_merge_table(*joined), method, like, n_rounds=len(rounds))
+
+    return by_device(given, on_cpu, on_device, reason="linkage of arrays on the CPU")
 
 
 def _check_squares(highest: float, d: Array, method: str) -> None:

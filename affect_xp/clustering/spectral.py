@@ -22,10 +22,12 @@ import numpy as np
 
 from affect_xp.array.namespace import (
     array_namespace,
+    as_like,
+    computed,
     device_of,
+    eager_product,
     from_host,
     gather,
-    is_lazy,
     on_input_device,
     one_hot,
     to_host,
@@ -46,13 +48,13 @@ from affect_xp.clustering.base import (
 )
 from affect_xp.clustering.connectivity import Components, connected_components
 from affect_xp.clustering.discretize import ASSIGNMENTS, EQUAL, unit_rows
-from affect_xp.clustering.eigen import SOLVERS, Eigenpairs, Operator, host_product, top_eigenpairs
+from affect_xp.clustering.eigen import SOLVERS, Eigenpairs, Operator, top_eigenpairs
 from affect_xp.clustering.n_clusters import choose, eigengap_scores, select
 from affect_xp.exceptions import ConvergenceWarning, InputError
 from affect_xp.parameters import Parameters
 from affect_xp.partition import Partition
 from affect_xp.proximity import Blend, Proximity, as_proximity
-from affect_xp.proximity.object_blend import ObjectBlend
+from affect_xp.proximity.blend import ObjectBlend
 from affect_xp.proximity.sparse import Sparse
 
 CUTS = ("normalized_cut", "ratio_cut")
@@ -217,7 +219,7 @@ def _checked_start(given: Call | Spectrum, n: int) -> Array | None:
         return None
     if start.ndim != 2 or start.shape[0] != n:
         raise InputError(f"start must have {n} rows, one for each object, got shape {tuple(start.shape)}")
-    return to_host(start, reason="vectors of a lazy library")[0] if is_lazy(start) else start
+    return computed(start, reason="vectors of a lazy library")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -249,9 +251,9 @@ class _Graph:
         is_sparse = isinstance(W, Blend | ObjectBlend) and isinstance(W.pair.current, Sparse)
         formed = W.formed() if is_sparse else W
         if settings.components == "separate" or settings.objective in CUTS:
-            components = _known_components(W, call) or _components(W, formed)
-        like, multiply = host_product(formed)
-        thin_dtype = None if is_lazy(W.like) else formed.thin_dtype
+            components = _known_components(W, call) or _components(W, formed).computed()
+        like, multiply = eager_product(formed.matmul, formed.like)
+        thin_dtype = formed.thin_dtype if multiply == formed.matmul else None
         return _Graph(W.n, like, multiply, thin_dtype, components, blended)
 
     @functools.cached_property
@@ -286,8 +288,8 @@ def _components(W: Proximity, formed: Proximity) -> Components:
     if isinstance(W, Blend) and formed is W and not (isinstance(W.alpha, float) and W.alpha == 1.0):
         found = connected_components(W.pair.current)
         if found.count == 1 or W.without_past:
-            return _on_host_if_lazy(found)
-    return _on_host_if_lazy(connected_components(formed))
+            return found
+    return connected_components(formed)
 
 
 def _known_components(W: Proximity, call: Call) -> Components | None:
@@ -303,12 +305,6 @@ def _known_components(W: Proximity, call: Call) -> Components | None:
     if known is not None and (known.count == 1 or before.blended):  # type: ignore[union-attr]
         return known
     return None
-
-
-def _on_host_if_lazy(found: Components) -> Components:
-    if not is_lazy(found.labels):
-        return found
-    return Components(to_host(found.labels, reason="components of a lazy graph")[0], found.sizes)
 
 
 def _check_degrees(graph: _Graph, objective: str) -> None:
@@ -331,10 +327,8 @@ def _raise_negative(objective: str, symptom: str) -> None:
 
 def _result(found: _Found, k: int, like: Array, components: Components | None) -> SpectralResult:
     """Return the result, in the library and on the device of `like`."""
-    labels, pairs = _in_order(found.labels, k), found.pairs
-    vectors = pairs.vectors
-    if is_lazy(like):
-        labels, vectors = from_host(labels, like), from_host(vectors, like)
+    reason, pairs = "vectors of a lazy library", found.pairs
+    labels, vectors = as_like(_in_order(found.labels, k), like, reason), as_like(pairs.vectors, like, reason)
     return SpectralResult(
         labels=labels,
         vectors=vectors,

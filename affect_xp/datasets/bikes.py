@@ -1,4 +1,4 @@
-"""A small data set for first steps: when bikes leave the stations of a simulated city, by week."""
+"""A small introductory data set: departure times at the bike stations of a simulated city, by week."""
 
 import dataclasses
 import datetime

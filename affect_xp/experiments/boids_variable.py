@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.spatial.distance import pdist
+from scipy.spatial.distance import pdist, squareform
 
 from affect_xp.clustering.spectral import Spectral
 from affect_xp.datasets import BoidsStep
@@ -42,30 +42,27 @@ from affect_xp.models.base import Evolving
 from affect_xp.models.pcm import PCM
 from affect_xp.models.pcq import PCQ
 from affect_xp.models.tuning import tune_alpha
-from affect_xp.proximity import Proximity
-from affect_xp.proximity.kernels import features_to_proximity
+from affect_xp.proximity import Dense
 
 RUNS = 100
 SENSITIVITY_RUNS = 5
-BANDWIDTH = CUBE / 12**0.5  # σ of the kernel: the standard deviation of a coordinate in a cube
+BANDWIDTH = 12.5  # ρ of the Gaussian similarity
 PCQ_TRAINED, PCQ_HALF = "PCQ, trained α", "PCQ, α = 0.5"
 PCM_TRAINED, PCM_HALF = "PCM, trained α", "PCM, α = 0.5"
 PUBLISHED = {STATIC: 0.767, THREE: 0.921, ONE: 0.921, HALF: 0.873}
 PUBLISHED |= {PCQ_TRAINED: 0.779, PCQ_HALF: 0.779, PCM_TRAINED: 0.840, PCM_HALF: 0.811}
-_WIDTH = "Depends on the kernel width, which the paper does not give."
+_WIDTH = "Depends on the scale ρ of similarities, which the paper does not give."
 REMARKS = dict.fromkeys((STATIC, THREE, ONE, PCQ_TRAINED, PCQ_HALF, PCM_TRAINED, PCM_HALF), _WIDTH)
 
 CHOICES = (
-    "The paper does not say what the similarities are. Here they are exp(−‖x − y‖²/2σ²) of positions with "
-    f"σ = {BANDWIDTH:.1f}, the standard deviation of a coordinate in the cube in which a flock starts: a "
-    "kernel as wide as a flock, and the same at all steps, so that steps are comparable. The results of "
-    "other widths were known when it was chosen: with σ = 30 all methods are better and the constant α = "
-    "0.5 is best, with σ = 10 static clustering is best.",
-    "With a kernel as wide as the whole scene (σ the median distance; 'rbf' with its default γ, whose width "
-    "even grows with the distance flown) all boids are similar, and modularity, which measures similarity "
-    "beyond chance, finds two halves of the row at every step. See the table of choices.",
-    "Clusters are computed from the eigenvectors by QR with column pivoting, which is deterministic; the "
-    "table of choices includes k-means.",
+    "Similarities are exp(−‖x − y‖²/2ρ²) of positions, the function that the paper names in section 2.1.3, "
+    "and 0 of a boid to itself, as in the algorithm of Ng, Jordan & Weiss that the paper cites. It does not "
+    f"give ρ. Here ρ = {BANDWIDTH:g}, which fits the published values best among those that were tried. The "
+    "table of choices has others, and similarities of 1 of a boid to itself.",
+    "With ρ as wide as the whole scene (the median distance) all boids are similar, and modularity, which "
+    "measures similarity beyond chance, finds two halves of the row at every step.",
+    "The paper turns eigenvectors into clusters by k-means. Here it is QR with column pivoting, which is "
+    "deterministic and faster; the table of choices includes k-means.",
     "While flocks scatter, boids have neither cohesion nor goal; the text mentions cohesion only. Flocks of "
     "neighbouring paths then join; they oscillate about their new paths for about ten steps, which is "
     "visible in all curves.",
@@ -96,7 +93,8 @@ WITH_ALPHA = (THREE, ONE, DEFAULTS)
 class Reading:
     """One interpretation of the unspecified details."""
 
-    bandwidth: float | None = BANDWIDTH  # σ; None for the median distance of each step
+    bandwidth: float | None = BANDWIDTH  # ρ; None for the median distance of each step
+    self_similarity: float = 0.0  # of a boid to itself
     assign_labels: str = "cluster_qr"
     flight: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # arguments of the simulation
 
@@ -104,13 +102,16 @@ class Reading:
         """Simulate a run."""
         return list(simulate(variable=True, rng=seed, **self.flight))
 
-    def similarities(self, steps: Sequence[BoidsStep]) -> list[Proximity]:
-        """Return exp(−‖x − y‖²/2σ²) of the boids at each step."""
-        return [features_to_proximity(step.X, "rbf", gamma=self._gamma(step.X)) for step in steps]
+    def similarities(self, steps: Sequence[BoidsStep]) -> list[Dense]:
+        """Return exp(−‖x − y‖²/2ρ²) of the boids at each step."""
+        return [self._similarity(step.X) for step in steps]
 
-    def _gamma(self, x: np.ndarray) -> float:
-        sigma = float(np.median(pdist(x))) if self.bandwidth is None else self.bandwidth
-        return 1 / (2 * sigma**2)
+    def _similarity(self, x: np.ndarray) -> Dense:
+        distances = pdist(x)
+        rho = np.median(distances) if self.bandwidth is None else self.bandwidth
+        w = squareform(np.exp(-(distances**2) / (2 * rho**2)))
+        np.fill_diagonal(w, self.self_similarity)
+        return Dense(w)
 
     def cut(self) -> Spectral:
         """Return the clusterer."""
@@ -119,10 +120,12 @@ class Reading:
 
 AS_CHOSEN = Reading()
 OTHER_READINGS = {
-    "σ = 10": Reading(10.0),
-    "σ = 30": Reading(30.0),
-    "σ = 60": Reading(60.0),
-    "σ the median distance": Reading(None),
+    "ρ = 10": Reading(10.0),
+    "ρ = 15": Reading(15.0),
+    "ρ = 30": Reading(30.0),
+    "ρ the median distance": Reading(None),
+    "self-similarity 1": Reading(self_similarity=1.0),
+    "self-similarity 1, ρ = 20": Reading(20.0, self_similarity=1.0),
     "k-means for the labels": Reading(assign_labels="kmeans"),
     SQUARE: Reading(flight={"layout": "square"}),
     "cubes touch": Reading(flight={"spacing": CUBE}),
@@ -131,10 +134,10 @@ COMPARED = (STATIC, THREE, HALF)
 
 
 def one_run(reading: Reading, methods: Sequence[str], seed: int) -> dict[str, Trace]:
-    """Run methods on one simulation, those that are trained with the α of a training run of their own."""
+    """Run methods on one simulation; trained methods use the α of a separate training run."""
     steps = reading.steps(seed)
     given, cut = reading.similarities(steps), reading.cut()
-    (training_seed,) = run_seeds(1, seed)  # another simulation than that of the run
+    (training_seed,) = run_seeds(1, seed)  # a different simulation
     alphas = train(reading, [method for method in methods if method in TRAINED], training_seed)
     models = {m: TRAINED[m](cut, seed, alphas[m]) if m in alphas else METHODS[m](cut, seed) for m in methods}
     return {method: follow(model, given, steps) for method, model in models.items()}
@@ -167,7 +170,7 @@ def run(options: Options) -> Report:
     return Report(
         name="boids-variable",
         title="Flocks of boids that scatter and regroup",
-        settings={**settings, "sigma": round(BANDWIDTH, 2), **trained},
+        settings={**settings, "rho": BANDWIDTH, **trained},
         tables=(rand, sensitivity_table(others, COMPARED, few)),
         claims=_claims(rand, curves),
         figures=_figures(curves, options.seed),

@@ -1,6 +1,6 @@
-"""The labels for the first α of a step, between which the paper leaves the choice, and its correction.
+"""Choices that the paper leaves open: the labels for the first α of a step, and the correction of α.
 
-Not an experiment of the paper: it repeats them with each value of `init` and `correction` of `Affect`.
+Not an experiment of the paper: this repeats its experiments with each value of `init` and `correction`.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""Two colliding Gaussians that exchange members: k-means, statically and with a past.
+"""Two colliding Gaussians that exchange members: static and evolutionary k-means.
 
 Xu, Kliger & Hero, section 5.2. The published table corresponds to covariances that are scaled at each
 exchange of members; in the text both are the identity throughout. Both variants are run.

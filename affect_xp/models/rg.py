@@ -4,10 +4,15 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, final
 
-from affect_xp.affect.state import State, Step
-from affect_xp.affect.step import Options, static_step
-from affect_xp.alignment import Ids, align
-from affect_xp.array.namespace import array_namespace, gather, is_lazy, not_zero, one_hot, wide_dtype
+from affect_xp.affect.step import Options, State, Step, static_step
+from affect_xp.array.namespace import (
+    array_namespace,
+    check_in_memory,
+    gather,
+    not_zero,
+    one_hot,
+    wide_dtype,
+)
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_int
 from affect_xp.clustering.base import Clusterer
@@ -15,12 +20,14 @@ from affect_xp.clustering.kmeans import KMeans
 from affect_xp.clustering.linkage import Linkage
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.models.base import Evolving
+from affect_xp.partition import Ids, align
 from affect_xp.proximity import Factored, Proximity
 from affect_xp.proximity.kernels import Block
 from affect_xp.tracking.events import DEFAULT_RULES, EventRules
 
 
 @final
+@dataclasses.dataclass(eq=False, repr=False)
 class RG(Evolving):
     """k-means or hierarchical clustering of features filtered over the last steps.
 
@@ -70,26 +77,15 @@ class RG(Evolving):
     1.0
     """
 
-    def __init__(
-        self,
-        clusterer: Any,
-        *,
-        order: int = 3,
-        power: int = 2,
-        proximity: str | Block = "dot",
-        scale: Any = "auto",
-        gamma: str | float = "first",
-        events: EventRules = DEFAULT_RULES,
-        random_state: Any = None,
-    ) -> None:
-        self.clusterer = clusterer
-        self.order = order
-        self.power = power
-        self.proximity = proximity
-        self.scale = scale
-        self.gamma = gamma
-        self.events = events
-        self.random_state = random_state
+    clusterer: Any
+    _: dataclasses.KW_ONLY
+    order: int = 3
+    power: int = 2
+    proximity: str | Block = "dot"
+    scale: Any = "auto"
+    gamma: str | float = "first"
+    events: EventRules = DEFAULT_RULES
+    random_state: Any = None
 
     def _check(self) -> None:
         check_int("order", self.order, 0)
@@ -109,11 +105,13 @@ class RG(Evolving):
 
     def _observed(self, given: Array | Proximity, columns: Sequence[str] | None = None) -> Proximity:
         """Return the given features, prepared, as a factored proximity."""
-        if isinstance(given, Proximity) or is_lazy(given):
-            raise InputTypeError(
-                f"RG takes an (n, p) array of features in memory, got {type(given).__name__}; pass features, "
-                "and compute lazy arrays first"
-            )
+        message = (
+            f"RG takes an (n, p) array of features in memory, got {type(given).__name__}; pass features, "
+            "and compute lazy arrays first"
+        )
+        if isinstance(given, Proximity):
+            raise InputTypeError(message)
+        check_in_memory(given, message)
         if self._preparation is None:
             self._decide(given, columns)
         return Factored.from_features(self._prepared.apply(given))

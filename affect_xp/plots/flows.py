@@ -9,8 +9,8 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from affect_xp.alignment import align
 from affect_xp.array.namespace import to_host
+from affect_xp.partition import align
 from affect_xp.tracking.history import History, Record
 
 # Ten colour-blind safe colours for white and black backgrounds: those of Okabe & Ito without black, and three
@@ -81,7 +81,8 @@ def flow(history: History) -> Flow:
         sizes.append(_counted(labels))
         links.append({} if before is None else _links(*before, record.ids, labels))
         before = record.ids, labels
-    return Flow(sizes, links, _order(sizes, links), _colours(sizes))
+    order = _order(sizes, links)
+    return Flow(sizes, links, order, _colours(sizes, order))
 
 
 def gathered(found: Flow, most: int) -> Flow:
@@ -152,21 +153,26 @@ def _order(sizes: list[dict[int, int]], links: list[dict[tuple[int, int], int]])
     return order
 
 
-def _colours(sizes: list[dict[int, int]]) -> dict[int, int]:
+def _colours(sizes: list[dict[int, int]], order: list[int]) -> dict[int, int]:
     """Give each name, in order of appearance, the colour least used by its neighbours; unique if possible.
 
-    Its neighbours are the names of the previous step, where ribbons start, and those that return later.
+    Its neighbours are the names of the previous step, where ribbons start, and those that return later. Of
+    colours that are used equally often, those of the clusters above and below are avoided.
     """
     n = len(CLUSTER_COLOURS)
     last = {name: t for t, present in enumerate(sizes) for name in present}
+    rank = {name: i for i, name in enumerate(order)}
     colours: dict[int, int] = {}
     around: set[int] = set()
     for t, present in enumerate(sizes):
         around = {name for name in around if last[name] >= t - 1}
         used = Counter(colours[name] for name in around)
+        stacked = sorted(present, key=rank.__getitem__)
+        beside = dict(zip(stacked, zip([None, *stacked], [*stacked[1:], None], strict=False), strict=True))
         for name in [name for name in present if name not in colours]:
+            taken = {colours[other] for other in beside[name] if other in colours}
             ahead = [(name + i) % n for i in range(n)]
-            colours[name] = min(ahead, key=used.__getitem__)
+            colours[name] = min(ahead, key=lambda c: (used[c], c in taken))
             used[colours[name]] += 1
             around.add(name)
     return colours

@@ -26,13 +26,15 @@ MAX_LEGEND = 20  # clusters
 GREY = "#BBBBBB"  # of clusters that are gathered
 
 # Markers of events in the flow.
-MARKS = {"split": "<", "merge": ">", "birth": "*", "return": "P", "death": "X"}
+MARKS = {"split": "<", "merge": ">", "birth": "^", "return": "P", "death": "X"}
 
 
-def plot_run(history: Run, *, changes: Sequence[int] | bool = True, max_clusters: int = 30) -> Any:
+def plot_run(
+    history: Run, *, changes: Sequence[int] | bool = True, events: bool = True, max_clusters: int = 30
+) -> Any:
     """Plot the flow of clusters, and below it the forgetting factor; return both Axes.
 
-    `changes` and `max_clusters` are those of `plot_alpha` and `plot_flow`.
+    The parameters are those of `plot_alpha` and `plot_flow`.
 
     Examples
     --------
@@ -49,7 +51,7 @@ def plot_run(history: Run, *, changes: Sequence[int] | bool = True, max_clusters
     figure.clear()
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
     plot_alpha(history, ax=below, changes=changes)
-    plot_flow(history, ax=above, max_clusters=max_clusters)
+    plot_flow(history, ax=above, events=events, max_clusters=max_clusters)
     above.tick_params(labelbottom=False)
     above.set_xlabel("")
     return np.array([above, below])
@@ -135,7 +137,7 @@ def plot_flow(history: Run, *, ax: Any = None, events: bool = True, max_clusters
     history : fitted model or its `history_`
     ax : matplotlib Axes, optional
     events : bool
-        Whether to mark splits ◂, merges ▸, births ★, returns ✚ and deaths ✖.
+        Whether to mark splits ◂, merges ▸, births ▴, returns ✚ and deaths ✖.
     max_clusters : int
         The number of clusters that are drawn, those that grow largest. All others are one grey bar.
 
@@ -262,7 +264,7 @@ def _mark_events(ax: Any, history: History, places: Places) -> None:
             for name in set(names) & place.keys():
                 xs.append(step)
                 ys.append(sum(place[name]) / 2)
-    style = {"markersize": 8, "color": "black", "markeredgecolor": "white", "linestyle": "none"}
+    style = {"markersize": 9, "color": "black", "markeredgecolor": "white", "linestyle": "none"}
     for kind, (xs, ys) in at.items():
         ax.plot(xs, ys, MARKS[kind], label=kind, **style)
     if at:

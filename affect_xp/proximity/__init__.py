@@ -16,13 +16,12 @@ N       number of pairs in a block, (k, k)
 """
 
 from affect_xp.proximity._base import Proximity
-from affect_xp.proximity.blend import Blend, GroupedPair, Pair
+from affect_xp.proximity.blend import Blend, GroupedPair, ObjectBlend, Pair
 from affect_xp.proximity.checks import as_proximity, is_plain, summed_proximity
 from affect_xp.proximity.chunked import Chunked
 from affect_xp.proximity.dense import Dense
 from affect_xp.proximity.factored import Factored
 from affect_xp.proximity.grouped import Grouped, column_sums, membership
-from affect_xp.proximity.object_blend import ObjectBlend
 from affect_xp.proximity.sparse import Sparse, is_sparse
 
 __all__ = [

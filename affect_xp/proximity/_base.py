@@ -9,21 +9,19 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from affect_xp import display
-from affect_xp.alignment import Alignment
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
+    host_view,
     is_array,
-    is_at_hand,
-    is_lazy,
+    native,
     not_zero,
-    on_host,
     to_host,
     wide_dtype,
 )
 from affect_xp.array.typing import Array, Namespace
 from affect_xp.exceptions import InputError, InputTypeError
-from affect_xp.partition import Partition
+from affect_xp.partition import Alignment, Partition
 from affect_xp.proximity.grouped import Grouped, Moves, Stored, Summed, identity
 
 # `np.asarray` writes out other representations up to this many bytes; `to_dense()` has no limit.
@@ -227,9 +225,9 @@ class Proximity(abc.ABC):
         """
         stored = self.formed()
         array = getattr(stored, "array", None)
-        _check_at_hand(self, stored.like if array is None else array)
+        seen = host_view(stored.like if array is None else array, repr(self))
         if array is not None:
-            shown = to_host(array, reason="asked for as a NumPy array")[0].view()
+            shown = seen.view()
             shown.flags.writeable = False
             return np.array(shown, dtype=dtype, copy=copy)
         if copy is False:
@@ -334,9 +332,9 @@ class Summable(Proximity):
         return self.group(partition).distance_to(means)
 
     @property
-    def is_at_hand(self) -> bool:
-        """Whether values can be read without waiting for them."""
-        return is_at_hand(self.like)
+    @abc.abstractmethod
+    def sums_plainly(self) -> bool:
+        """Whether plain sums are tried first: where lost digits can be seen without waiting."""
 
     def plain_moments(self, partition: Partition, sums: Array, squares: Array) -> tuple[Array, Array] | None:
         """Return μ = Σw/N and Σ(w − μ)² = Σw² − Nμ², or None if digits were lost."""
@@ -363,10 +361,8 @@ class Summable(Proximity):
 
 
 def checked_dtype(w: Array, name: str) -> Array:
-    """Return w in float32 or float64; raise if its dtype is not supported."""
-    xp = array_namespace(w)
-    if isinstance(w, np.ndarray) and w.dtype.kind == "f" and not w.dtype.isnative:  # such as from a file
-        w = w.astype(w.dtype.newbyteorder("="))
+    """Return w in float32 or float64, or say why it cannot be used."""
+    xp, w = array_namespace(w), native(w)
     if xp.isdtype(w.dtype, "complex floating"):
         raise InputTypeError(f"{name} must be real, got dtype {w.dtype}; pass its real part or its modulus")
     if xp.isdtype(w.dtype, ("integral", "bool")):
@@ -399,20 +395,6 @@ def joint_magnitude(W: Any, past: Any, alpha: Array | float = 1.0) -> float | No
     if w is None or psi is None:
         return None
     return max(w, psi + log2(alpha) if isinstance(alpha, float) else psi)
-
-
-def _check_at_hand(proximity: Proximity, array: Array) -> None:
-    """Raise unless an array is computed and in host memory."""
-    if is_lazy(array):
-        raise InputTypeError(
-            f"{proximity!r} is not computed yet, and NumPy must not compute it implicitly; use .array, and "
-            "its compute() if there is memory for n×n numbers"
-        )
-    if not on_host(array):
-        raise InputTypeError(
-            f"{proximity!r} is on device {device_of(array)}, and NumPy must not copy it implicitly; use "
-            ".array with functions of its library, or copy that to the host"
-        )
 
 
 def _written_out(stored: Any) -> np.ndarray:

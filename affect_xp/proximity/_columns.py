@@ -14,12 +14,11 @@ from affect_xp.array.namespace import (
     device_of,
     fill_rows,
     for_each_block,
-    is_at_hand,
     row_blocks,
     rows_at,
+    sorted_segments,
     tall_gram,
     thin_product,
-    to_host,
     wide_dtype,
 )
 from affect_xp.array.typing import Array
@@ -182,17 +181,17 @@ def _widest(factors: Factors, n_columns: int) -> int:
 
 def scatters(factors: Factors, partition: Partition, centroids: Array) -> Array:
     """Return the scatter Σ(uᵢ − ū_c)(uᵢ − ū_c)ᵀ of each cluster, (k, q, q)."""
-    ways = _scatters_by_membership, _scatters_by_order
-    return ways[is_at_hand(partition.labels)](factors, partition, centroids)
+    segments = sorted_segments(partition.labels, partition.sizes)
+    if segments is None:
+        return _scatters_by_membership(factors, partition, centroids)
+    return _scatters_by_order(factors, partition.labels, centroids, *segments)
 
 
-def _scatters_by_order(factors: Factors, partition: Partition, centroids: Array) -> Array:
-    """Sort the objects by cluster: nq² operations in total, if sizes can be read without waiting."""
-    xp, (k, q), labels = array_namespace(centroids), centroids.shape, partition.labels
-    small = xp.int16 if k < 2**15 else xp.int64  # NumPy uses radix sort for small integers
-    ends = np.cumsum(to_host(partition.sizes, reason="sizes of clusters")[0].astype(int))
-    # Objects without a cluster come first and are skipped.
-    order = xp.argsort(xp.astype(labels, small), stable=True)[partition.n - int(ends[-1]) :]
+def _scatters_by_order(
+    factors: Factors, labels: Array, centroids: Array, order: Array, ends: np.ndarray
+) -> Array:
+    """Sum over objects in the order of their clusters: nq² operations in all."""
+    xp, (k, q) = array_namespace(centroids), centroids.shape
     pieces: dict[tuple[int, int], Array] = {}
 
     def add(block: slice) -> None:

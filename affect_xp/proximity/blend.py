@@ -12,10 +12,9 @@ import functools
 import math
 from typing import Any, final
 
-from affect_xp.alignment import Alignment
 from affect_xp.array.namespace import array_namespace, from_host, gather, not_negative, wide_dtype
 from affect_xp.array.typing import Array
-from affect_xp.partition import Partition
+from affect_xp.partition import Alignment, Partition
 from affect_xp.proximity._base import Computed, Proximity
 from affect_xp.proximity.grouped import Grouped, Moves
 
@@ -249,27 +248,12 @@ def _known_rows(v: Array, rows: Array, source: Array) -> tuple[Array, Array]:
     return _project(v, places), not_negative(places)
 
 
-@final
-class Blend(Computed):
-    """Ψ̂ = α·Ψ + (1 − α)·W, computed from the products of its two parts.
-
-    Methods that need a stored matrix use `formed()`, which forms the blend once.
-
-    Parameters
-    ----------
-    pair : Pair
-        W and Ψ.
-    alpha : 0-d array or float
-        The weight of the past. With the number 0.0 the past is not used.
-    """
+class _PairBlend(Computed):
+    """A blend of a pair, formed once for methods that need a stored matrix."""
 
     def __init__(self, pair: Pair, alpha: Array | float) -> None:
         self.pair, self.alpha = pair, alpha
         self._formed: Proximity | None = None
-
-    def at(self, alpha: Array | float) -> "Blend":
-        """Return the blend of the same pair with another α."""
-        return Blend(self.pair, alpha)
 
     @property
     def n(self) -> int:
@@ -282,6 +266,30 @@ class Blend(Computed):
         return self.pair.current.like
 
     @property
+    def is_formed(self) -> bool:
+        """Whether the blend is already stored."""
+        return self._formed is not None
+
+
+@final
+class Blend(_PairBlend):
+    """Ψ̂ = α·Ψ + (1 − α)·W, computed from the products of its two parts.
+
+    Methods that need a stored matrix use `formed()`, which forms the blend once.
+
+    Parameters
+    ----------
+    pair : Pair
+        W and Ψ.
+    alpha : 0-d array or float
+        The weight of the past. With the number 0.0 the past is not used.
+    """
+
+    def at(self, alpha: Array | float) -> "Blend":
+        """Return the blend of the same pair with another α."""
+        return Blend(self.pair, alpha)
+
+    @property
     def max_update_share(self) -> float:  # type: ignore[override]
         """The `max_update_share` of its parts."""
         return self.pair.current.max_update_share
@@ -291,11 +299,6 @@ class Blend(Computed):
         """The `thin_dtype` of both parts, if they agree."""
         now, before = self.pair.current.thin_dtype, self.pair.past.thin_dtype
         return now if now == before else wide_dtype(self.like)
-
-    @property
-    def is_formed(self) -> bool:
-        """Whether the blend is already stored."""
-        return self._formed is not None
 
     @property
     def without_past(self) -> bool:
@@ -363,3 +366,57 @@ def _project(v: Array, source: Array) -> Array:
     """Return P·V: V with the rows of new objects set to zero."""
     xp = array_namespace(v)
     return xp.where((source >= 0)[:, None], v, xp.zeros_like(v))
+
+
+@final
+class ObjectBlend(_PairBlend):
+    """Ψ̂ = W + a S (E Ψ Eᵀ − W) S with S = diag(s): the weight of the past is a·sᵢsⱼ.
+
+    Parameters
+    ----------
+    pair : Pair
+        W and Ψ.
+    alpha : 0-d array or float
+        The weight a.
+    trust : (n,) array
+        The weights s of the objects of W, between 0 and 1; 0 for those without a past.
+    """
+
+    def __init__(self, pair: Pair, alpha: Array | float, trust: Array) -> None:
+        super().__init__(pair, alpha)
+        self.trust = trust
+
+    def at(self, alpha: Array | float) -> "ObjectBlend":
+        """Return the blend of the same pair with another a."""
+        return ObjectBlend(self.pair, alpha, self.trust)
+
+    def diagonal(self) -> Array:
+        """Return the diagonal of the blend, (n,)."""
+        w, psi, source = self.pair.current.diagonal(), self.pair.past.diagonal(), self.pair.alignment.source
+        psi = psi if source is None else gather(psi, source, 0)
+        return w + self.alpha * (self.trust * self.trust * (psi - w))
+
+    def matmul(self, v: Array, rows: Array | None = None) -> Array:
+        """Return Ψ̂·V = WV + a S (E Ψ Eᵀ − W) SV, with one pass over W."""
+        xp, alignment, r = array_namespace(v), self.pair.alignment, v.shape[1]
+        trust = xp.astype(self.trust, v.dtype, copy=False)
+        s = trust if rows is None else xp.take(trust, rows)
+        sv = s[:, None] * v
+        both = self.pair.current.matmul(xp.concat([v, sv], axis=1), rows)
+        source, target = alignment.source, alignment.target
+        if source is None or target is None:
+            psi = self.pair.past.matmul(sv, rows)
+        elif rows is None:
+            psi = gather(self.pair.past.matmul(gather(sv, target, 0)), source, 0)
+        else:  # rows of new objects are zero: use any position
+            places = xp.take(source, rows)
+            places = xp.where(places >= 0, places, xp.zeros_like(places))
+            psi = gather(self.pair.past.matmul(sv, places), source, 0)
+        return both[:, :r] + self.alpha * (trust[:, None] * (psi - both[:, r:]))
+
+    def formed(self, *, out: Proximity | None = None) -> Proximity:
+        """Return the blend as a stored proximity, formed once; it may use the storage of `out`."""
+        if self._formed is None:
+            current, past, alignment = self.pair.current, self.pair.past, self.pair.alignment
+            self._formed = current.blend_by_object(past, self.alpha, self.trust, alignment, out=out)
+        return self._formed

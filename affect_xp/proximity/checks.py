@@ -1,8 +1,8 @@
 """Convert arrays and matrices to proximities, with checks that need no n×n temporary."""
 
 import math
-from collections.abc import Callable, Iterator
-from typing import TypeGuard
+from collections.abc import Callable
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -10,14 +10,16 @@ from affect_xp.array import cuda
 from affect_xp.array.namespace import (
     array_namespace,
     as_array,
+    can_sum_rows,
     device_of,
     for_each_block,
     from_host,
+    has_kernels,
     is_array,
-    is_lazy,
-    on_host,
+    is_by_columns,
     on_input_device,
     row_blocks,
+    square_tiles,
     to_host,
     wide_dtype,
 )
@@ -27,9 +29,8 @@ from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.partition import Partition
 from affect_xp.proximity._base import TOLERANCE, Proximity, checked_dtype, log2
 from affect_xp.proximity.checks_sparse import checked_sparse
-from affect_xp.proximity.chunked import Chunked, is_dask_array
-from affect_xp.proximity.dense import Dense
-from affect_xp.proximity.label_sums import label_sums
+from affect_xp.proximity.chunked import Chunked
+from affect_xp.proximity.dense import Dense, label_sums
 from affect_xp.proximity.sparse import Sparse, is_sparse
 
 # Check symmetry with a random vector v, with 1 ≤ |vⱼ| < 1.5 and random signs. In
@@ -47,11 +48,7 @@ BLOCK_ROWS = 64
 NARROW_COLUMNS = 1024
 N_SUMS = 8
 
-# The comparison uses square tiles and their transposes: both should fit into cache.
-HOST_TILE = 512
-DEVICE_TILE = 4096
-
-# Rows read for a lower bound of the largest entry.
+# Rows that are read for a lower bound of the largest entry.
 SAMPLE_ROWS = 64
 
 
@@ -94,13 +91,18 @@ def as_proximity(w: Array | Proximity, name: str = "W") -> Proximity:
             "convert it with the asarray of NumPy, CuPy or another array library"
         )
     w, size = checked_array(w, name)
-    return (Chunked if is_dask_array(w) else Dense)(w, known_magnitude=log2(size))
+    return held(w, log2(size))
 
 
-def is_plain(w: Array | Proximity) -> TypeGuard[np.ndarray]:
+def held(w: Array, known_magnitude: float | None = None) -> Dense | Chunked:
+    """Return a symmetric array as the proximity that holds arrays of its library."""
+    return (Chunked if Chunked.can_hold(w) else Dense)(w, known_magnitude=known_magnitude)
+
+
+def is_plain(w: Any) -> TypeGuard[np.ndarray]:
     """Tell whether w is a NumPy array of n×n floats, which `summed_proximity` can check and sum at once."""
     return (
-        type(w) is np.ndarray
+        can_sum_rows(w)
         and w.ndim == 2
         and w.shape[0] == w.shape[1] > 0
         and w.dtype in (np.float32, np.float64)
@@ -122,7 +124,7 @@ def summed_proximity(
     squares : "blocks" or "total"
         What is summed of squares.
     """
-    if not is_plain(w) or w.shape[0] != partition.n or not isinstance(partition.labels, np.ndarray):
+    if not is_plain(w) or w.shape[0] != partition.n or not can_sum_rows(partition.labels):
         return as_proximity(w, name)
     v = _probe_vector(w.shape[0])
     sums = label_sums(w, partition, v, squares=squares)
@@ -149,7 +151,7 @@ def checked_array(w: Array, name: str) -> tuple[Array, float]:
         raise InputError(
             f"{name} has no objects (shape (0, 0)); leave out steps at which nothing was observed"
         )
-    if cuda.usable(w):  # compares all entries in one pass
+    if has_kernels(w):  # compares all entries in one read
         return w, _check_entries(w, name)
     for dtype in dict.fromkeys([w.dtype, wide_dtype(w)]):
         difference, size, least = _probe(w, dtype)
@@ -189,10 +191,7 @@ def _probe(w: Array, dtype: object) -> tuple[float, float, float]:
     """
     v = from_host(_probe_vector(w.shape[0]), w, dtype)
     with np.errstate(invalid="ignore", over="ignore"):
-        if is_lazy(w):  # each chunk gives its share of the products: only these move
-            right, down = (x := array_namespace(w).astype(w, dtype, copy=False)) @ v, v @ x
-        else:
-            right, down = _halves(_by_rows(w), v)
+        right, down = _halves(w.T if is_by_columns(w) else w, v)
         return _compared(w, right, down)
 
 
@@ -213,57 +212,41 @@ def _compared(w: Array, right: Array, down: Array) -> tuple[float, float, float]
     return found[0], found[1], found[2]
 
 
-def _by_rows(w: Array) -> Array:
-    """Return w in row-major order: the transpose of a column-major array."""
-    return w.T if isinstance(w, np.ndarray) and w.flags.f_contiguous else w
-
-
 def _halves(w: Array, v: Array) -> tuple[Array, Array]:
     """Return Σ_{j≥i} wᵢⱼvⱼ and Σ_{j≥i} wⱼᵢvⱼ, (n,); j starts at the first row of the block of i."""
     xp, n, wide = array_namespace(w), w.shape[0], wide_dtype(w)
     right = xp.zeros(n, dtype=wide, device=device_of(w))
     down = xp.zeros((N_SUMS, n), dtype=wide, device=device_of(w))
-    height = BLOCK_ROWS if on_host(w) else next(row_blocks(w)).stop
-    width = NARROW_COLUMNS if on_host(w) and v.dtype != wide else n
-    starts = range(0, n, height)
+    blocks = list(row_blocks(w, host_rows=BLOCK_ROWS))
+    parts = list(row_blocks(w, n_columns=1, host_rows=n if v.dtype == wide else NARROW_COLUMNS))
 
     def add(s: int) -> None:
-        for start in starts[s::N_SUMS]:
-            stop = min(start + height, n)
-            block = xp.astype(w[start:stop, :], v.dtype, copy=False)
-            for c in range(start, n, width):
-                columns = slice(c, min(c + width, n))
-                right[start:stop] += xp.astype(block[:, columns] @ v[columns], wide)
-            down[s, :stop] += xp.astype(v[start:stop] @ block[:, :stop], wide)
+        for rows in blocks[s::N_SUMS]:
+            block = xp.astype(w[rows, :], v.dtype, copy=False)
+            for part in parts:
+                if part.stop > rows.start:
+                    columns = slice(max(part.start, rows.start), part.stop)
+                    right[rows] += xp.astype(block[:, columns] @ v[columns], wide)
+            down[s, : rows.stop] += xp.astype(v[rows] @ block[:, : rows.stop], wide)
 
-    for_each_block(add, range(min(N_SUMS, len(starts))), w)
+    for_each_block(add, range(min(N_SUMS, len(blocks))), w)
     return right, xp.sum(down, axis=0)
 
 
 def _extremes(w: Array) -> tuple[float, float]:
-    """Return max |wᵢⱼ| and max |wᵢⱼ − wⱼᵢ| as numbers, with one transfer; NaN propagates to both."""
-    if cuda.usable(w):
+    """Return max |wᵢⱼ| and max |wᵢⱼ − wⱼᵢ| as numbers, with one transfer; NaN shows in both."""
+    if has_kernels(w):
         read = to_host(cuda.extremes(w), reason="checking symmetry")[0]
         return float(read[0]), float(read[1])
     xp = array_namespace(w)
     largest = asymmetry = xp.zeros((), dtype=w.dtype, device=device_of(w))
     with np.errstate(invalid="ignore"):  # inf − inf
-        for rows, columns in _tiles(w):
+        for rows, columns in square_tiles(w):
             tile, mirror = w[rows, columns], w[columns, rows].T
             largest = xp.maximum(largest, xp.maximum(xp.max(xp.abs(tile)), xp.max(xp.abs(mirror))))
             asymmetry = xp.maximum(asymmetry, xp.max(xp.abs(tile - mirror)))
         read = to_host(xp.stack([largest, asymmetry]), reason="checking symmetry")[0]
     return float(read[0]), float(read[1])
-
-
-def _tiles(w: Array) -> Iterator[tuple[slice, slice]]:
-    """Yield the tiles on and above the diagonal."""
-    n = w.shape[0]
-    width = n if is_lazy(w) else HOST_TILE if on_host(w) else DEVICE_TILE
-    starts = range(0, n, width)
-    for i in starts:
-        for j in range(i, n, width):
-            yield slice(i, min(i + width, n)), slice(j, min(j + width, n))
 
 
 def _first(w: Array, is_bad: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> tuple[int, int, float, float]:

@@ -8,7 +8,6 @@ from typing import Any, final
 
 import numpy as np
 
-from affect_xp.alignment import UNCHANGED, Alignment
 from affect_xp.array import namespace
 from affect_xp.array.namespace import (
     array_namespace,
@@ -30,7 +29,7 @@ from affect_xp.array.namespace import (
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction, check_int
 from affect_xp.exceptions import InputError, InputTypeError
-from affect_xp.partition import Partition
+from affect_xp.partition import UNCHANGED, Alignment, Partition
 from affect_xp.proximity._base import Proximity, checked_dtype, joint_magnitude, log2, measured_magnitude
 from affect_xp.proximity._columns import (
     Factor,

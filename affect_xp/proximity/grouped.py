@@ -13,6 +13,7 @@ import numpy as np
 
 from affect_xp.array.namespace import (
     array_namespace,
+    changed_places,
     device_of,
     from_host,
     not_negative,
@@ -243,7 +244,7 @@ class Summed(Stored):
     def moments(self) -> tuple[Array, Array]:
         """Return the mean of each block and the sum of squares about it."""
         W, partition, found = self.proximity, self.partition, None
-        if W.is_at_hand:
+        if W.sums_plainly:
             known = self.is_multiplied or self.earlier is not None or W.sums_by_product
             sums, squares = (self._off_diagonal(), self.squares) if known else W.block_sums(partition)
             self.__dict__["squares"] = squares
@@ -253,7 +254,7 @@ class Summed(Stored):
     def distance_to(self, means: Array) -> Array:
         """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})²."""
         W, partition, found = self.proximity, self.partition, None
-        if W.is_at_hand:
+        if W.sums_plainly:
             known = self.is_multiplied or W.sums_by_product
             sums = self._off_diagonal() if known else W.block_sums(partition, squares=False)[0]
             found = W.plain_distance(partition, means, sums)
@@ -280,9 +281,9 @@ class Summed(Stored):
     def squares(self) -> Array:
         """Σ wᵢⱼ² over i ≠ j, (k, k); updated if few objects have moved since the last sum."""
         partition = self.partition
-        if self.earlier is not None and isinstance(self.array, np.ndarray):
+        if self.earlier is not None and self.earlier[0].k == partition.k:
             before, squares = self.earlier
-            rows = np.flatnonzero(before.labels != partition.labels) if before.k == partition.k else None
+            rows = changed_places(before.labels, partition.labels)
             most = min(MAX_UPDATE_SHARE, self.proximity.max_update_share) * partition.n
             if rows is not None and len(rows) <= most:
                 return squares + self._change_of_squares(before, rows)

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, final
 import numpy as np
 import scipy.sparse
 
-from affect_xp.alignment import Alignment
 from affect_xp.array import namespace
 from affect_xp.array.namespace import (
     array_namespace,
@@ -23,13 +22,14 @@ from affect_xp.array.namespace import (
     is_array,
     not_zero,
     on_host,
+    sums_by_number,
     wide_dtype,
 )
 from affect_xp.array.threads import run_blocks
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
 from affect_xp.exceptions import InputTypeError
-from affect_xp.partition import Partition
+from affect_xp.partition import Alignment, Partition
 from affect_xp.proximity._base import Summable, joint_magnitude, measured_magnitude
 from affect_xp.proximity.grouped import Summed, identity
 
@@ -41,8 +41,6 @@ CACHE_LINE_BYTES, NEAR_CACHE_BYTES = 64, 2**20
 BLOCK_ENTRIES = 2**18
 # Blocks of rows of a blend that are computed before they are stacked.
 N_BLOCKS_AHEAD = 8
-# On a device many threads add to few sums; each sum is split into this many parts to avoid contention.
-N_PARTIAL_SUMS = 256
 
 
 def is_sparse(w: object) -> bool:
@@ -119,6 +117,19 @@ class Sparse(Summable):
     def like(self) -> Array:
         """The array of the stored values."""
         return self.matrix.data
+
+    @staticmethod
+    def on_device_of(like: Array, matrix: scipy.sparse.csr_array) -> Matrix:
+        """Return a matrix of SciPy in the library of `like`, which must be NumPy or CuPy."""
+        if isinstance(like, np.ndarray):
+            return matrix
+        parts = (from_host(part, like) for part in (matrix.data, matrix.indices, matrix.indptr))
+        return _csr_type(like)(tuple(parts), shape=matrix.shape)
+
+    @property
+    def sums_plainly(self) -> bool:
+        """Whether plain sums are tried first: where lost digits can be seen without waiting."""
+        return on_host(self.like)
 
     def diagonal(self) -> Array:
         """Return wᵢᵢ, (n,), in wide floats; cached."""
@@ -284,7 +295,7 @@ class Sparse(Summable):
             block = xp.take(labels, rows) * (k + 1) + xp.take(narrow, columns)
             block = xp.where(rows == columns, xp.full_like(block, (k + 1) ** 2 - 1), block)
             values = xp.astype(w.data[entries], wide_dtype(w.data), copy=False)
-            sums = [_sums_by_number(block, term, (k + 1) ** 2) for term in terms(values, block)]
+            sums = [sums_by_number(block, term, (k + 1) ** 2) for term in terms(values, block)]
             totals = [a + b for a, b in zip(totals, sums, strict=True)] if totals else sums
         return [xp.reshape(total, (k + 1, k + 1))[:k, :k] for total in totals]
 
@@ -359,7 +370,7 @@ class Sparse(Summable):
             values = xp.astype(both.data, wide_dtype(both.data), copy=False)
             values = xp.where(i == j, xp.zeros_like(values), values)
             block = xp.take(labels, i) * (k + 1) + xp.take(labels, j)
-            total = total + _sums_by_number(block, values, (k + 1) ** 2)
+            total = total + sums_by_number(block, values, (k + 1) ** 2)
         return xp.reshape(total, (k + 1, k + 1))[:k, :k]
 
     def _weight(self) -> Array | float:
@@ -465,18 +476,6 @@ def row_numbers(indptr: Array, entries: slice) -> Array:
     first, last = np.searchsorted(indptr, ends, side="right") - 1
     ends = np.clip(indptr[first : last + 2], entries.start, entries.stop)
     return np.repeat(np.arange(first, first + len(ends) - 1), np.diff(ends))
-
-
-def _sums_by_number(number: Array, values: Array, n_numbers: int) -> Array:
-    """Return the sum of the values with each number, (n_numbers,), without a host sync."""
-    if on_host(values):
-        return np.bincount(number, values, n_numbers)
-    xp = array_namespace(values)
-    lanes = max(1, min(N_PARTIAL_SUMS, values.shape[0] // n_numbers))
-    lane = xp.arange(values.shape[0], dtype=number.dtype, device=device_of(values)) % lanes
-    sums = xp.zeros(lanes * n_numbers, dtype=values.dtype, device=device_of(values))
-    xp.add.at(sums, lane * n_numbers + number, values)
-    return xp.sum(xp.reshape(sums, (lanes, n_numbers)), axis=0)
 
 
 def _row_blocks(counts: Array, budget: int | None = None) -> list[slice]:

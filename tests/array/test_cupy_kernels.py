@@ -10,6 +10,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from affect_xp.array import cuda, namespace
+from affect_xp.array.namespace import MAX_KERNEL_CLUSTERS, has_kernels
 
 # ---- compiled
 
@@ -221,7 +222,7 @@ def test_cupy_offsets_have_64_bits(cupy):
     w, labels = data(n, 2, np.float32)
     for i in range(n):
         wide[i] = cupy.asarray(w[i])
-    assert cuda.usable(wide)
+    assert has_kernels(wide)
     found = cuda.products(wide, cupy.asarray(labels)[:, None], 2).get()
     np.testing.assert_allclose(found, w.astype(float) @ one_hot(labels, 2))
     assert cuda.extremes(wide).get()[0] == np.abs(w).max()
@@ -231,9 +232,9 @@ def test_cupy_offsets_have_64_bits(cupy):
 
 def test_what_cupy_kernels_cannot_read(cupy):
     w = cupy.zeros((4, 6))
-    assert cuda.usable(w) and cuda.usable(w.T[:3].T)
-    assert not cuda.usable(w.T) and not cuda.usable(w[:, ::2]) and not cuda.usable(w.astype(np.float16))
-    assert not cuda.usable(np.zeros((4, 4))) and not cuda.usable(w, cuda.MAX_CLUSTERS + 1)
+    assert has_kernels(w) and has_kernels(w.T[:3].T)
+    assert not has_kernels(w.T) and not has_kernels(w[:, ::2]) and not has_kernels(w.astype(np.float16))
+    assert not has_kernels(np.zeros((4, 4))) and not has_kernels(w, MAX_KERNEL_CLUSTERS + 1)
 
 
 # ---- small arrays: one launch for what is several operations of the standard

@@ -184,6 +184,9 @@ class TestVariableNumber:
         (w, _) = boids_variable.Reading(20.0).similarities(steps)
         x = steps[0].X
         np.testing.assert_allclose(w.array[3, 40], np.exp(-np.sum((x[3] - x[40]) ** 2) / 800))
+        np.testing.assert_array_equal(np.diag(w.array), 0)
+        (w, _) = boids_variable.Reading(20.0, self_similarity=1.0).similarities(steps)
+        np.testing.assert_array_equal(np.diag(w.array), 1)
 
     def test_report(self, tmp_path, monkeypatch):
         short = {"n_steps": 4}

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import affect_xp as ax
-from affect_xp.alignment import align
 from affect_xp.array.namespace import from_host
 from affect_xp.datasets import boids
 from affect_xp.models.pcm import PCM, discrete_solution
@@ -16,7 +15,7 @@ from affect_xp.models.pcq import PCQ
 from affect_xp.models.relaxed import Combined, Expanded, Projection, Quality, with_means
 from affect_xp.models.rg import RG, Frame, coefficients, filtered, separation
 from affect_xp.models.tuning import cross_validate_alpha, tune_alpha
-from affect_xp.partition import Partition
+from affect_xp.partition import Partition, align
 
 OBJECTIVES = ["average_association", "ratio_cut", "normalized_cut"]
 

@@ -81,6 +81,16 @@ def test_clusters_that_meet_have_different_colours():
         assert len({found.colours[name] for name in sizes}) == n - 1
 
 
+def test_clusters_above_each_other_have_different_colours():
+    """Cluster 1 ends and 12 takes its place; with twelve clusters two colours occur twice."""
+    before = np.arange(12)
+    after = np.where(before == 1, 12, before)
+    found = flow(History((record(before, "abcdefghijkl"), record(after, "abcdefghijkl"))))
+    for t, sizes in enumerate(found.sizes):
+        stacked = [found.colours[name] for name in found.order if name in sizes]
+        assert all(a != b for a, b in itertools.pairwise(stacked)), t
+
+
 def test_stacks_are_as_high_as_sizes_and_do_not_overlap():
     found = flow(random_history(np.random.default_rng(5)))
     for t, sizes in enumerate(found.sizes):

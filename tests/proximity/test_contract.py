@@ -32,9 +32,8 @@ from representations import (
     with_absent_twin,
 )
 
-from affect_xp.alignment import align
 from affect_xp.exceptions import InputError, InputTypeError
-from affect_xp.partition import Partition
+from affect_xp.partition import Partition, align
 from affect_xp.proximity import Blend, Chunked, Dense, Factored, Pair, Sparse
 
 LABELS = [

@@ -6,8 +6,8 @@ import pytest
 import affect_xp as ax
 from affect_xp.exceptions import InputError
 from affect_xp.partition import Partition
-from affect_xp.proximity import as_proximity, dense, label_sums, summed_proximity
-from affect_xp.proximity.label_sums import label_sums as sums_of
+from affect_xp.proximity import as_proximity, dense, summed_proximity
+from affect_xp.proximity.dense import label_sums as sums_of
 
 
 def symmetric(n: int, dtype: type = np.float64, seed: int = 0) -> np.ndarray:
@@ -23,8 +23,8 @@ def partition(n: int, k: int, *, complete: bool = True) -> Partition:
 @pytest.fixture(params=[2**18, 40])
 def gathered(request, monkeypatch):
     """All rows at once, or few at a time."""
-    monkeypatch.setattr(label_sums, "GATHERED_ENTRIES", request.param)
-    monkeypatch.setattr(label_sums, "MIN_GATHERED_ROWS", 2)
+    monkeypatch.setattr(dense, "GATHERED_ENTRIES", request.param)
+    monkeypatch.setattr(dense, "MIN_GATHERED_ROWS", 2)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from representations import distance_twin, moments_twin
 
 import affect_xp as ax
-from affect_xp.alignment import align
 from affect_xp.exceptions import InputError, InputTypeError
-from affect_xp.partition import Partition
+from affect_xp.partition import Partition, align
 from affect_xp.proximity import checks_sparse
 from affect_xp.proximity.sparse import Sparse, is_sparse
 

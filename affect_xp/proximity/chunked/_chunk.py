@@ -67,7 +67,7 @@ def some_products(
         return xp.take(w, from_host(index, w), axis=axis)
 
     right = None if columns is None else product(taken(columns[0], 1), columns[1])
-    down = None if rows is None or on_diagonal else transposed_product(taken(rows[0], 0), rows[1])
+    down = None if rows is None or on_diagonal else mirrored_product(taken(rows[0], 0), rows[1])
     return right, down
 
 
@@ -88,7 +88,7 @@ def product(w: Array, v: Array) -> Array:
     return xp.concat([xp.astype(w[rows, :], v.dtype, copy=False) @ v for rows in row_blocks(w)])
 
 
-def transposed_product(w: Array, v: Array) -> Array:
+def mirrored_product(w: Array, v: Array) -> Array:
     """Return Wᵀ·V in the precision of V."""
     xp = array_namespace(w, v)
     parts = [v[rows, :].T @ xp.astype(w[rows, :], v.dtype, copy=False) for rows in row_blocks(w)]

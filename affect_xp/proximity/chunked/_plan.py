@@ -16,7 +16,7 @@ FAN_IN = 16
 
 Node = Any  # a dask.delayed.Delayed, or a StoredChunk
 Nodes = dict[tuple[int, int], Node]  # the chunks (i, j), i ≤ j
-Call = tuple  # a function and its arguments, some of which may be nodes
+Work = tuple  # a function and its arguments, some of which may be nodes
 
 
 def task(function: Callable[..., object], *args: object) -> Node:

@@ -6,9 +6,8 @@ import uuid
 import weakref
 
 import numpy as np
-from array_api_compat import is_numpy_array
 
-from affect_xp.array.namespace import from_host, to_host
+from affect_xp.array.namespace import as_like, to_host
 from affect_xp.array.typing import Array
 
 __all__ = ["Spill", "StoredChunk", "opened"]
@@ -92,7 +91,7 @@ class StoredChunk:
         return self._moved(np.take(self.mapped(), index, axis=axis))
 
     def _moved(self, host: np.ndarray) -> Array:
-        return host if is_numpy_array(self.like) else from_host(host, self.like)
+        return as_like(host, self.like, reason="a chunk of the store")
 
 
 def opened(value: object) -> Array:

@@ -18,11 +18,10 @@ from typing import final
 import numpy as np
 from array_api_compat import is_dask_array
 
-from affect_xp.alignment import UNCHANGED, Alignment
 from affect_xp.array.namespace import array_namespace, device_of, from_host, to_host
 from affect_xp.array.typing import Array
 from affect_xp.exceptions import InputTypeError
-from affect_xp.partition import Partition
+from affect_xp.partition import UNCHANGED, Alignment, Partition
 from affect_xp.proximity._base import Proximity, joint_magnitude, measured_magnitude
 from affect_xp.proximity._entries import add_between_groups, scaled
 from affect_xp.proximity.chunked._chunk import (
@@ -35,19 +34,19 @@ from affect_xp.proximity.chunked._chunk import (
     chunk_products,
     chunk_square_distance,
     chunk_with_absent,
+    mirrored_product,
     product,
     some_products,
     stacked_moments,
     summed,
     summed_sides,
-    transposed_product,
     with_products,
 )
 from affect_xp.proximity.chunked._grouped import ChunkedGroups
 from affect_xp.proximity.chunked._plan import (
-    Call,
     Node,
     Nodes,
+    Work,
     compute,
     constant,
     meta_of,
@@ -62,7 +61,7 @@ from affect_xp.proximity.chunked._plan import (
 )
 from affect_xp.proximity.chunked._spill import Spill, StoredChunk, opened
 
-__all__ = ["Chunked", "is_dask_array", "pairwise"]
+__all__ = ["Chunked", "pairwise"]
 
 log = logging.getLogger("affect_xp")
 
@@ -103,6 +102,8 @@ class Chunked(Proximity):
     store: str | os.PathLike[str] | None = None
     _spill: Spill | None = None  # the chunks of a blend or copy in a store
     known_magnitude: float | None = dataclasses.field(default=None, kw_only=True)
+
+    can_hold = staticmethod(is_dask_array)
 
     @functools.cached_property
     def magnitude(self) -> float:
@@ -386,7 +387,7 @@ class Chunked(Proximity):
 
     def _kept(
         self,
-        calls: dict[tuple[int, int], Call],
+        calls: dict[tuple[int, int], Work],
         store: str | os.PathLike[str] | None,
         magnitude: float | None,
     ) -> "Chunked":
@@ -417,8 +418,8 @@ class Chunked(Proximity):
             {(i, j): (scaled, chunk, parts[i], parts[j]) for (i, j), chunk in self._known.chunks.items()}
         )
 
-    def _planned(self, calls: dict[tuple[int, int], Call]) -> "Chunked":
-        """Return a lazy proximity whose chunks are computed by these calls."""
+    def _planned(self, calls: dict[tuple[int, int], Work]) -> "Chunked":
+        """Return a proximity whose chunks are computed by these calls when a question is asked."""
         nodes = {place: task(*call) for place, call in calls.items()}
         return Chunked(mirrored(nodes, self.array.chunks[0], self.like), self.store)
 
@@ -489,7 +490,7 @@ def _some_sums(parts: list[tuple[StoredChunk, bool, tuple[np.ndarray, Array]]]) 
     """Add up the products with some rows (for the transpose) or columns of stored chunks."""
     return summed(
         *[
-            transposed_product(chunk.take(index, 0), v) if mirror else product(chunk.take(index, 1), v)
+            mirrored_product(chunk.take(index, 0), v) if mirror else product(chunk.take(index, 1), v)
             for chunk, mirror, (index, v) in parts
         ]
     )
