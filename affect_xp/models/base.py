@@ -311,8 +311,8 @@ class Evolving(Observing, SklearnEstimator):
         trusted = self._takes_proximities or isinstance(values, Proximity)
         return values if trusted else as_features(values), names
 
-    def _commit(self, found: Step, time: Hashable, seed: int) -> None:
-        out = self._fitted().smoothed if self._owns_smoothed else None
+    def _commit(self, found: Step, time: Hashable, seed: int, out: Proximity | None = None) -> None:
+        out = self._fitted().smoothed if self._owns_smoothed else out
         self._interrupted = out is not None  # if the blend is interrupted, the past is lost
         self._state = self._next_state(found, out)
         self._seed, self._owns_smoothed, self._interrupted = seed, True, False

@@ -12,6 +12,7 @@ import reference
 from sequences import churning, compact, drifting
 
 import affect_xp as ax
+from affect_xp.affect.forgetting import drift_from
 from affect_xp.affect.hindsight import _Sources, weights_of
 from affect_xp.affect.step import State
 from affect_xp.array import threads
@@ -334,8 +335,37 @@ def test_nobody_stays():
 
 def weights(sources, partition):
     """Return α, r and V + D for one partition."""
-    sums = sources.sums(partition)
-    return weights_of([sums], sources.difference(partition, sums))
+    groups = sources.group(partition)
+    sums = sources.sums(groups)
+    return weights_of([sums], sources.difference(groups, sums))
+
+
+def test_products_of_both_passes_are_used_again(monkeypatch):
+    steps = list(drifting(3, 20, n=30))  # some segments of the backward pass
+    found = smooth(steps, ax.KMeans(K), random_state=0)
+    monkeypatch.setattr(module.Products, "of", staticmethod(lambda groups: None))
+    without = smooth(steps, ax.KMeans(K), random_state=0)
+    np.testing.assert_allclose(found.weights, without.weights, rtol=1e-9)
+    assert all(np.array_equal(*labels) for labels in zip(found.labels, without.labels, strict=True))
+
+
+def test_storage_that_is_used_again_changes_nothing():
+    steps = list(drifting(4, 20, n=30))
+    found, kept = (smooth(steps, ax.KMeans(K), random_state=0, keep=keep) for keep in (False, True))
+    assert np.array_equal(found.weights, kept.weights)
+    assert np.array_equal(found.causal.smoothed_.array, kept.causal.smoothed_.array)
+    causal = ax.Affect(ax.KMeans(K), random_state=0).fit(steps)
+    assert np.array_equal(found.causal.smoothed_.array, causal.smoothed_.array)
+
+
+def test_the_difference_of_dense_neighbours_is_that_of_their_mean():
+    w, past, future = drifting(0, 3, n=20)
+    sources = _Sources(ax.Dense(w), ax.Dense(past), ax.Dense(future), None)
+    groups = sources.group(Partition(np.arange(20) % K, K, 0))
+    sums = sources.sums(groups)
+    half = drift_from(ax.Dense((past + future) / 2).group(groups.W.partition), sums.moments)
+    by_mean = 2 * sums.terms[1] + 2 * sums.terms[2] - 4 * half
+    np.testing.assert_allclose(sources.difference(groups, sums), by_mean, rtol=1e-9)
 
 
 def test_neighbours_that_are_the_same_weigh_the_same():
