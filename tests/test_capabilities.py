@@ -1,4 +1,4 @@
-"""The page of capabilities says what the calls do, on the libraries that are installed."""
+"""The page of capabilities agrees with the calls, on the installed libraries."""
 
 import capabilities
 import pytest
@@ -11,7 +11,7 @@ CASES = [(r, xp) for r in capabilities.REPRESENTATIONS for xp in capabilities.in
 
 @pytest.mark.parametrize("representation, library", CASES, ids=[f"{r}-{xp.name}" for r, xp in CASES])
 def test_the_page_agrees(representation, library):
-    """If it does not: python tests/capabilities.py"""
+    """If it does not, run PYTHONPATH=. python tests/capabilities.py."""
     if representation == "Chunked":
         pytest.importorskip("dask.array")
     cells = capabilities.page_cells(capabilities.PAGE.read_text("utf-8"))
