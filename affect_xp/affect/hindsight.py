@@ -129,7 +129,7 @@ def _alternate(
         blend = sources.blend(*on_device[-1])
         found = clusterer.cluster(blend, dataclasses.replace(call, rough=i + 1 < n_iter))
         n_runs += found.n_iter
-        if i + 1 == n_iter or (before is not None and _same(found.partition, before)):
+        if i + 1 == n_iter or (before is not None and found.partition.equals(before)):
             break  # the next weights would be the same
         call, before = call.after(found), found.partition
         weights = weights_of([measured.sums(before)], G)[:2]
@@ -150,12 +150,6 @@ def _change(weights: tuple[Array, Array], before: tuple[Array, Array]) -> float:
     read = to_host(*weights, *before, reason="have the weights changed?")
     alpha, r, alpha_before, r_before = map(float, read)
     return max(abs(alpha * r - alpha_before * r_before), abs(alpha * (1 - r) - alpha_before * (1 - r_before)))
-
-
-def _same(partition: Partition, other: Partition) -> bool:
-    xp = array_namespace(partition.labels)
-    same = xp.all(partition.labels == other.labels)
-    return partition.k == other.k and bool(to_host(same, reason="have labels changed?")[0])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -42,7 +42,7 @@ class KMedoids:
             labels = np.argmin(D[:, medoids], axis=1)
             labels[medoids] = np.arange(
                 len(medoids)
-            )  # no cluster is empty, whatever the ties
+            )  # no cluster is empty, even with ties
             z = np.eye(len(medoids))[labels]
             inside = np.where(
                 z > 0, D @ z, np.inf
