@@ -122,7 +122,7 @@ def noise_and_drift(W: Grouped, past: Grouped, correction: str | None = None) ->
     if correction is None:
         return moments.total_variance(), drift
     uncertainty = moments.total(*mean_variances(W, moments))  # U
-    return _positive(moments.total_squares() + uncertainty), _positive(drift - uncertainty)
+    return positive_part(moments.total_squares() + uncertainty), positive_part(drift - uncertainty)
 
 
 def drift_from(past: Grouped, moments: BlockMoments) -> Array:
@@ -133,7 +133,7 @@ def drift_from(past: Grouped, moments: BlockMoments) -> Array:
     return past.distance_to(moments.means) + deviation @ deviation
 
 
-def _positive(x: Array) -> Array:
+def positive_part(x: Array) -> Array:
     """Return x with negative values replaced by 0."""
     xp = array_namespace(x)
     return xp.maximum(x, xp.zeros_like(x))

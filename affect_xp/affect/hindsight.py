@@ -157,7 +157,7 @@ def _alternate(
         call = dataclasses.replace(call, rough=i + 1 < n_iter, groups=sources.start(blend, both[side]))
         found = clusterer.cluster(blend, call)
         n_runs += found.n_iter
-        if i + 1 == n_iter or (before is not None and _same(found.partition, before)):
+        if i + 1 == n_iter or (before is not None and found.partition.equals(before)):
             break  # the next weights would be the same
         call, before = call.after(found), found.partition
         weights = weights_of([measured.sums(sources.found(found) or measured.group(before))], G)[:2]
@@ -178,12 +178,6 @@ def _change(weights: tuple[Array, Array], before: tuple[Array, Array]) -> float:
     read = to_host(*weights, *before, reason="have the weights changed?")
     alpha, r, alpha_before, r_before = map(float, read)
     return max(abs(alpha * r - alpha_before * r_before), abs(alpha * (1 - r) - alpha_before * (1 - r_before)))
-
-
-def _same(partition: Partition, other: Partition) -> bool:
-    xp = array_namespace(partition.labels)
-    same = xp.all(partition.labels == other.labels)
-    return partition.k == other.k and bool(to_host(same, reason="have labels changed?")[0])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -122,6 +122,12 @@ class Step:
     noise_of_means: float | None = None
     moved: Array | None = None
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a record contains of the clusters and of α, by name."""
+        names = "alphas", "labels", "events", "scores", "n_iter"
+        return {"k": self.state.partition.k, "alpha": self.alphas[-1]} | {n: getattr(self, n) for n in names}
+
     def commit(self, *, out: Proximity | None = None) -> State:
         """Return the state after the step, with Ψ̂ᵗ; see `smoothed`."""
         smoothed = self.smoothed(out=out)
@@ -457,8 +463,7 @@ def _same_labels(
         # Known without waiting if both are the start. Otherwise equality is too unlikely to wait for, or
         # the comparison of α covers it.
         return before is start.partition and found.moved is False
-    same = array_namespace(before.labels).all(found.partition.labels == before.labels)
-    return found.partition.k == before.k and bool(to_host(same, reason="have labels changed?")[0])
+    return found.partition.equals(before)
 
 
 def conclude(past: Past, found: Clustering, result: Iterations, rules: EventRules) -> Step:

@@ -141,13 +141,11 @@ def cluster_profiles(X: Array, labels: Array, feature_names: Sequence[str] | Non
     clusters, partition = named_partition(labels, X)
     z, m = partition.membership, partition.sizes[:, None]
     x = xp.astype(X, wide_dtype(X), copy=False)
-    mean_of_all = xp.mean(x, axis=0)
-    x = x - mean_of_all[None, :]  # the sums below lose fewer digits
-    means = ratio(z.T @ x, m)
-    deviations = x - partition.by_object(means)
-    variances = ratio(z.T @ (deviations * deviations), m)
-    spread_of_all = xp.sqrt(xp.mean(x * x, axis=0))
-    parts = (partition.sizes, means + mean_of_all[None, :], xp.sqrt(variances), mean_of_all, spread_of_all)
+    mean_of_all, means = xp.mean(x, axis=0), ratio(z.T @ x, m)
+    from_all, from_means = x - mean_of_all[None, :], x - partition.by_object(means)
+    stds = xp.sqrt(ratio(z.T @ (from_means * from_means), m))
+    std_of_all = xp.sqrt(xp.mean(from_all * from_all, axis=0))
+    parts = (partition.sizes, means, stds, mean_of_all, std_of_all)
     sizes, means, stds, *of_all = to_host(*parts, reason="profiles of clusters")
     k = len(clusters)
     return ClusterProfiles(clusters, sizes[:k].astype(np.int64), names, means[:k], stds[:k], *of_all)

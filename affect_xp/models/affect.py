@@ -95,8 +95,8 @@ class Affect(Evolving):
     alpha_tol : float
         The change of an estimated α, or of one given by a function, that ends the iterations of a step. A
         step of sparse similarities whose α is known not to depend on labels by more than this uses the
-        previous labels and one iteration, whatever `init` is. With 0 the number of iterations is that of
-        the paper.
+        previous labels and one iteration, for any `init`. With 0 the number of iterations is that of the
+        paper.
     events : EventRules
         The thresholds of events, and how long a missing cluster is remembered.
     random_state : None, int, or numpy.random.Generator

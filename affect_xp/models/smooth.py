@@ -169,21 +169,7 @@ def _records(
         result = Iterations(clustering.n_iter, alphas)
         step = conclude(Past.of(named, ids, W), clustering, result, forward.events)
         named = step.state
-        yield found, _record(views[0].record, step)
-
-
-def _record(causal: Record, step: Step) -> Record:
-    """Return the smoothed record of a step, given that of the forward pass."""
-    return dataclasses.replace(
-        causal,
-        k=step.state.partition.k,
-        alpha=step.alphas[-1],
-        alphas=step.alphas,
-        labels=step.labels,
-        events=step.events,
-        scores=step.scores,
-        n_iter=step.n_iter,
-    )
+        yield found, dataclasses.replace(views[0].record, **step.facts)
 
 
 def _advance(

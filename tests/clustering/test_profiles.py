@@ -33,6 +33,12 @@ def test_profiles_are_means_and_standard_deviations(xp):
     assert found.top(1)[0].tolist() == [np.argmax(np.abs(difference))]
 
 
+def test_a_feature_that_a_cluster_lacks_is_0():
+    X = np.random.default_rng(0).random((8, 1)) * (LABELS != 2)[:, None]
+    found = ax.cluster_profiles(X, LABELS)
+    assert found.means[0, 0] == 0 and found.stds[0, 0] == 0
+
+
 def test_profiles_take_frames_and_labels_of_a_device(xp):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"x": [0.0, 1.0, 5.0], "y": [2.0, 2.0, 2.0]})

@@ -1,6 +1,6 @@
-"""The page in a real browser: Chromium, found on the PATH or named by AFFECT_XP_CHROMIUM, by Playwright.
+"""The page in a real browser: Chromium, on the PATH or named by AFFECT_XP_CHROMIUM, with Playwright.
 
-With AFFECT_XP_SCREENSHOTS, pictures of the page are left in that folder to be looked at.
+If AFFECT_XP_SCREENSHOTS names a folder, screenshots of the page are saved there.
 """
 
 import csv
@@ -34,7 +34,7 @@ STEPS = 30
 @pytest.fixture(scope="module")
 def browser():
     with playwright.sync_playwright() as driver:
-        # Without a sandbox, as root in a container must: the page is our own.
+        # Root in a container cannot use the sandbox; the page is our own.
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
         browser.close()
@@ -66,7 +66,7 @@ def model(fitted):
 
 @pytest.fixture
 def opened(browser):
-    """Open a page and return it; at the end nothing may have been complained about or asked of a network."""
+    """Open a page and return it; fail at the end if there were errors or network requests."""
     contexts, complaints = [], []
 
     def open_page(path, screen="light", address=""):
@@ -230,6 +230,16 @@ def test_every_one_of_many_movers_can_be_shown(opened, tmp_path):
     assert page.locator("#moves .more").count() == 0
 
 
+def test_every_one_of_many_clusters_can_be_shown(opened, tmp_path):
+    many = Record(0, 100, 70, 0.0, (0.0,), np.arange(100) % 70, tuple(range(100)))
+    path = write_report(History((many,)), tmp_path / "many.html")
+    page = opened(path, address="#step=1&cluster=69")
+    assert page.locator("#clusters .card").count() == 60
+    assert page.locator(".card").first.inner_text().startswith("Cluster 69")  # the selected one
+    page.locator("#clusters > .more button").click()
+    assert page.locator("#clusters .card").count() == 70
+
+
 def test_probabilities_of_moves_are_shown(opened, tmp_path):
     before = Record(0, 4, 2, 0.0, (0.0,), np.array([0, 0, 1, 1]), tuple("abcd"))
     moved = np.array([0.6, 0.4, 0.9, 0.8])
@@ -260,6 +270,17 @@ def test_search_and_follow_by_keyboard(opened, report, model):
     assert page.locator("#followed").is_hidden()
     page.locator("#search").fill("nobody")
     assert page.locator("#results").inner_text() == "No object has such an id."
+
+
+def test_the_focus_stays_on_what_is_selected(opened, report):
+    page = opened(report)
+    for name in ("Cluster 0", "object 40"):
+        page.locator("#clusters button", has_text=name).first.focus()
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.innerText") == name
+        assert page.evaluate("document.activeElement.getAttribute('aria-pressed')") == "true"
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.getAttribute('aria-pressed')") == "false"
 
 
 def test_the_flow_is_zoomed_by_keys_buttons_wheel_and_drag(opened, report):

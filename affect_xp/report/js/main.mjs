@@ -44,7 +44,7 @@ function start() {
     drawSelected();
   }
   function drawSelected() {
-    const { t } = app.at;
+    const { t } = app.at, key = /** @type {HTMLElement | null} */ (document.activeElement)?.dataset.key;
     slider.value = String(t);
     slider.setAttribute("aria-valuetext", run.times[t]);
     byId("chosen").textContent = run.times[t];
@@ -55,6 +55,8 @@ function start() {
     drawStep(app);
     drawFollowed(app);
     markMembers(app);
+    // What has the focus may have been drawn again.
+    if (key) /** @type {HTMLElement | null} */ (document.querySelector(`[data-key="${key}"]`))?.focus({ preventScroll: true });
   }
   function drawCharts() {
     if (main.clientWidth < 100) return; // not laid out yet

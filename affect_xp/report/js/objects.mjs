@@ -1,7 +1,7 @@
 // @ts-check
 // Search for an object and follow it through time.
 import { button, byId, html, showSome, svg, withTip } from "./elements.mjs";
-import { ABSENT, colourOf, nameOf, search, staysOf } from "./run.mjs";
+import { ABSENT, changesOf, colourOf, nameOf, search, staysOf } from "./run.mjs";
 
 /** @typedef {import("./address.mjs").App} App */
 
@@ -33,8 +33,7 @@ export function drawFollowed(app) {
   const { run, at: { row } } = app, place = byId("followed");
   place.hidden = row === null;
   if (row === null) return;
-  const stays = staysOf(run, row), present = stays.filter(({ name }) => name !== ABSENT);
-  const moves = present.length ? present.length - 1 : 0;
+  const stays = staysOf(run, row), n = changesOf(stays);
   const head = html(
     "h3", {}, html("span", { class: "id" }, run.ids[row]),
     button(() => app.choose({ row: null }), { id: "unfollow", "aria-label": "stop following" }, "×"),
@@ -53,7 +52,7 @@ export function drawFollowed(app) {
     if (name >= 0) go.style.borderLeftColor = colourOf(run, name);
     return html("li", first <= app.at.t && app.at.t <= last ? { class: "new" } : {}, go);
   });
-  const changes = moves === 0 ? "It never changed its cluster." : `It changed its cluster ${moves === 1 ? "once" : `${moves} times`}.`;
+  const changes = n === 0 ? "It never changed its cluster." : `It changed its cluster ${n === 1 ? "once" : `${n} times`}.`;
   place.replaceChildren(head, strip, html("p", { class: "hint" }, changes), list);
 }
 

@@ -81,6 +81,12 @@ export function staysOf(run, row) {
   return stays;
 }
 
+/** How often an object changed its cluster while it was there. @param {Stay[]} stays */
+export function changesOf(stays) {
+  const names = stays.map(({ name }) => name).filter((name) => name !== ABSENT);
+  return names.filter((name, i) => i > 0 && name !== names[i - 1]).length;
+}
+
 /** Rows whose id contains a text: equal ids first, then those that start with it. @param {Run} run @param {string} text */
 export function search(run, text) {
   const wanted = text.trim().toLowerCase();

@@ -8,6 +8,7 @@ import { colourOf, factsOf, leftAt, membersAt, MIN_PROBABILITY, movesAt, nameOf,
 /** @typedef {ReturnType<typeof factsOf>} Facts */
 
 const MOVES_AT_ONCE = 24;
+const cardsAtOnce = () => (innerWidth < 560 ? 12 : 60);
 
 /** @param {App} app */
 export function drawStep(app) {
@@ -26,7 +27,7 @@ export function drawStep(app) {
   const names = run.sizes[t].map(([name]) => name);
   if (members.has(NO_CLUSTER)) names.push(NO_CLUSTER);
   const chosen = names.filter((name) => name === app.at.cluster), others = names.filter((name) => name !== app.at.cluster);
-  byId("clusters").replaceChildren(...[...chosen, ...others].map((name) => card(app, name, members.get(name) ?? [])));
+  showSome(byId("clusters"), [...chosen, ...others], cardsAtOnce(), (name) => card(app, name, members.get(name) ?? []));
   const gone = app.at.cluster !== null && !chosen.length;
   byId("no-cluster").textContent = gone ? `Cluster ${app.at.cluster} has no objects at this step.` : "";
 }
@@ -59,7 +60,7 @@ function swatch(app, name) {
 /** An id that can be followed. @param {App} app @param {number} row @param {string} text @param {...Node} more */
 function memberButton(app, row, text, ...more) {
   const isFollowed = app.at.row === row;
-  const node = button(() => app.choose({ row: isFollowed ? null : row }), { "aria-pressed": isFollowed }, html("span", { class: "id" }, app.run.ids[row]), ...more);
+  const node = button(() => app.choose({ row: isFollowed ? null : row }), { "aria-pressed": isFollowed, "data-key": `row ${row}` }, html("span", { class: "id" }, app.run.ids[row]), ...more);
   return withTip(node, text);
 }
 
@@ -68,14 +69,14 @@ function card(app, name, rows) {
   const { run, at: { t, cluster } } = app, isChosen = cluster === name, facts = factsOf(run, t, name);
   const change = facts.before === null || facts.before === facts.size ? "" : ` (${facts.size > facts.before ? "+" : "−"}${Math.abs(facts.size - facts.before)})`;
   const title = name < 0 ? html("span", {}, "In no cluster") : button(
-    () => app.choose({ cluster: isChosen ? null : name }), { "aria-pressed": isChosen }, `Cluster ${name}`,
+    () => app.choose({ cluster: isChosen ? null : name }), { "aria-pressed": isChosen, "data-key": `cluster ${name}` }, `Cluster ${name}`,
   );
   const head = html("h3", {}, title, html("span", { class: "size" }, name < 0 ? "" : count(facts.size) + change));
   const list = html("ul", { class: "ids" });
   const few = isChosen ? 200 : Math.max(6, Math.min(innerWidth < 560 ? 18 : 40, Math.floor(400 / run.sizes[t].length))); // many cards stay short
   showSome(list, rows, few, (row) => memberItem(app, row, name));
   const body = rows.length ? list : html("p", { class: "hint" }, "None of its objects is among those listed.");
-  const node = html("div", { class: isChosen ? "card wide" : "card" }, head, summary(app, facts));
+  const node = html("li", { class: isChosen ? "card wide" : "card" }, head, summary(app, facts));
   if (isChosen) node.append(...details(app, name, facts));
   node.append(body);
   if (name >= 0) node.style.borderLeftColor = colourOf(run, name);

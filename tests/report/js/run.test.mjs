@@ -30,6 +30,9 @@ test("moves are changes of clusters, or the most probable first", () => {
 
 test("an object is followed in stays", () => {
   assert.deepEqual(runs.staysOf(run, 1), [{ first: 0, last: 1, name: 0 }, { first: 2, last: 2, name: 7 }]);
+  assert.equal(runs.changesOf(runs.staysOf(run, 1)), 1);
+  const returned = [3, -2, 3, 4, -1].map((name, t) => ({ first: t, last: t, name }));
+  assert.equal(runs.changesOf(returned), 2); // an absence is not a change
 });
 
 test("equal ids are found first, whatever their case", () => {
