@@ -1,12 +1,9 @@
 """Change points: the formulas against a slow twin, detections and misses, and the contents of records."""
 
-import csv
 import dataclasses
 import itertools
 import math
-import re
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -158,16 +155,10 @@ def test_objects_that_are_all_new_begin_anew():
 # ---- detections -------------------------------------------------------------------------------------------
 
 
-def test_the_five_minute_start(tmp_path, monkeypatch):
-    """The change on the first page of the documentation is found."""
-    monkeypatch.chdir(tmp_path)
-    page = Path(__file__).parents[2].joinpath("docs/start.md").read_text(encoding="utf-8")
-    code = re.findall(r"^(?:>>>|\.\.\.) ?(.*)$", page.split("## Clusters")[0], flags=re.MULTILINE)
-    names = {"csv": csv}
-    exec("\n".join(code), names)
-    steps = ax.io.read_steps("shops.csv", time="week", id="shop")
-    model = ax.Affect(ax.KMeans(3, init="k-means++"), proximity="dot", random_state=0).fit(steps)
-    assert ax.change_points(model) == ax.change_points(model.history_) == [7]
+def test_the_change_of_the_first_data_set():
+    bikes = ax.datasets.bike_stations()
+    model = ax.Affect(ax.KMeans(3), proximity="dot", random_state=0).fit(bikes.X)
+    assert ax.change_points(model) == ax.change_points(model.history_) == [12]
 
 
 @pytest.mark.parametrize("n_steps, least", [(8, 0.9), (20, 0.9)])
@@ -293,7 +284,7 @@ def test_saved_runs_keep_them(tmp_path):
 def test_records_of_earlier_versions_are_read():
     from affect_xp.persistence import _steps
 
-    stored = _steps._pack_record(run(0, 2).history_[1], _steps.Names())
+    stored = _steps._pack_record(run(0, 2).history_[1], _steps.NameTable())
     older = {key: value for key, value in stored.items() if key not in ("noise", "drift", "noise_of_means")}
     names = type("Names", (), {"ids": lambda self, stored: range(60)})()
     file = type("File", (), {"like": np.empty(0)})()
