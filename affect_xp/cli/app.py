@@ -207,6 +207,7 @@ def bench(
     threads: PositiveInt = 2,
     device: Literal["cpu", "cuda"] = "cpu",
     out: Path = Path("affect-xp-bench"),
+    mine: bool = False,
 ) -> int:
     """Measure speed and memory here, against other libraries.
 
@@ -224,8 +225,16 @@ def bench(
         cuda: CuPy arrays on a GPU.
     out
         The folder for results.json, results.md and pictures.
+    mine
+        Print only the time and memory of a step here, for n = 1,000 to 1,000,000.
     """
     from affect_xp.cli.bench import suite
+    from affect_xp.cli.how_long import report
+    from affect_xp.cli.libraries import host_memory
+
+    if mine:
+        print(report(host_memory()))
+        return 0
 
     benchmarks = suite()
     for name in only or ():

@@ -14,6 +14,7 @@ import numpy as np
 import affect_xp
 from affect_xp.array.namespace import array_namespace, to_host
 from affect_xp.array.typing import Array, Namespace
+from affect_xp.cli import how_long
 from affect_xp.cli.gpu_check import gpu_check
 from affect_xp.cli.libraries import (
     LIBRARIES,
@@ -34,6 +35,7 @@ TOLERANCE = 1e-9  # of α, which is about 1
 IN_USE = 0.9  # of the free memory, at most
 MATRICES = 2  # W and Ψ̂
 BREAK_EVEN = 5_000  # objects; see docs/gpu.md
+DOCTOR_SCALE = 0.2  # of the sizes that `affect-xp bench --mine` measures
 MATRICES_OF_CHANGE = 3  # the next Ψ̂ too, where objects come and go
 
 # Packages that are good for one thing: module, what for, what to install where it is not the module.
@@ -73,11 +75,37 @@ class Finding:
 
 def diagnose(require: Sequence[str], *, as_json: bool) -> int:
     """Print what works here, and return the exit code."""
-    findings = examine()
-    print(json.dumps(in_numbers(findings), indent=2) if as_json else in_words(findings))
+    findings, steps = examine(), how_long.measured(scale=DOCTOR_SCALE, rounds=1)
+    if as_json:
+        print(json.dumps(in_numbers(findings) | {"step": _predicted(steps)}, indent=2))
+    else:
+        print(f"{in_words(findings)}\n\n{_times_in_words(steps)}")
     works = {finding.library for finding in findings if finding.status == "ok"}
     wrong = any(finding.status == "wrong" for finding in findings)
     return 1 if wrong or not {"numpy", *require} <= works else 0
+
+
+def _predicted(steps: Sequence[how_long.Prediction]) -> dict[str, Any]:
+    """Return the fits of time and memory of a step as plain values, and predictions from them."""
+    return {
+        step.title: {
+            "seconds": {str(n): step.seconds(n) for n in how_long.DOCTOR_SIZES},
+            "bytes": {str(n): step.n_bytes(n) for n in how_long.DOCTOR_SIZES},
+            "exponents": {"seconds": step.seconds.exponent, "bytes": step.n_bytes.exponent},
+        }
+        for step in steps
+    }
+
+
+def _times_in_words(steps: Sequence[how_long.Prediction]) -> str:
+    """Return the predicted time and memory of a step."""
+    sizes = ", ".join(f"{n:,}" for n in how_long.DOCTOR_SIZES)
+    lines = [f"time and memory of a step with {sizes} objects, predicted from small ones"]
+    width, host = max(len(step.title) for step in steps), host_memory()
+    for step in steps:
+        cells = (how_long.cell(step, n, host) for n in how_long.DOCTOR_SIZES)
+        lines.append(f"  {step.title:{width}}  {'; '.join(cells)}")
+    return "\n".join([*lines, "  (affect-xp bench --mine measures more closely)"])
 
 
 def check_gpu(path: Path) -> int:

@@ -418,7 +418,8 @@ def _pairs(
     xp, r = array_namespace(vectors), _complete(values, k, status.tie, A.n_wanted)
     vectors = xp.astype(vectors[:, :r], wide_dtype(A.like))
     weights = from_host(np.random.default_rng(0).standard_normal(A.n), vectors, dtype=vectors.dtype)
-    vectors = xp.where((weights @ vectors) < 0, -vectors, vectors)
+    ones = xp.ones(r, dtype=vectors.dtype, device=device_of(vectors))
+    vectors *= xp.where((weights @ vectors) < 0, -ones, ones)
     return Eigenpairs(values[:r], vectors, status.residual, n_iter, status.converged, status.tie)
 
 

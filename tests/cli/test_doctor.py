@@ -10,6 +10,12 @@ from affect_xp.cli import doctor, libraries, main
 from affect_xp.cli.libraries import LIBRARIES, Library, Memory
 
 
+@pytest.fixture(autouse=True)
+def _tiny_steps(monkeypatch):
+    """Measure tiny steps: their times are not looked at."""
+    monkeypatch.setattr(doctor, "DOCTOR_SCALE", 0.001)
+
+
 @pytest.fixture(scope="module")
 def findings():
     return doctor.examine()
@@ -58,6 +64,9 @@ def test_for_machines(monkeypatch, capsys):
         "largest_n_float32_of_change": 15,
     }
     assert "pandas" in told["packages"]
+    predicted = told["step"]["dense, k-means"]
+    assert predicted["exponents"]["seconds"] >= 2
+    assert predicted["seconds"]["100000"] > predicted["seconds"]["1000"] > 0
 
 
 def test_the_largest_n_fits_and_the_next_does_not():
