@@ -7,6 +7,7 @@ from affect_xp.affect.absence import Away, fill_unmet_pairs
 from affect_xp.alignment import UNCHANGED, Alignment, Ids, align, positions
 from affect_xp.array.namespace import array_namespace, gather
 from affect_xp.array.typing import Array
+from affect_xp.clustering.base import Count
 from affect_xp.partition import Partition
 from affect_xp.proximity import Blend, Grouped, ObjectBlend, Proximity
 from affect_xp.tracking.events import Clusters, Event
@@ -33,6 +34,8 @@ class State:
     away : Away or None
         What is known of objects that are away, where there are any: they stand behind the others in all of
         the above, and are in no cluster.
+    count : Count or None
+        The number of clusters, where it was chosen by a rule that needs it at the next step.
     """
 
     smoothed: Proximity | None
@@ -42,6 +45,7 @@ class State:
     memory: Array | None = None
     groups: Grouped | None = None
     away: Away | None = None
+    count: Count | None = None
 
     @property
     def present(self) -> Ids:

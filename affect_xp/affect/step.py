@@ -182,7 +182,8 @@ class Iterations:
 
 def _call(past: Past, options: Options, groups: GroupedPair | None = None) -> Call:
     """Return the first call of a clusterer at a step; all calls of a step draw the same random numbers."""
-    return Call(past.t, past.start, past.memory, rng=[options.seed, past.t], groups=groups)
+    count = None if past.before is None else past.before.count
+    return Call(past.t, past.start, past.memory, rng=[options.seed, past.t], groups=groups, count=count)
 
 
 def _first_labels(
@@ -313,7 +314,9 @@ def conclude(past: Past, found: Clustering, result: Iterations, rules: EventRule
     n_members = (n if blend is None else past.alignment.n_common) * float(sizes.sum()) / n
     return Step(
         # The membership is let go: it would be the largest array of a sparse state.
-        state=State(None, dataclasses.replace(partition), clusters, past.ids, found.memory),
+        state=State(
+            None, dataclasses.replace(partition), clusters, past.ids, found.memory, count=found.count
+        ),
         labels=_named(labels, clusters.names, partition),
         alphas=tuple(alphas),
         events=events,
