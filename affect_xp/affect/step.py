@@ -23,7 +23,7 @@ from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
 from affect_xp.clustering.base import Call, Clusterer, Clustering
 from affect_xp.partition import Partition
-from affect_xp.proximity import Blend, GroupedPair, ObjectBlend, Pair, Proximity
+from affect_xp.proximity import Blend, Factored, GroupedPair, ObjectBlend, Pair, Proximity
 from affect_xp.proximity.blend import unit_of
 from affect_xp.tracking.events import DEFAULT_RULES, Clusters, EventRules, follow, members_of
 
@@ -119,9 +119,9 @@ def step(
     if found.rough:
         found = clusterer.cluster(blend, call.from_found(found))
         n_runs += found.n_iter
-    moved = _moved(clusterer, seen) if weights.moved is None else weights.moved
+    moved, lowest = _moved(clusterer, seen) if weights.moved is None else (weights.moved, None)
     unit = pair.unit if weights.squares else 1.0
-    result = Iterations(n_runs, alphas, blend, weights.squares, unit, moved)
+    result = Iterations(n_runs, alphas, blend, weights.squares, unit, moved, lowest)
     return conclude(past, found, result, options.events)
 
 
@@ -166,6 +166,7 @@ class Iterations:
     squares: Sequence[Array] = ()
     unit: float = 1.0
     moved: Array | None = None  # the probability that each object has changed its cluster
+    lowest: Array | None = None  # a sum of similarities: if it is negative, the probability has no meaning
 
     def levels(self, squares: Sequence[float], m: float) -> dict[str, float]:
         """Return noise and drift as root mean squares over the m² entries of common objects.
@@ -234,11 +235,18 @@ def _weights_of(options: Options, seen: _Seen, t: int) -> _Weights:
     return _Weights(alpha, moments.noise_and_drift() if estimated else (), moved, trust)
 
 
-def _moved(clusterer: Clusterer, seen: _Seen) -> Array | None:
-    """Return the probability that each object has moved, where similarities are those of a graph."""
-    if not getattr(clusterer, "is_for_graphs", False):
-        return None
-    return move_probability(pair_moments(seen.groups.in_units, products=False))
+def _moved(clusterer: Clusterer, seen: _Seen) -> tuple[Array | None, Array | None]:
+    """Return the probability that each object has moved, and the smallest sum of a row over a cluster.
+
+    None where proximities are not known to be similarities, or are dot products.
+    """
+    groups = seen.groups
+    if getattr(clusterer, "wants", None) != "similarity" or isinstance(groups.pair.current, Factored):
+        return None, None
+    moments = pair_moments(groups.in_units, products=False)
+    xp = array_namespace(moments.rows)
+    lowest = xp.minimum(xp.min(moments.rows), xp.min(moments.past_rows))
+    return move_probability(moments), lowest
 
 
 def _alpha_of(options: Options, seen: _Seen, t: int) -> tuple[Array | float, Sequence[Array]]:
@@ -301,7 +309,7 @@ def conclude(past: Past, found: Clustering, result: Iterations, rules: EventRule
     """Give clusters the names of those before them, tell what happened, read α, and return the step."""
     state, partition, n, blend = past.before, found.partition, past.W.n, result.blend
     before = Clusters.none() if state is None else state.clusters
-    table, sizes, alphas, squares, labels = _read(past.start, partition, len(before.names), result)
+    table, sizes, alphas, squares, labels, lowest = _read(past.start, partition, len(before.names), result)
     clusters, events = follow(
         before,
         table,
@@ -325,7 +333,7 @@ def conclude(past: Past, found: Clustering, result: Iterations, rules: EventRule
         observed=past.W,
         blend=blend,
         groups=found.groups if past.W.carries_products and not isinstance(blend, ObjectBlend) else None,
-        moved=result.moved,
+        moved=result.moved if lowest >= 0 else None,
         **result.levels(squares, n_members),
     )
 
@@ -344,11 +352,15 @@ def _named(labels: np.ndarray, names: np.ndarray, partition: Partition) -> np.nd
 
 def _read(
     start: Partition | None, partition: Partition, k_before: int, result: Iterations
-) -> tuple[np.ndarray, np.ndarray, list[float], list[float], np.ndarray]:
-    """Read in one go the overlap of clusters before and now, (k_before, k), sizes, all α, squares, labels."""
+) -> tuple[np.ndarray, np.ndarray, list[float], list[float], np.ndarray, float]:
+    """Read in one go the overlap of clusters before and now, (k_before, k), sizes, all α, squares, labels.
+
+    Last comes the lowest sum of similarities, 0 where it was not asked for.
+    """
     reason = "matching clusters, and α"
     on_device = [a for a in result.alphas if is_array(a)]  # all of them, or none
-    arrays = [partition.labels, partition.sizes, *on_device, *result.squares]
+    lowest = [] if result.lowest is None else [result.lowest]
+    arrays = [partition.labels, partition.sizes, *on_device, *result.squares, *lowest]
     if start is None:
         labels, sizes, *read = to_host(*arrays, reason=reason)
         table = np.zeros((k_before, partition.k))
@@ -356,4 +368,5 @@ def _read(
         table, labels, sizes, *read = to_host(start.table(partition), *arrays, reason=reason)
     numbers, n = [float(a) for a in read], len(on_device)
     alphas = numbers[:n] if on_device else [float(a) for a in result.alphas]
-    return table, sizes, alphas, numbers[n:], labels.astype(np.int64, copy=False)
+    squares, low = numbers[n : n + len(result.squares)], numbers[-1] if lowest else 0.0
+    return table, sizes, alphas, squares, labels.astype(np.int64, copy=False), low

@@ -540,7 +540,6 @@ class Spectral(Parameters):
 
     wants: ClassVar[str] = "similarity"
     unit_free: ClassVar[bool] = True
-    is_for_graphs: ClassVar[bool] = True  # similarities are not negative
     rules: ClassVar[tuple[str, ...]] = RULES["Spectral"]
 
     n_clusters: NClusters
