@@ -283,13 +283,17 @@ def _labels_hardly_matter(start: GroupedPair, clusterer: Clusterer, options: Opt
 
 
 def _same_alpha(weights: _Weights, before: _Weights, options: Options) -> bool:
-    """Tell whether α is the same as before up to `alpha_tol`; with 0 it is not looked at."""
-    if options.alpha_tol == 0 or options.by_object:
+    """Tell whether the weights are the same as before up to `alpha_tol`; with 0 they are not looked at."""
+    if options.alpha_tol == 0:
         return False
-    change = abs(weights.alpha - before.alpha)
-    if is_array(change):
-        change = to_host(change, reason="has α changed?")[0]
-    return bool(change <= options.alpha_tol)
+    changes = [abs(weights.alpha - before.alpha)]
+    if weights.trust is not None and before.trust is not None:
+        xp = array_namespace(weights.trust)
+        changes.append(xp.max(xp.abs(weights.trust - before.trust)))
+    if any(is_array(change) for change in changes):
+        on_device = [change for change in changes if is_array(change)]
+        changes = [c for c in changes if not is_array(c)] + [*to_host(*on_device, reason="has α changed?")]
+    return all(bool(change <= options.alpha_tol) for change in changes)
 
 
 def _same_labels(
@@ -297,7 +301,7 @@ def _same_labels(
 ) -> bool:
     """Tell whether the clusters are those α was estimated with: another iteration would change nothing."""
     before = seen.groups.partition
-    if iteration == 0 or (options.alpha_tol > 0 and not options.by_object):
+    if iteration == 0 or options.alpha_tol > 0:
         # Known without waiting if both are the start. Otherwise it is too unlikely to wait for an answer, or
         # α gives it.
         return before is start.partition and found.moved is False

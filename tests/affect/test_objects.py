@@ -33,7 +33,9 @@ def by_anchors(w):
 @pytest.mark.parametrize("n_iter", [1, 3])
 def test_a_run_is_that_of_the_slow_twin(churn, n_iter):
     given = steps(churn=churn)
-    model = ax.Affect(by_anchors, forgetting="objects", rescale=None, n_iter=n_iter, random_state=0)
+    model = ax.Affect(
+        by_anchors, forgetting="objects", rescale=None, n_iter=n_iter, alpha_tol=0, random_state=0
+    )
     model.fit([w for _, w in given], ids=[ids for ids, _ in given])
     expected = twin.run(given, by_anchors, n_iter)
     for record, (labels, a, p, _) in zip(model.history_, expected, strict=True):
@@ -130,6 +132,22 @@ def test_a_fixed_weight_is_used():
         given
     )
     assert [record.alpha for record in model.history_] == [0, 0.4, 0.4]
+
+
+@pytest.mark.parametrize("alpha", ["estimate", 0.4])
+def test_weights_that_hardly_change_end_a_step(alpha):
+    given = [w for _, w in steps(4, churn=False)]
+
+    def fitted(tolerance):
+        options = {"forgetting": "objects", "rescale": None, "alpha": alpha, "random_state": 0}
+        return ax.Affect(ax.Spectral(3), alpha_tol=tolerance, n_iter=5, **options).fit(given).history_
+
+    exact, early = fitted(0.0), fitted(0.05)
+    for a, b in zip(exact, early, strict=True):
+        assert len(b.alphas) <= len(a.alphas) and abs(b.alpha - a.alpha) < 0.1
+        assert ax.adjusted_rand_index(a.labels, b.labels) == 1
+    assert sum(len(b.alphas) for b in early) < sum(len(a.alphas) for a in exact) or alpha != "estimate"
+    assert [len(b.alphas) for b in fitted(1.0)] == [1] * 4
 
 
 def test_saved_and_resumed(tmp_path):
