@@ -20,6 +20,12 @@ if typing.TYPE_CHECKING:
     from affect_xp.clustering.linkage import Dendrogram, Linkage, linkage
     from affect_xp.clustering.metrics import adjusted_rand_index, rand_index, tracking_error
     from affect_xp.clustering.n_clusters import calinski_harabasz, modularity, silhouette
+    from affect_xp.clustering.profiles import (
+        ClusterDensities,
+        ClusterProfiles,
+        cluster_densities,
+        cluster_profiles,
+    )
     from affect_xp.clustering.spectral import Spectral, SpectralResult, spectral
     from affect_xp.models.affect import Affect
     from affect_xp.models.over_steps import OverSteps
@@ -34,8 +40,7 @@ if typing.TYPE_CHECKING:
     from affect_xp.proximity.dissimilarity import to_dissimilarity, to_similarity
     from affect_xp.report import write_report
     from affect_xp.tracking.change_points import change_points
-    from affect_xp.tracking.events import Event, EventRules
-    from affect_xp.tracking.matching import match_labels
+    from affect_xp.tracking.events import Event, EventRules, match_labels
 
 __version__ = "0.1.0"
 
@@ -48,6 +53,7 @@ _NAMES = {
     "clustering.linkage": ("Dendrogram", "Linkage", "linkage"),
     "clustering.metrics": ("adjusted_rand_index", "rand_index", "tracking_error"),
     "clustering.n_clusters": ("calinski_harabasz", "modularity", "silhouette"),
+    "clustering.profiles": ("ClusterDensities", "ClusterProfiles", "cluster_densities", "cluster_profiles"),
     "clustering.spectral": ("Spectral", "SpectralResult", "spectral"),
     "models.affect": ("Affect",),
     "models.over_steps": ("OverSteps",),
@@ -62,8 +68,7 @@ _NAMES = {
     "proximity.dissimilarity": ("to_dissimilarity", "to_similarity"),
     "report": ("write_report",),
     "tracking.change_points": ("change_points",),
-    "tracking.events": ("Event", "EventRules"),
-    "tracking.matching": ("match_labels",),
+    "tracking.events": ("Event", "EventRules", "match_labels"),
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 _MODULES = ("datasets", "exceptions", "io", "plots")
@@ -89,6 +94,8 @@ __all__ = [
     "Affect",
     "BlockMoments",
     "Chunked",
+    "ClusterDensities",
+    "ClusterProfiles",
     "Dendrogram",
     "Dense",
     "Event",
@@ -110,6 +117,8 @@ __all__ = [
     "block_moments",
     "calinski_harabasz",
     "change_points",
+    "cluster_densities",
+    "cluster_profiles",
     "cross_validate_alpha",
     "datasets",
     "exceptions",

@@ -4,6 +4,7 @@ import numbers
 import sys
 import warnings
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -46,8 +47,17 @@ def check_n_clusters(value: object, n_objects: int, name: str = "n_clusters") ->
 
 
 def warn_caller(message: str, category: type[Warning]) -> None:
-    """Issue a warning that points to the line outside this library."""
+    """Issue a warning that points to the calling line outside this library."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "affect_xp":
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
+
+
+def import_pandas() -> Any:
+    """Return pandas, or raise with the remedy if it is not installed."""
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError("tables need pandas: pip install pandas") from error
+    return pandas

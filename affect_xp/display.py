@@ -3,7 +3,7 @@
 import datetime
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
-# Only semi-transparent greys and the text colour, so that it is readable in dark and light themes.
+# Only semi-transparent greys and the text colour: readable in dark and light themes.
 STYLE = """<style>
 .affect-xp { display: inline-block; max-width: 100%; overflow-x: auto; font-size: 0.9em; line-height: 1.4;
   border: 1px solid rgba(128, 128, 128, 0.4); border-radius: 6px; padding: 0.5em 0.8em; }
@@ -21,7 +21,7 @@ STYLE = """<style>
 .affect-xp .usual { opacity: 0.7; }
 </style>"""
 
-LONGEST = 200  # characters of a value
+LONGEST = 200  # characters per value
 
 
 def text(value: object) -> str:
@@ -59,9 +59,9 @@ def parameters(values: Mapping[str, object], defaults: Mapping[str, object]) -> 
 
 def box(title: str, about: str, *parts: str) -> str:
     """Return a box with a title and a short description."""
-    beside = f'<span class="about">{text(about)}</span>' if about else ""
+    description = f'<span class="about">{text(about)}</span>' if about else ""
     return (
-        f'{STYLE}<div class="affect-xp"><div><span class="title">{text(title)}</span>{beside}</div>'
+        f'{STYLE}<div class="affect-xp"><div><span class="title">{text(title)}</span>{description}</div>'
         f"{''.join(parts)}</div>"
     )
 

@@ -1,4 +1,4 @@
-"""Files and folders of several processes: atomic replacement of a file, exclusive use of a folder."""
+"""Files shared by several processes: replace a file atomically, use a folder exclusively."""
 
 import contextlib
 import glob
@@ -14,15 +14,15 @@ from typing import BinaryIO
 from affect_xp.exceptions import AffectError, InputError, SaveError
 
 WINDOWS = os.name == "nt"
-LOCK = ".affect-xp.lock"  # in a folder that is in use
-_BEYOND = 2**40  # the byte that is locked on Windows, where nobody reads a locked one
+LOCK = ".affect-xp.lock"  # exists in a folder that is in use
+_BEYOND = 2**40  # the locked byte on Windows, beyond the end of the file: locked bytes cannot be read
 _PAUSES = (0.01, 0.04, 0.2, 0.8)  # seconds; on Windows a file that is being read cannot be replaced
 
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Give a new file that takes the place of `path` once it is on disk; on any error nothing changes."""
-    target = Path(os.path.realpath(path))  # a link stays one
+    """Yield a new file that replaces `path` once it is on disk; on any error nothing changes."""
+    target = Path(os.path.realpath(path))  # keep a symbolic link
     if target.is_dir():
         raise InputError(f"path={os.fspath(path)!r} is a folder; give the name of a file in it")
     temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.tmp")
@@ -34,14 +34,14 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
             if target.exists():
                 shutil.copymode(target, temporary)
-            if WINDOWS:  # which does not rename files that are open
+            if WINDOWS:  # cannot rename open files
                 file.close()
             _rename(temporary, target)
     except OSError as error:
         raise SaveError(
             error.errno,
-            f"{os.fspath(path)!r} cannot be written: {error.strerror or error}; make room or choose another "
-            "folder. What was there before is still whole",
+            f"{os.fspath(path)!r} cannot be written: {error.strerror or error}; free some space or choose "
+            "another folder. Any existing file is unchanged",
         ) from error
     finally:
         with contextlib.suppress(OSError):
@@ -50,7 +50,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def _rename(source: Path, target: Path) -> None:
-    """Rename a file; on Windows, try again while another process reads the target."""
+    """Rename a file; on Windows, retry while another process reads the target."""
     for pause in _PAUSES if WINDOWS else ():
         try:
             return os.replace(source, target)
@@ -60,7 +60,7 @@ def _rename(source: Path, target: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Wait until the new name is on disk, too; not every system can: then it will be there before long."""
+    """Flush the directory entry to disk too, where the system supports it."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -70,7 +70,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _created(path: Path) -> BinaryIO:
-    """Open a new file and lock it until it is closed; again, if it was deleted before it was locked."""
+    """Open a new file and lock it until it is closed; retry if it was deleted before it was locked."""
     while True:
         file = open(path, "x+b")  # noqa: SIM115  (closed by the caller)
         if WINDOWS or not _lock(file) or os.fstat(file.fileno()).st_nlink:
@@ -79,14 +79,14 @@ def _created(path: Path) -> BinaryIO:
 
 
 def _sweep(target: Path) -> None:
-    """Delete the files of processes that were killed while they wrote the same target."""
+    """Delete temporary files left by processes that were killed while writing the same target."""
     for left in target.parent.glob(f".{glob.escape(target.name)}.????????.tmp"):
         with contextlib.suppress(OSError):
             if WINDOWS:
                 left.unlink()  # fails if it is open
                 continue
             with open(left, "r+b") as file:
-                # Another process may have deleted it, and its writer created it again.
+                # Another process may have deleted the file, and its writer recreated it.
                 if _lock(file, wait=False) and _is_at(file, left):
                     left.unlink()
 
@@ -95,7 +95,7 @@ def _sweep(target: Path) -> None:
 def exclusive_use(folder: Path) -> Iterator[None]:
     """Use a folder; raise an `AffectError` with the process id of the owner if another process uses it.
 
-    The system releases the lock when its process ends, whatever the reason: a file that is left behind by a
+    The system releases the lock when the process ends, for whatever reason, so a file left behind by a
     killed process is not locked.
 
     Examples
@@ -137,7 +137,7 @@ def _locked(path: Path) -> BinaryIO:
 
 
 def _is_at(file: BinaryIO, path: Path) -> bool:
-    """Return whether a path still leads to an open file."""
+    """Return whether a path still refers to an open file."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:

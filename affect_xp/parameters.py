@@ -34,13 +34,13 @@ class Parameters:
         own, nested = _sorted(self, params)
         for name, value in own.items():
             setattr(self, name, value)
-        for name, inner in nested.items():  # after the others: the object may just have been set
+        for name, inner in nested.items():  # last, since the object may be among the others
             setattr(self, name, _changed(name, getattr(self, name), inner))
         return self
 
 
 def defaults_of(kind: type) -> dict[str, Any]:
-    """Return the defaults of the parameters of a class by name; `inspect.Parameter.empty` if required."""
+    """Return the parameter defaults of a class by name; `inspect.Parameter.empty` if required."""
     return {name: parameter.default for name, parameter in inspect.signature(kind).parameters.items()}
 
 
@@ -54,7 +54,7 @@ def parameters_of(owner: Any, *, deep: bool) -> dict[str, Any]:
 
 
 def _inner(value: Any) -> dict[str, Any]:
-    """Return the parameters of a parameter value; empty for most."""
+    """Return the parameters of a parameter value; most values have none."""
     if isinstance(value, type):
         return {}
     if hasattr(value, "get_params"):
@@ -63,7 +63,7 @@ def _inner(value: Any) -> dict[str, Any]:
 
 
 def _sorted(owner: Any, params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Return the parameters of an object, and those of its nested objects by the name of the object."""
+    """Split parameters into those of an object and, by object name, those of its nested objects."""
     names, own, nested = defaults_of(type(owner)), {}, defaultdict[str, dict[str, Any]](dict)
     for key, value in params.items():
         name, separator, inner = key.partition("__")

@@ -1,16 +1,26 @@
-"""A partition of objects into clusters: labels c, membership Z, sizes m."""
+"""The objects of a step: their ids, where they were the step before, and their clusters.
+
+A partition into clusters is known by its labels c, membership Z and sizes m.
+"""
 
 import dataclasses
 import functools
+from collections.abc import Hashable, Iterable
+
+import numpy as np
 
 from affect_xp.array.namespace import (
     array_namespace,
     as_like,
     device_of,
+    from_host,
     gather,
+    is_array,
     label_counts,
     label_table,
+    not_negative,
     one_hot,
+    places_of,
     rows_at,
     to_host,
     wide_dtype,
@@ -19,18 +29,128 @@ from affect_xp.array.typing import Array
 from affect_xp.checks import check_int
 from affect_xp.exceptions import InputError, InputTypeError
 
+Ids = tuple[Hashable, ...] | range
+
+
+def as_ids(ids: Iterable[Hashable] | Array | None, n: int, past_ids: Ids | None = None) -> Ids:
+    """Return the checked ids of n objects; by default, the row numbers 0 ... n-1.
+
+    `past_ids` are the ids of the previous step: if it had ids, this one needs them too.
+    """
+    if ids is None:
+        if past_ids is not None and past_ids != range(n):
+            raise InputError(
+                f"ids=None, but the previous step had {len(past_ids)} objects "
+                f"{'with ids' if isinstance(past_ids, tuple) else 'and this one has ' + str(n)}; "
+                "pass ids= with each step so that objects can be matched"
+            )
+        return range(n)
+    if isinstance(ids, range):
+        listed: Ids = ids
+    elif is_array(ids):
+        listed = tuple(to_host(ids, reason="ids are kept on the host")[0].tolist())
+    else:
+        listed = tuple(getattr(ids, "tolist", lambda: ids)())  # such as a pandas Index
+    if len(listed) != n:
+        raise InputError(f"ids has length {len(listed)}, but there are {n} objects; give one id for each row")
+    _check_ids(listed)
+    return listed
+
+
+def _check_ids(ids: Ids) -> None:
+    if isinstance(ids, range):
+        return
+    try:
+        distinct = len(set(ids))
+    except TypeError as error:
+        raise InputError(f"ids must be hashable (numbers, strings, tuples), got {ids[0]!r}, ...") from error
+    if distinct < len(ids):
+        seen: set[Hashable] = set()
+        double = next(i for i in ids if i in seen or seen.add(i))  # type: ignore[func-returns-value]
+        raise InputError(f"ids must be unique; {double!r} appears more than once")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Alignment:
+    """Positions of the objects of step t in step t-1, and the reverse.
+
+    Attributes
+    ----------
+    source : (n,) int array or None
+        Position at t-1 of each object of t, -1 for a new one. None if the objects and their order
+        are the same.
+    target : (n_past,) int array or None
+        Position at t of each object of t-1, -1 for one that left.
+    n_common : int
+        The number of objects present at both steps.
+    n_new : int
+        The number of objects present only at t.
+    """
+
+    source: Array | None
+    target: Array | None
+    n_common: int
+    n_new: int
+
+    @property
+    def n_gone(self) -> int:
+        """The number of objects present only at t-1."""
+        return 0 if self.target is None else self.target.shape[0] - self.n_common
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether the objects and their order are the same at both steps."""
+        return self.source is None
+
+    def new(self) -> Array:
+        """Return the positions at t of the new objects."""
+        return places_of(self.source < 0, self.n_new)  # type: ignore[operator]
+
+    def gone(self) -> Array:
+        """Return the positions at t-1 of the objects that left."""
+        return places_of(self.target < 0, self.n_gone)  # type: ignore[operator]
+
+    def common(self) -> tuple[Array, Array]:
+        """Return the positions of the common objects at t and at t-1; requires that something changed."""
+        here = places_of(self.source >= 0, self.n_common)  # type: ignore[operator]
+        return here, rows_at(self.source, here)
+
+
+UNCHANGED = Alignment(None, None, n_common=0, n_new=0)
+
+
+def align(ids: Ids, past_ids: Ids, like: Array) -> Alignment:
+    """Match the objects of a step with those of the previous step; indices go to the device of `like`."""
+    if ids == past_ids:
+        return Alignment(None, None, n_common=len(ids), n_new=0)
+    source = positions(ids, past_ids)
+    known = source >= 0
+    target = np.full(len(past_ids), -1, dtype=np.int64)
+    target[source[known]] = np.flatnonzero(known)
+    n_common = int(known.sum())
+    return Alignment(from_host(source, like), from_host(target, like), n_common, len(ids) - n_common)
+
+
+def positions(ids: Ids, past_ids: Ids) -> np.ndarray:
+    """Return the position of each id among the past ids, -1 if it is not among them."""
+    if isinstance(ids, range) and isinstance(past_ids, range) and ids.step == past_ids.step == 1:
+        shifted = np.arange(ids.start - past_ids.start, ids.stop - past_ids.start)
+        return np.where((shifted >= 0) & (shifted < len(past_ids)), shifted, -1)
+    position = {name: i for i, name in enumerate(past_ids)}
+    return np.fromiter((position.get(name, -1) for name in ids), np.int64, len(ids))
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Partition:
-    """Labels of n objects in clusters 0 ... k-1; an object with the label -1 belongs to none.
+    """Labels of n objects in clusters 0 ... k-1; the label -1 means no cluster.
 
     Attributes
     ----------
     labels : (n,) int array
     k : int
-        The number of clusters, of which some may be empty.
+        The number of clusters; some may be empty.
     n_outside : int or None
-        How many objects belong to no cluster, where the host knows.
+        The number of objects in no cluster, if it is known on the host.
     """
 
     labels: Array
@@ -49,11 +169,11 @@ class Partition:
 
     @functools.cached_property
     def sizes(self) -> Array:
-        """The number of objects of each cluster, m = Zᵀ1, (k,), in wide floats."""
+        """The cluster sizes m = Zᵀ1, (k,), in wide floats."""
         return label_counts(self.labels[:, None], self.k)[0, :]
 
     def table(self, other: "Partition") -> Array:
-        """Return how many objects each cluster shares with each one of another partition, (k, k')."""
+        """Return the contingency table with another partition, (k, k')."""
         return label_table(self.labels, self.k, other.labels, other.k)
 
     @functools.cached_property
@@ -71,21 +191,20 @@ class Partition:
 
     @functools.cached_property
     def safe_labels(self) -> Array:
-        """Labels that can be used as indices: 0 in place of -1."""
-        xp = array_namespace(self.labels)
-        return xp.where(self.labels >= 0, self.labels, xp.zeros_like(self.labels))
+        """Labels valid as indices: 0 in place of -1."""
+        return not_negative(self.labels)
 
     def take(self, index: Array | None, n_unknown: int | None = None) -> "Partition":
-        """Return the partition of the objects at `index`, -1 standing for an object without a label.
+        """Return the partition of the objects at `index`, where -1 stands for an object without a label.
 
-        `n_unknown` tells how many -1 there are, where the host knows.
+        `n_unknown` is the number of -1 in `index`, if it is known on the host.
         """
         if index is None:
             return self
         return Partition(gather(self.labels, index, fill=-1), self.k, self._outside(n_unknown))
 
     def masked(self, known: Array | None, n_unknown: int | None = None) -> "Partition":
-        """Return the same partition with the objects at which `known` is negative left unlabelled."""
+        """Return the same partition without the labels of the objects at which `known` is negative."""
         if known is None:
             return self
         xp = array_namespace(self.labels)
@@ -93,7 +212,7 @@ class Partition:
         return Partition(labels, self.k, self._outside(n_unknown))
 
     def _outside(self, n_unknown: int | None) -> int | None:
-        """Return how many objects are unlabelled once `n_unknown` have lost their labels."""
+        """Return the number of unlabelled objects after `n_unknown` labels are removed."""
         return n_unknown if self.n_outside == 0 else None
 
     def at(self, which: slice | Array) -> "Partition":
@@ -101,12 +220,12 @@ class Partition:
         return Partition(rows_at(self.labels, which), self.k)
 
     def by_object(self, values: Array) -> Array:
-        """Return for each object the entry of its cluster in `values` (k, ...); any entry if unlabelled."""
+        """Return the entry of `values` (k, ...) for each object's cluster; arbitrary if unlabelled."""
         return array_namespace(values).take(values, self.safe_labels, axis=0)
 
 
 def fewer_clusters(partition: Partition, k: int) -> Partition:
-    """Return a partition into at most k clusters: the largest stay, objects of the others are unlabelled."""
+    """Return a partition into at most k clusters: keep the largest, unlabel the objects of the others."""
     if partition.k == k:
         return partition
     if partition.k < k:
@@ -125,7 +244,7 @@ def as_partition(
 ) -> Partition:
     """Return labels as a checked `Partition` on the device of `like`.
 
-    The largest label is read to the host, unless `labels` is a Partition already.
+    The largest label is read to the host, unless `labels` already is a Partition.
     """
     known = isinstance(labels, Partition)
     partition = labels if known else _partition_of(labels, like, n_clusters, name)

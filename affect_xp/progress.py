@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar with a total and the time left on a terminal, one line per step elsewhere."""
+"""Progress on stderr: a bar with the remaining time on a terminal, one line per step elsewhere."""
 
 import contextlib
 import sys
@@ -10,18 +10,18 @@ Item = TypeVar("Item")
 
 
 class Progress:
-    """A report of how many steps are done.
+    """Report the number of completed steps.
 
     The bar needs rich (the extra `cli`); without it, lines are written.
 
     Parameters
     ----------
     total : int or None
-        The number of steps, if it is known.
+        The number of steps, if known.
     label : str
-        What a step is called.
+        The name of a step.
     done : int
-        How many are done already.
+        The number of steps already completed.
     show : bool
         Whether to report anything.
 
@@ -46,7 +46,7 @@ class Progress:
         return self
 
     def advance(self, text: str = "") -> None:
-        """Report that one more step is done, with a short description."""
+        """Report one more completed step, with a short description."""
         self._done += 1
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], advance=1, text=text)
@@ -58,7 +58,7 @@ class Progress:
         try:
             sys.stderr.write(line)
             sys.stderr.flush()
-        except OSError:  # nobody reads it: `2>&1 | head`
+        except OSError:  # stderr is closed, as in `2>&1 | head`
             self._show = False
 
     def __exit__(
@@ -88,7 +88,7 @@ def _bar(label: str, total: int | None, done: int) -> Any:
 
 
 def progress(items: Iterable[Item], total: int | None, label: str | None) -> Iterator[Item]:
-    """Yield the items and report how many of `total` are done; nothing is reported if `label` is None.
+    """Yield the items and report how many of `total` are done; report nothing if `label` is None.
 
     Examples
     --------

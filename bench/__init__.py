@@ -1,4 +1,4 @@
-"""Benchmarks: `python -m bench`. Every figure is a ratio of two things measured in the same run.
+"""Benchmarks: `python -m bench`. Every figure is a ratio of two measurements of the same run.
 
-The modules import each other relatively, since a wheel holds them as `affect_xp._bench`.
+The modules use relative imports, because the wheel contains them as `affect_xp._bench`.
 """

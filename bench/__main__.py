@@ -1,9 +1,9 @@
-"""Run the benchmarks: one table, and a folder with results.json, results.md and pictures.
+"""Run the benchmarks: print a table, and write results.json, results.md and figures to a folder.
 
-Each figure is a ratio of two things that took turns in the same run; of several rounds the shortest times
-count. Peak memory is that of NumPy's arrays (tracemalloc), on a GPU that of CuPy's pool, in a run apart.
+Each figure is the ratio of two computations timed alternately in the same run, by the minimum of several
+rounds. Peak memory, measured separately, is that of NumPy arrays (tracemalloc), or of CuPy's pool on a GPU.
 
-For all rows and the pictures: pip install 'affect_xp[sklearn,linkage,plot,cli]'
+For all rows and figures: pip install 'affect_xp[sklearn,linkage,plot,cli]'
 """
 
 import argparse
@@ -24,7 +24,7 @@ NAMES = [workload.name for workload in WORKLOADS]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run and return the exit code: 0 done, 1 something failed, 2 wrong arguments."""
+    """Run the benchmarks and return the exit code: 0 success, 1 failure, 2 invalid arguments."""
     parser = argparse.ArgumentParser(
         prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -42,7 +42,7 @@ def measure(size: str, only: Sequence[str] | None, threads: int, device: str, ou
     """Measure workloads, write the results and return the exit code."""
     setting = _setting(size, threads, device)
     if setting.size != "full":
-        print(f"{setting.size}: smaller than what the goals are set for, so no verdicts", file=sys.stderr)
+        print(f"{setting.size}: too small to be compared with the goals", file=sys.stderr)
     busy()
     chosen = [workload for workload in WORKLOADS if not only or workload.name in only]
     results = run(chosen, setting, label="bench")
@@ -51,7 +51,7 @@ def measure(size: str, only: Sequence[str] | None, threads: int, device: str, ou
     paths = results.write(out, draw=can_draw)
     print(f"\nwritten: {', '.join(map(str, paths))}")
     if not can_draw:
-        print("for the pictures: pip install 'affect_xp[plot]'")
+        print("for the figures: pip install 'affect_xp[plot]'")
     left = [name for name, why in results.problems.items() if why == INTERRUPTED]
     if left:
         options = " ".join(f"--only {name}" for name in left)
@@ -61,17 +61,17 @@ def measure(size: str, only: Sequence[str] | None, threads: int, device: str, ou
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that `compare` has too."""
+    """Add the options shared with `compare`."""
     size = parser.add_mutually_exclusive_group()
     size.add_argument(
         "--quick",
         action="store_const",
         const="quick",
         dest="size",
-        help="smaller sizes: two minutes on two processors",
+        help="smaller sizes: two minutes on two cores",
     )
     size.add_argument(
-        "--tiny", action="store_const", const="tiny", dest="size", help="shows that it runs, not how fast"
+        "--tiny", action="store_const", const="tiny", dest="size", help="only checks that everything runs"
     )
     parser.set_defaults(size="full")
     parser.add_argument(
@@ -94,7 +94,7 @@ def _positive(text: str) -> int:
 
 
 def setting_of(options: argparse.Namespace, device: str = "cpu") -> Setting:
-    """Return the setting that the options ask for."""
+    """Return the setting for the options."""
     return _setting(options.size, options.threads, device)
 
 

@@ -1,4 +1,4 @@
-"""Data to measure with: drifting clusters, stock prices or a stand-in for them, and graphs."""
+"""Benchmark data: drifting clusters, measured or simulated stock prices, and graphs."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ STOCKS, WINDOWS, CHANGES = 1929, 16, 15  # of nasdaq2008.npz
 def drifting(
     n: int, n_steps: int, k: int = 12, p: int = 15, *, spread: float = 3.0, drift: float = 0.1, seed: int = 0
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield features and labels of samples around centres that move a little from step to step."""
+    """Yield features and labels of samples around slowly moving centres."""
     rng = np.random.default_rng(seed)
     centres, labels = spread * rng.normal(size=(k, p)), rng.integers(0, k, n)
     for _ in range(n_steps):
@@ -23,9 +23,9 @@ def drifting(
 
 
 def stock_windows(folder: Path | None, n: int, n_windows: int) -> tuple[list[np.ndarray], str]:
-    """Return the features of NASDAQ stocks by window, and where they are from.
+    """Return the features of NASDAQ stocks by window, and their source.
 
-    Without the file, a stand-in of the same shape: sectors with a common course, and much noise.
+    Without the file, simulate data of the same shape: a common signal per sector, plus strong noise.
     """
     path = None if folder is None else folder / "nasdaq2008.npz"
     if path is not None and path.is_file():
@@ -44,7 +44,7 @@ def stock_windows(folder: Path | None, n: int, n_windows: int) -> tuple[list[np.
 def communities(
     n: int, n_edges: int, n_steps: int, k: int = 12, *, within: float = 0.7, kept: float = 0.8
 ) -> Iterator[tuple[scipy.sparse.csr_array, np.ndarray]]:
-    """Yield graphs and their communities (node number modulo k); most edges outlive a step."""
+    """Yield graphs and their communities (node number modulo k); most edges persist to the next step."""
     rng = np.random.default_rng(0)
     labels = np.arange(n) % k
     a = b = np.empty(0, dtype=np.int64)  # the two ends of each edge

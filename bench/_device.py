@@ -1,4 +1,4 @@
-"""Where arrays live while they are measured: in the memory of the CPU, or on a GPU with CuPy."""
+"""Devices of the benchmarks: the CPU with NumPy, or a GPU with CuPy."""
 
 import dataclasses
 import platform
@@ -31,7 +31,7 @@ class Host:
         return x
 
     def peaks(self, action: Action) -> np.ndarray:
-        """Return for each piece the most bytes held at once beyond those held before it."""
+        """Return the peak memory of each piece in bytes, in addition to that allocated before it."""
         return traced_peaks(action)
 
     def described(self) -> str:
@@ -44,13 +44,13 @@ class Host:
 
 
 class EventTimer(WallTimer):
-    """Events in the stream of a CUDA device: the device has done all that was asked of it."""
+    """A timer that uses events in the stream of a CUDA device."""
 
     def __init__(self, cuda: Any) -> None:
         self.cuda = cuda
 
     def start(self) -> tuple[Any, float]:  # type: ignore[override]
-        """Wait for what is still running, and begin."""
+        """Wait for pending work, and start the timer."""
         self.cuda.Device().synchronize()
         event = self.cuda.Event()
         event.record()
@@ -62,7 +62,7 @@ class EventTimer(WallTimer):
         end = self.cuda.Event()
         end.record()
         end.synchronize()
-        # A device that is only emulated tells 0.
+        # An emulated device returns 0.
         return self.cuda.get_elapsed_time(begin, end) / 1000 or self.now() - wall
 
 
@@ -76,7 +76,7 @@ class Cuda:
             import cupy
 
             cupy.zeros(1)
-        except Exception as error:  # no CuPy, no driver, no device: CuPy has an exception for each
+        except Exception as error:  # no CuPy, no driver, or no device: each raises a different exception
             raise InputError(
                 f"--device cuda needs CuPy and a GPU ({type(error).__name__}: {error}); "
                 "install 'affect_xp[cuda12]' or 'affect_xp[cuda13]', or leave --device out"
@@ -99,7 +99,7 @@ class Cuda:
         return cupyx.scipy.sparse.csr_matrix(x)
 
     def peaks(self, action: Action) -> np.ndarray:
-        """Return for each piece the most bytes taken from CuPy's pool beyond those taken before it."""
+        """Return the peak memory of each piece in CuPy's pool, in addition to that allocated before it."""
         hook, pieces = _pool_hook(self.cupy.cuda.MemoryHook), action()
         peaks: list[int] = []
         with hook:
@@ -110,7 +110,7 @@ class Cuda:
                 peaks.append(hook.highest)
 
     def free_bytes(self) -> int:
-        """Return how much memory of the device is free."""
+        """Return the free memory of the device in bytes."""
         self.cupy.get_default_memory_pool().free_all_blocks()
         return int(self.cupy.cuda.runtime.memGetInfo()[0])
 
@@ -121,7 +121,7 @@ class Cuda:
 
 
 def _pool_hook(base: type) -> Any:
-    """Return a hook that follows how much is taken from the memory pool."""
+    """Return a hook that records the memory allocated from the pool."""
 
     class PoolHook(base):
         name = "bench"

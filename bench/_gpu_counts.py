@@ -1,4 +1,4 @@
-"""What a step asks of a GPU, counted without one: CuPy's own code executed on a CPU, by `tools/cupy_cpu`."""
+"""Count the GPU operations of a step without a GPU: CuPy executed on a CPU by `tools/cupy_cpu`."""
 
 import contextlib
 import dataclasses
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
 
 ITEM = 4  # bytes of a float32
 SAMPLE = 60  # objects
-MATRICES = {"blend": 3}  # that a kernel reads and writes, where it is not one
+MATRICES = {"blend": 3}  # number of matrices that a kernel reads and writes; 1 by default
 
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """What CuPy asks of the device in a step, the check of W included.
+    """The device operations of CuPy in a step, including the check of W.
 
     Attributes
     ----------
     n : int
     launches : int
-        Kernels, and calls of libraries.
+        Kernel launches and library calls.
     waits : int
-        Of the host.
+        Number of times the host waits.
     n_bytes : int
-        Read and written by kernels and products, temporaries included.
+        Bytes read and written by kernels and products, including temporaries.
     entries : int
-        Of W and Ψ̂, read and written by the kernels of this package.
+        Entries of W and Ψ̂ read and written by the kernels of this package.
     peak : int
-        The most bytes held at once beside W and Ψ̂.
+        Peak memory in bytes, in addition to W and Ψ̂.
     lloyd : int
         Lloyd iterations.
     """
@@ -50,7 +50,7 @@ class Asked:
 
 
 def count_asked(n: int, init: str, *, churn: int = 0, blocks: int = 1) -> Asked:
-    """Return what CuPy asks of the device; `churn` objects leave and come, n×n arrays are cut into blocks."""
+    """Return the counts of a step that replaces `churn` objects, with n×n arrays split into blocks."""
     import cupy
     import cupy_cpu
 
@@ -58,7 +58,7 @@ def count_asked(n: int, init: str, *, churn: int = 0, blocks: int = 1) -> Asked:
     arrays = [x @ x.T for x in arrays]
     with (
         mock.patch.object(namespace, "DEVICE_BLOCK_BYTES", 8 * n * -(-n // blocks)),
-        # Of so few objects, the sample on which starts are compared would be all; of many it is a small part.
+        # Limit the sample on which starts are compared: with so few objects it would contain all of them.
         mock.patch.object(kmeans, "FRESH_LIMITS", (SAMPLE, SAMPLE)),
     ):
         _last_step(arrays, init, churn, contextlib.nullcontext())  # compiles the kernels
@@ -69,7 +69,7 @@ def count_asked(n: int, init: str, *, churn: int = 0, blocks: int = 1) -> Asked:
 
 
 def _last_step(arrays: list[Any], init: str, churn: int, watch: Any) -> tuple[Any, int]:
-    """Take steps, the last of them watched; return what was seen and its Lloyd iterations."""
+    """Take all steps; return the counts and the number of Lloyd iterations of the last step."""
     take = _scenario.model(init, scale="none", rescale=None)
     n = arrays[0].shape[0]
     for t, w in enumerate(arrays):
@@ -87,7 +87,7 @@ def _watch(count: Any) -> Iterator[tuple[Any, dict[str, int]]]:
 
 @contextlib.contextmanager
 def _kernel_traffic() -> Iterator[dict[str, int]]:
-    """Add up what the kernels of this package read and write, which the rig cannot know."""
+    """Count the bytes read and written by the kernels of this package, which `cupy_cpu` cannot count."""
     total, run = {"bytes": 0, "entries": 0}, cuda._run
 
     def counted(name: str, w: Any, grid: Any, block: Any, n_bins: int, given: tuple[Any, ...]) -> None:

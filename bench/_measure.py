@@ -1,8 +1,8 @@
-"""Timing by turns, exponents of growth, and the memory of a process.
+"""Alternating timing, growth exponents, and process memory.
 
-An action is a generator function: each `next` does one piece of its work (one time step, say), and pieces are
-timed apart. Actions take turns piece by piece, so that what else the machine does meanwhile falls on all of
-them, and each piece counts with its shortest time of several rounds.
+An action is a generator function: each `next` does one piece of work, such as one time step, and is timed
+separately. Actions alternate piece by piece, so that other load on the machine affects all of them. The time
+of a piece is its minimum over several rounds.
 """
 
 import dataclasses
@@ -19,12 +19,12 @@ import numpy as np
 Item = TypeVar("Item")
 Action = Callable[[], Iterator[float | None]]  # a piece that times itself yields its seconds
 
-END = object()  # what `next` gives where no piece is left
+END = object()  # returned by `next` if no piece is left
 
-# A thread that looks at the resident size this often sees every array that matters.
+# Interval at which a thread samples the resident memory; short enough for all large arrays.
 WATCH_SECONDS = 0.005
 
-# Looked at in slices, a process is at rest that uses a tenth of one; after so many it is let go on anyway.
+# A process is idle if it uses less than this share of a time slice; stop waiting after this many slices.
 REST_SECONDS, REST_SHARE, REST_SLICES = 0.01, 0.1, 50
 
 
@@ -39,7 +39,7 @@ def once(function: Callable[[], object]) -> Action:
 
 
 def over(items: Iterable[Item], make: Callable[[], Callable[[Item], object]]) -> Action:
-    """Return an action with a piece for each item, done by a function that is made anew for each round."""
+    """Return an action with one piece per item; `make` returns a new function for each round."""
 
     def action() -> Iterator[None]:
         function = make()
@@ -51,19 +51,19 @@ def over(items: Iterable[Item], make: Callable[[], Callable[[Item], object]]) ->
 
 
 class Timer(Protocol):
-    """How seconds are taken."""
+    """A timer."""
 
     def now(self) -> float:
         """Return the seconds since some moment."""
 
     def start(self) -> Any:
-        """Begin, and return what `stop` is to be given."""
+        """Start the timer, and return the argument of `stop`."""
 
     def stop(self, started: Any) -> float:
         """Return the seconds since `start`."""
 
     def rest(self) -> None:
-        """Wait until nothing is left of what was timed."""
+        """Wait until the timed work has finished."""
 
 
 class WallTimer:
@@ -80,11 +80,10 @@ class WallTimer:
         return self.now() - started
 
     def rest(self) -> None:
-        """Wait until no thread of this process is at work.
+        """Wait until no thread of this process is active.
 
-        Those of OpenBLAS and OpenMP stay awake when their work is done, and look for more: for about 0.1 s
-        and 0.02 s as measured, other libraries for 0.2 s. Meanwhile they hold processors that whoever has
-        the next turn would miss.
+        Threads of OpenBLAS and OpenMP spin after their work is done: for about 0.1 s and 0.02 s as measured,
+        other libraries for 0.2 s. Meanwhile they occupy cores that the next action needs.
         """
         for _ in range(REST_SLICES):
             before = time.process_time()
@@ -95,9 +94,9 @@ class WallTimer:
 
 @dataclasses.dataclass(frozen=True)
 class Effort:
-    """How often actions are repeated: at least `fewest` rounds, then more while they fit into `seconds`.
+    """The number of rounds: at least `fewest`, then more while they fit into `seconds`.
 
-    After `longest` seconds there is no other round in any case.
+    No round starts after `longest` seconds.
     """
 
     fewest: int
@@ -106,7 +105,7 @@ class Effort:
     longest: float = math.inf
 
     def goes_on(self, done: int, spent: float) -> bool:
-        """Tell whether there is to be another round, which may take as long as the mean of those done."""
+        """Return whether to run another round, if it takes the mean time of the previous ones."""
         if done < self.fewest:
             return done == 0 or spent <= self.longest
         return done < self.most and spent + spent / done <= self.seconds
@@ -115,7 +114,7 @@ class Effort:
 def take_turns(
     actions: Mapping[str, Action], effort: Effort, timer: Timer
 ) -> tuple[dict[str, np.ndarray], int]:
-    """Return the shortest seconds of each piece by action, and how many rounds there were."""
+    """Return the minimum seconds of each piece by action, and the number of rounds."""
     start, rounds = timer.now(), 0
     best: dict[str, np.ndarray] = {}
     while effort.goes_on(rounds, timer.now() - start):
@@ -126,7 +125,7 @@ def take_turns(
 
 
 def one_round(actions: Mapping[str, Action], timer: Timer, first: int = 0) -> dict[str, list[float]]:
-    """Return the seconds of each piece by action; another one begins each time."""
+    """Return the seconds of each piece by action; the order of the actions rotates."""
     first %= max(1, len(actions))
     names = [*actions][first:] + [*actions][:first]
     running = {name: timed_pieces(actions[name], timer) for name in names}
@@ -142,7 +141,7 @@ def one_round(actions: Mapping[str, Action], timer: Timer, first: int = 0) -> di
 
 
 def timed_pieces(action: Action, timer: Timer) -> Iterator[float]:
-    """Yield the seconds of each piece of an action, and leave the processors to others after each."""
+    """Yield the seconds of each piece of an action; wait after each piece until all threads are idle."""
     pieces = action()
     while True:
         started = timer.start()
@@ -156,10 +155,10 @@ def timed_pieces(action: Action, timer: Timer) -> Iterator[float]:
 
 
 def traced_peaks(action: Action) -> np.ndarray:
-    """Return for each piece the most bytes that were held at once beyond those held before it.
+    """Return the peak memory of each piece in bytes, in addition to that allocated before it.
 
-    Counted are the arrays of NumPy and the objects of Python (`tracemalloc`), to the byte and the same each
-    time; not the buffers that compiled libraries take for themselves.
+    This counts NumPy arrays and Python objects (`tracemalloc`), exactly and reproducibly, but not internal
+    buffers of compiled libraries.
     """
     peaks: list[int] = []
     tracemalloc.start()
@@ -176,7 +175,7 @@ def traced_peaks(action: Action) -> np.ndarray:
 
 
 def fitted_power(sizes: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
-    """Return the a and b of values ≈ a·sizesᵇ: the line through their logarithms."""
+    """Return a and b of values ≈ a·sizesᵇ, by a linear fit of the logarithms."""
     b, log_a = np.polyfit(np.log(sizes), np.log(values), 1)
     return float(np.exp(log_a)), float(b)
 
@@ -188,26 +187,26 @@ def memory(field: str) -> int:
 
 
 def forget_the_highest() -> None:
-    """Let VmHWM start anew from the present resident size."""
+    """Reset VmHWM to the current resident size."""
     with open("/proc/self/clear_refs", "w") as clear:
         clear.write("5")
 
 
 def resident() -> int:
-    """Return the bytes this process has in memory."""
+    """Return the resident size of this process in bytes."""
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def seconds_of(function: Callable[[], object]) -> float:
-    """Return how long a call takes."""
+    """Return the seconds of a call."""
     start = time.perf_counter()
     function()
     return time.perf_counter() - start
 
 
 def watched(function: Callable[[], object]) -> tuple[float, int]:
-    """Call a function; return its seconds and the highest resident size meanwhile."""
+    """Call a function; return its seconds and the peak resident size during the call."""
     highest, done = [resident()], threading.Event()
 
     def watch() -> None:

@@ -1,4 +1,4 @@
-"""What was measured: figures beside what they must reach, as text, as JSON, as Markdown and as pictures."""
+"""Reports of measured values and their goals: as text, JSON, Markdown and figures."""
 
 import dataclasses
 import json
@@ -16,14 +16,14 @@ PICTURES = {"time": ("time of a step", "s"), "memory": ("peak memory of a step",
 
 @dataclasses.dataclass(frozen=True)
 class Goal:
-    """What a figure must reach, and what it should; figures are to be small unless `at_least`."""
+    """A required value and an optional target; smaller is better unless `at_least`."""
 
     must: float
     aim: float | None = None
     at_least: bool = False
 
     def verdict(self, figure: float) -> str:
-        """Return "aim", "must", or "MISSED"; "met" where there is no aim."""
+        """Return "aim", "must" or "MISSED"; "met" if there is no aim."""
         if not self._reaches(figure, self.must):
             return "MISSED"
         if self.aim is None:
@@ -34,19 +34,19 @@ class Goal:
         return figure >= bound if self.at_least else figure <= bound
 
     def texts(self) -> tuple[str, str]:
-        """Return must and aim as they are written."""
+        """Return must and aim as text."""
         sign = "≥" if self.at_least else "≤"
         return f"{sign} {self.must:g}", "" if self.aim is None else f"{sign} {self.aim:g}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    """How something grows with n."""
+    """Growth of a quantity with n."""
 
     quantity: str  # of PICTURES
     sizes: Sequence[int]
     values: Sequence[float]
-    most: Sequence[float] | None = None  # what the values may be, where that is known
+    most: Sequence[float] | None = None  # upper bounds of the values, if known
 
     @property
     def power(self) -> tuple[float, float]:
@@ -77,7 +77,7 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """Which of must and aim the figure reaches."""
+        """Whether the figure reaches must and aim."""
         return "" if self.goal is None else self.goal.verdict(self.figure)
 
     def cells(self, *, judged: bool = True) -> tuple[str, ...]:
@@ -87,7 +87,7 @@ class Row:
         return (self.what, self.against, shown, *goals, self.verdict if judged else "")
 
     def as_json(self, *, judged: bool = True) -> dict[str, Any]:
-        """Return the row in types that JSON knows."""
+        """Return the row as JSON types."""
         return dataclasses.asdict(self) | {"verdict": self.verdict if judged else ""}
 
 
@@ -98,9 +98,9 @@ class Results:
     Attributes
     ----------
     rows : by workload
-    problems : by workload, why it was left out or failed
-    details : by workload, what the rows were computed from
-    environment : the machine, the versions, and how it was run
+    problems : by workload, the reason why it was skipped or failed
+    details : by workload, the measurements behind the rows
+    environment : the machine, the versions and the settings
     """
 
     rows: Mapping[str, Sequence[Row]]
@@ -114,7 +114,7 @@ class Results:
 
     @property
     def judged(self) -> bool:
-        """Whether goals are set for runs of this size."""
+        """Whether runs of this size are compared with the goals."""
         return bool(self.environment.get("size") == JUDGED)
 
     def table(self) -> list[tuple[str, ...]]:
@@ -122,7 +122,7 @@ class Results:
         return [HEADER, *(row.cells(judged=self.judged) for row in self.all_rows())]
 
     def remarks(self) -> list[str]:
-        """Return the notes, each once, and what was left out."""
+        """Return the distinct notes, and the skipped workloads."""
         notes: dict[str, str] = {}
         for row in self.all_rows():
             if row.note:
@@ -130,14 +130,14 @@ class Results:
         return [*notes.values(), *(f"{name}: {why}." for name, why in self.problems.items())]
 
     def text(self) -> str:
-        """Return everything for a terminal."""
+        """Return the report for the terminal."""
         parts = [aligned(self.table())]
         if self.remarks():
             parts.append("\n".join(self.remarks()))
         return "\n\n".join([*parts, self._told()])
 
     def markdown(self, pictures: Iterable[str] = ()) -> str:
-        """Return everything as a page."""
+        """Return the report in Markdown."""
         parts = ["# Benchmarks", self._told(), markdown_table(self.table())]
         if self.remarks():
             parts.append("\n".join(f"- {remark}" for remark in self.remarks()))
@@ -148,7 +148,7 @@ class Results:
         return ", ".join(f"{name}: {value}" for name, value in self.environment.items())
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything but the pictures in types that JSON knows."""
+        """Return everything except the figures as JSON types."""
         return {
             "environment": self.environment,
             "workloads": {
@@ -159,7 +159,7 @@ class Results:
         }
 
     def write(self, folder: Path, *, draw: bool) -> list[Path]:
-        """Write results.json, results.md and, if asked to, the pictures; return their paths."""
+        """Write results.json, results.md and, on request, the figures; return their paths."""
         folder.mkdir(parents=True, exist_ok=True)
         told = ", ".join(f"{name}: {self.environment.get(name)}" for name in ("device", "threads", "size"))
         pictures = draw_curves(self.all_rows(), folder, told) if draw else []
@@ -191,12 +191,12 @@ def markdown_table(table: Sequence[Sequence[str]]) -> str:
 
 
 def _width(text: str) -> int:
-    """Count the columns a text takes; the hat of Ψ̂ takes none."""
+    """Return the width of a text in columns; the hat of Ψ̂ has none."""
     return sum(not unicodedata.combining(character) for character in text)
 
 
 def draw_curves(rows: Iterable[Row], folder: Path, told: str = "") -> list[Path]:
-    """Draw a picture for each quantity, both axes logarithmic, with the fitted exponents in its legend."""
+    """Draw a log-log figure for each quantity, with the fitted exponents in its legend."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -222,7 +222,7 @@ def draw_curves(rows: Iterable[Row], folder: Path, told: str = "") -> list[Path]
 
 
 def _draw_curve(ax: Any, row: Row, curve: Curve) -> None:
-    """Draw what was measured as points, the fitted power as a line through them, and the goal in grey."""
+    """Draw the measured values as points, the fitted power law as a line, and the goal in grey."""
     what = row.what.removesuffix(f", {curve.quantity}").replace("Ψ̂", r"$\hat{\Psi}$")  # fonts miss the hat
     a, b = curve.power
     fitted = [a * n**b for n in curve.sizes]
@@ -230,7 +230,7 @@ def _draw_curve(ax: Any, row: Row, curve: Curve) -> None:
     ax.plot(curve.sizes, curve.values, "o", color=line.get_color())
     grey = {"color": "0.55", "linestyle": ":", "zorder": 1}
     if row.goal is not None:
-        # Of an exponent only the slope says something: the line starts where the fitted one does.
+        # Only the slope of a goal for an exponent is meaningful: start at the fitted line.
         start = curve.sizes[0]
         goal = [fitted[0] * (n / start) ** row.goal.must for n in curve.sizes]
         ax.plot(curve.sizes, goal, label=f"{what}: $n^{{{row.goal.must:g}}}$, the goal", **grey)
@@ -239,7 +239,7 @@ def _draw_curve(ax: Any, row: Row, curve: Curve) -> None:
 
 
 def _number(ax: Any, unit: str) -> None:
-    """Write numbers as people read them: 30,000 objects, 20 ms, 5 GB."""
+    """Format numbers for readers: 30,000 objects, 20 ms, 5 GB."""
     from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullLocator
 
     ax.xaxis.set_major_locator(LogLocator(subs=(1, 3)))

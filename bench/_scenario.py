@@ -1,7 +1,7 @@
-"""A step of AFFECT k-means whose work does not depend on luck: for growth with n, and for the model of a GPU.
+"""A step of AFFECT k-means with a fixed amount of work: for growth with n, and for the GPU model.
 
-k = 12, three iterations of AFFECT with at most five Lloyd iterations each: clusters overlap, so that k-means
-is still at work when it is stopped, whatever n is.
+k = 12, three iterations of AFFECT with at most five Lloyd iterations each. The clusters overlap, so that
+k-means has not converged when it stops, for any n.
 """
 
 import warnings
@@ -20,12 +20,12 @@ INITS = ("auto", "previous")
 
 
 def features(n: int, n_steps: int = 3, dtype: str = "float32") -> list[np.ndarray]:
-    """Return features in clusters that overlap, (n, 15) each."""
+    """Return features of overlapping clusters, (n, 15) each."""
     return [x.astype(dtype) for x, _ in drifting(n, n_steps, K, spread=0.7, drift=0.1)]
 
 
 def model(init: str = "auto", **options: Any) -> Callable[[Any], ax.Affect]:
-    """Return a function that takes a step with what it is given, and returns the model."""
+    """Return a function that takes a step with its input and returns the model."""
     affect = ax.Affect(ax.KMeans(K, max_iter=LLOYD), init=init, random_state=0, **options)
 
     def take(w: Any, ids: Any = None) -> ax.Affect:

@@ -1,4 +1,4 @@
-"""What a workload is, and how workloads are run."""
+"""Workloads, and how to run them."""
 
 import contextlib
 import dataclasses
@@ -23,7 +23,7 @@ from ._report import Results, Row
 Choice = TypeVar("Choice")
 
 EFFORTS = {"tiny": Effort(1, 0.0), "quick": Effort(2, 5.0, longest=8.0), "full": Effort(3, 60.0)}
-BUSY = 0.5  # processes that want a processor, by processor, before anything is measured
+BUSY = 0.5  # maximum load per core before the measurements
 THREADS = "OMP_NUM_THREADS"
 INTERRUPTED = "left out, interrupted"
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "fastcluster", "threadpoolctl", "cupy-cuda12x", "cupy-cuda13x")
@@ -31,7 +31,7 @@ LIBRARIES = ("numpy", "scipy", "scikit-learn", "fastcluster", "threadpoolctl", "
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """How large, where, and with what data."""
+    """Size, device and data of a run."""
 
     size: str = "quick"
     device: Host | Cuda = dataclasses.field(default_factory=Host)
@@ -39,7 +39,7 @@ class Setting:
     data: Path | None = None  # the folder of nasdaq2008.npz
 
     def rows_at(self, *, full: Choice, quick: Choice, tiny: Choice) -> Choice:
-        """Return what fits the size of the run."""
+        """Return the argument for the size of the run."""
         return {"full": full, "quick": quick, "tiny": tiny}[self.size]
 
 
@@ -56,7 +56,7 @@ class Measured:
         return float(self.seconds[name].sum())
 
     def ratio(self, ours: str, peer: str) -> float:
-        """Return the time of one action in units of that of another."""
+        """Return the ratio of the times of two actions."""
         return self.total(ours) / self.total(peer)
 
     def last(self, name: str) -> float:
@@ -64,7 +64,7 @@ class Measured:
         return float(self.seconds[name][-1])
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything in types that JSON knows."""
+        """Return everything as JSON types."""
         return {
             "rounds": self.rounds,
             "seconds": {name: values.tolist() for name, values in self.seconds.items()},
@@ -74,16 +74,16 @@ class Measured:
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A workload made ready: its data stand in memory, and nothing has been timed.
+    """A prepared workload: its data are in memory, and nothing has been timed yet.
 
     Attributes
     ----------
     ours, peers : actions by name
-        What uses affect_xp, and what it is measured against.
+        The actions that use affect_xp, and those they are compared with.
     rows : function
-        Returns the figures, given what was measured.
+        Returns the figures, given the measurements.
     watched : names of actions
-        Those whose memory is measured, in a run apart.
+        The actions whose memory is measured, in a separate run.
     """
 
     ours: Mapping[str, Action]
@@ -92,7 +92,7 @@ class Case:
     watched: Sequence[str] = ()
 
     def measure(self, setting: Setting) -> Measured:
-        """Let all actions take turns."""
+        """Time all actions alternately."""
         actions = {**self.ours, **self.peers}
         with limited_threads(setting.threads):
             seconds, rounds = take_turns(actions, EFFORTS[setting.size], setting.device.timer)
@@ -102,16 +102,16 @@ class Case:
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """Something to measure.
+    """A workload of the benchmarks.
 
     Attributes
     ----------
     name : str
         For --only.
     prepare : function
-        Makes the case.
+        Returns the case.
     needs : names of modules
-        Without which it is left out.
+        The workload is skipped if one of them is not installed.
     devices : names of devices
     """
 
@@ -121,7 +121,7 @@ class Workload:
     devices: Sequence[str] = ("cpu", "cuda")
 
     def obstacle(self, setting: Setting) -> str | None:
-        """Return why it cannot be run, or None."""
+        """Return the reason why it cannot be run, or None."""
         missing = [name for name in self.needs if importlib.util.find_spec(name) is None]
         if missing:
             return f"left out, needs {', '.join(missing)}"
@@ -132,10 +132,10 @@ class Workload:
 
 @contextlib.contextmanager
 def limited_threads(threads: int) -> Iterator[None]:
-    """Within this so many threads are used: by compiled libraries that are loaded by now, and by affect_xp.
+    """Limit the number of threads of affect_xp and of the compiled libraries loaded so far.
 
-    affect_xp asks the environment each time, and new processes (those that time imports) ask it when they
-    start.
+    affect_xp reads the environment variable at each call; new processes, such as those that time imports,
+    read it when they start.
     """
     from threadpoolctl import threadpool_limits
 
@@ -152,8 +152,8 @@ def limited_threads(threads: int) -> Iterator[None]:
 
 
 def run(workloads: Sequence[Workload], setting: Setting, *, label: str | None = None) -> Results:
-    """Run workloads one after the other; one that fails does not stop the others."""
-    from affect_xp.progress import progress  # unknown to older revisions, which `_worker` measures
+    """Run workloads one after the other; a failure does not stop the others."""
+    from affect_xp.progress import progress  # missing in older revisions, which `_worker` measures
 
     rows, problems, details = {}, {}, {}
     environment, began = described(setting), time.perf_counter()
@@ -169,7 +169,7 @@ def run(workloads: Sequence[Workload], setting: Setting, *, label: str | None = 
             rows[workload.name] = list(case.rows(measured))
             spent = round(time.perf_counter() - start, 1)
             details[workload.name] = measured.as_json() | {"seconds spent": spent}
-        except KeyboardInterrupt:  # what is done is kept
+        except KeyboardInterrupt:  # keep the finished workloads
             problems |= {other.name: INTERRUPTED for other in workloads if other.name not in rows}
             break
         except Exception as error:
@@ -179,7 +179,7 @@ def run(workloads: Sequence[Workload], setting: Setting, *, label: str | None = 
 
 
 def described(setting: Setting) -> dict[str, Any]:
-    """Return what a reader must know to compare two runs."""
+    """Return the information needed to compare two runs."""
     return {
         "date": time.strftime("%Y-%m-%d %H:%M"),
         "size": setting.size,
@@ -194,12 +194,12 @@ def described(setting: Setting) -> dict[str, Any]:
 
 
 def load() -> float | None:
-    """Return how many processes wanted a processor in the last minute, where that is known."""
+    """Return the load average of the last minute, if known."""
     return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
 
 
 def busy() -> None:
-    """Warn where other programs are at work: threads that wait for each other then wait for those, too."""
+    """Warn if other programs are running, which delays threads that wait for each other."""
     waiting, processors = load(), os.cpu_count() or 1
     if waiting is not None and waiting > BUSY * processors:
         told = f"load {waiting} on {processors} processors"

@@ -1,6 +1,6 @@
-"""Measures one revision for `compare`: questions come on stdin, answers go to stdout, in lines of JSON.
+"""Measures one revision for `compare`: requests on stdin, responses on stdout, as lines of JSON.
 
-["where"] → the file of the library; ["names"] → workloads that can be run; ["prepare", name] → its actions;
+["where"] → the file of the library; ["names"] → the available workloads; ["prepare", name] → its actions;
 ["run", action] → the seconds of each piece.
 """
 
@@ -19,7 +19,7 @@ from .workloads import WORKLOADS
 
 
 class Answers:
-    """Answers questions, one after the other."""
+    """Handles requests."""
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
@@ -30,13 +30,13 @@ class Answers:
         return affect_xp.__file__
 
     def names(self) -> list[str]:
-        """Return the workloads that can be run."""
+        """Return the available workloads."""
         return [workload.name for workload in WORKLOADS if workload.obstacle(self.setting) is None]
 
     def prepare(self, name: str) -> list[str]:
-        """Make a workload ready and return the actions that use the library."""
+        """Prepare a workload and return the actions that use the library."""
         if self.prepared is None or self.prepared[0] != name:
-            self.prepared = None  # let go of the data of the one before
+            self.prepared = None  # free the data of the previous workload
             workload = next(workload for workload in WORKLOADS if workload.name == name)
             self.prepared = name, dict(workload.prepare(self.setting).ours)
         return list(self.prepared[1])
@@ -49,7 +49,7 @@ class Answers:
 
 
 def answer(answers: Answers, line: str) -> dict[str, Any]:
-    """Return the result of a question, or the error it ended with."""
+    """Return the result of a request, or its error."""
     question, *arguments = json.loads(line)
     try:
         return {"result": getattr(answers, question)(*arguments)}
@@ -58,11 +58,11 @@ def answer(answers: Answers, line: str) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Answer until nothing more is asked."""
+    """Handle requests until stdin is closed."""
     parser = argparse.ArgumentParser(description=__doc__)
     add_options(parser)
     answers = Answers(setting_of(parser.parse_args(arguments)))
-    # What the library or a peer prints must not be taken for an answer.
+    # Output of the library or a peer must not be mistaken for a response.
     out, sys.stdout = sys.stdout, sys.stderr
     for line in sys.stdin:
         print(json.dumps(answer(answers, line)), file=out, flush=True)

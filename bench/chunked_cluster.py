@@ -1,19 +1,19 @@
-"""AFFECT on proximities larger than the memory of the workers: the time of a step and the memory it takes.
+"""AFFECT on proximities larger than the memory of the workers: time and memory of a step.
 
-    python bench/chunked_cluster.py                         # 40,000 objects, float32: 6.4 GB a snapshot
+    python bench/chunked_cluster.py                         # 40,000 objects, float32: 6.4 GB per snapshot
     python bench/chunked_cluster.py --n 10000 --chunk 2000  # a sixteenth of that
     python bench/chunked_cluster.py --n 10000 --chunk 2000 --churn 0.01   # 1 % of the objects are replaced
 
-Starts a local dask.distributed cluster of worker processes, each killed by its nanny if it needs more than
-its share of memory. The proximities are dot products of features, made chunk by chunk when they are first
+This starts a local dask.distributed cluster of worker processes, each killed by its nanny if it exceeds its
+share of memory. The proximities are dot products of features, computed chunk by chunk when they are first
 read. They and the smoothed ones are kept in a store on disk; with `--keep memory` the workers keep the
-smoothed ones, and the others are made for each pass anew.
+smoothed ones, and the others are recomputed in each pass.
 
-After each step two passes show what the machine can do at that moment: one makes the chunks on and right of
-the diagonal and adds up their entries, the other adds up those of the smoothed proximities, from where they
-are kept. Passes that read all these chunks are counted by the question they answer; those that read only the
-rows of objects moved by k-means, or the diagonal, apart. Memory is the highest resident size of each process
-since it started. Linux only.
+After each step two passes measure the current speed of the machine: one computes the chunks on and right of
+the diagonal and sums their entries, the other sums the stored smoothed proximities. Passes that read all
+these chunks are counted by operation; those that read only the rows of objects moved by k-means, or the
+diagonal, are counted separately. Memory is the peak resident size of each process since its start. Linux
+only.
 """
 
 import argparse
@@ -34,14 +34,14 @@ import affect_xp as ax
 from affect_xp.proximity.chunked import PASS, Chunked
 from affect_xp.proximity.kernels import features_to_proximity
 
-# dask makes workers return freed memory to the system at once; the blocks of a few megabytes in which a chunk
-# is worked on are then fetched back page by page, which took longer than the sums themselves.
+# dask makes workers return freed memory to the system at once. The blocks of a few megabytes in which a chunk
+# is processed are then allocated again page by page, which took longer than the sums themselves.
 KEEP_FREED_MEMORY = {
     "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 2**27,
     "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 2**25,
 }
 
-# Questions that are answered without reading all chunks.
+# Operations that do not read all chunks.
 PARTIAL = {"product with some rows": "objects that moved", "diagonal": "the diagonal"}
 
 
@@ -58,19 +58,19 @@ def snapshots(options: argparse.Namespace) -> Iterator[tuple[np.ndarray, np.ndar
 
 
 class PassCounter(logging.Handler):
-    """Counts the passes over chunks by the question they answer."""
+    """Counts the passes over chunks by operation."""
 
     def __init__(self) -> None:
         super().__init__()
         self.counts: collections.Counter[str] = collections.Counter()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Count a record if it tells of a pass."""
+        """Count a log record if it reports a pass."""
         if record.msg == PASS:
             self.counts[record.args[0]] += 1
 
     def told(self) -> str:
-        """Return the counts, and start again."""
+        """Return the counts, and reset them."""
         some = [f"{self.counts.pop(name, 0)} for {told}" for name, told in PARTIAL.items()]
         whole = [f"{count} {name}" for name, count in sorted(self.counts.items())]
         total = self.counts.total()
@@ -79,7 +79,7 @@ class PassCounter(logging.Handler):
 
 
 def time_of_sum(array: dask.array.Array) -> float:
-    """Return how long it takes to add up the entries on and right of the diagonal, chunk by chunk."""
+    """Return the seconds to sum the entries on and right of the diagonal, chunk by chunk."""
     chunks = array.to_delayed()
     places = itertools.combinations_with_replacement(range(len(chunks)), 2)
     start = time.perf_counter()
@@ -88,25 +88,25 @@ def time_of_sum(array: dask.array.Array) -> float:
 
 
 def processor_time(client: distributed.Client) -> float:
-    """Return the processor time that client and workers have taken, in seconds."""
+    """Return the CPU time of client and workers, in seconds."""
     return time.process_time() + sum(client.run(time.process_time).values())
 
 
 def highest_memory() -> int:
-    """Return the highest resident size of this process, in bytes."""
+    """Return the peak resident size of this process, in bytes."""
     with open("/proc/self/status") as status:
         return next(1024 * int(line.split()[1]) for line in status if line.startswith("VmHWM"))
 
 
 def folder_size(path: str) -> int:
-    """Return the bytes of all files in a folder."""
+    """Return the total size of all files in a folder, in bytes."""
     return sum(
         os.path.getsize(os.path.join(place, file)) for place, _, files in os.walk(path) for file in files
     )
 
 
 def run(options: argparse.Namespace, client: distributed.Client, store: str | None) -> None:
-    """Take the steps and print what each of them cost."""
+    """Take the steps and print the cost of each."""
     workers = set(client.run(os.getpid).values())
     passes = PassCounter()
     logging.getLogger("affect_xp").addHandler(passes)
@@ -129,21 +129,21 @@ def run(options: argparse.Namespace, client: distributed.Client, store: str | No
 
 
 def told(model: ax.Affect, truth: np.ndarray) -> str:
-    """Return α and how well the clusters agree with the truth."""
+    """Return α and the agreement of the clusters with the truth."""
     rand, adjusted = ax.rand_index(model.labels_, truth), ax.adjusted_rand_index(model.labels_, truth)
     alphas = ", ".join(f"{alpha:.4f}" for alpha in model.alphas_)
     return f"α {alphas}; Rand index {rand:.4f}, adjusted {adjusted:.4f}"
 
 
 def memory(client: distributed.Client, store: str | None) -> str:
-    """Return the memory that workers and client have taken, and what is in the store."""
+    """Return the memory of workers and client, and the size of the store."""
     highest = [f"{size / 1e9:.2f}" for size in client.run(highest_memory).values()]
     kept = "" if store is None else f", store {folder_size(store) / 1e9:.2f} GB"
     return f"workers {', '.join(highest)} GB, client {highest_memory() / 1e9:.2f} GB{kept}"
 
 
 def main() -> None:
-    """Read the options, start the cluster, and run."""
+    """Parse the options, start the cluster, and run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--n", type=int, default=40_000, help="objects")
     parser.add_argument("--p", type=int, default=15, help="features")

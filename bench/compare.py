@@ -1,14 +1,14 @@
-"""Compare two revisions: both are measured in the same run, by turns, and differences are pointed out.
+"""Compare two revisions: measure both alternately in the same run, and flag differences.
 
     python -m bench.compare REV          # the working tree against REV
     python -m bench.compare OLD NEW      # NEW against OLD
 
-Each revision runs in a process of its own with the benchmarks of the working tree, so that only the library
-differs. What a revision cannot do yet is left out.
+Each revision runs in its own process with the benchmarks of the working tree, so that only the library
+differs. Workloads that a revision does not support are skipped.
 
-A difference is pointed out if the shortest times show it and so does the median of the rounds: a lucky
-round moves the first, a program that comes and goes the second. It is measured again before it is believed.
-The column "noise" is the standard error of the median over the rounds.
+A difference is flagged if both the minimum times and the median over the rounds show it: a single fast round
+affects the first, temporary load on the machine the second. It is measured again for confirmation. The column
+"noise" is the standard error of the median over the rounds.
 """
 
 import argparse
@@ -38,18 +38,18 @@ from ._report import aligned
 from ._suite import EFFORTS, busy
 
 ROOT = Path(__file__).parents[1]
-SLOWER = 1.10  # flagged from here on, and from 1 / SLOWER on the other side
-ROUNDS = 3  # at least: a median of fewer is none
-CHANCES = 3  # times that a difference is measured before it is believed
+SLOWER = 1.10  # ratios above this, or below 1 / SLOWER, are flagged
+ROUNDS = 3  # minimum for a meaningful median
+CHANCES = 3  # number of measurements before a difference is reported
 HEADER = ("workload", "action", "old, s", "new, s", "new / old", "median", "noise", "")
 
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """The shortest seconds of one action in both revisions, and the median of new / old by rounds.
+    """The minimum seconds of one action in both revisions, and the median of new / old over the rounds.
 
-    `noise` is the standard error of this median, from the median absolute deviation of the rounds; nan if
-    there was only one.
+    `noise` is the standard error of this median, from the median absolute deviation of the rounds; nan for a
+    single round.
     """
 
     workload: str
@@ -61,17 +61,17 @@ class Difference:
 
     @property
     def ratio(self) -> float:
-        """How much longer it takes now."""
+        """The relative time, new / old."""
         return self.new / self.old
 
     @property
     def is_slower(self) -> bool:
-        """Whether that is more than noise excuses."""
+        """Whether both the ratio and the median exceed SLOWER."""
         return min(self.ratio, self.median) > SLOWER
 
     @property
     def is_faster(self) -> bool:
-        """The same, the other way round."""
+        """Whether both the ratio and the median are below 1 / SLOWER."""
         return max(self.ratio, self.median) < 1 / SLOWER
 
     def cells(self) -> tuple[str, ...]:
@@ -82,7 +82,7 @@ class Difference:
 
 
 def tell(differences: Sequence[Difference], problems: Mapping[str, str]) -> str:
-    """Return the table, what was left out, and a sentence."""
+    """Return the table, the skipped workloads, and a conclusion."""
     parts = [aligned([HEADER, *(difference.cells() for difference in differences)])]
     parts += [f"{name}: left out, {why}" for name, why in problems.items()]
     slower = sum(difference.is_slower for difference in differences)
@@ -92,7 +92,7 @@ def tell(differences: Sequence[Difference], problems: Mapping[str, str]) -> str:
 
 
 class Worker:
-    """A process that measures one revision; it is asked and answers in lines of JSON."""
+    """A process that measures one revision; requests and responses are lines of JSON."""
 
     def __init__(self, tree: Path, options: Sequence[str], name: str = "a revision") -> None:
         self.tree, self.name = tree, name
@@ -118,15 +118,15 @@ class Worker:
 
     def __exit__(self, *error: object) -> None:
         assert self.process.stdin is not None and self.process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):  # a question that was never read
+        with contextlib.suppress(BrokenPipeError):  # a request that was never read
             self.process.stdin.close()
         self.process.wait()
         self.process.stdout.close()
 
     def ask(self, *question: str) -> Any:
-        """Return the answer, or raise what went wrong there."""
+        """Return the response, or raise the error of the process."""
         assert self.process.stdin is not None and self.process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):  # it has ended: there is no answer either
+        with contextlib.suppress(BrokenPipeError):  # the process has ended, so there is no response
             print(json.dumps(question), file=self.process.stdin, flush=True)
         line = self.process.stdout.readline()
         if not line:
@@ -139,7 +139,7 @@ class Worker:
 
 
 def compare_workload(name: str, old: Any, new: Any, effort: Effort) -> list[Difference]:
-    """Compare all actions of a workload that both revisions know."""
+    """Compare all actions of a workload that both revisions support."""
     known = set(old.ask("prepare", name))
     actions = [action for action in new.ask("prepare", name) if action in known]
     effort = dataclasses.replace(effort, seconds=2 * effort.seconds / max(1, len(actions)))
@@ -147,7 +147,7 @@ def compare_workload(name: str, old: Any, new: Any, effort: Effort) -> list[Diff
 
 
 def compare_action(name: str, action: str, old: Any, new: Any, effort: Effort) -> Difference:
-    """Let two workers take turns at an action, the first one changing; more than once if they differ."""
+    """Time an action in two workers, in alternating order; repeat if they differ."""
     seconds: dict[Any, list[list[float]]] = {old: [], new: []}  # by round and piece
     for _ in range(CHANCES):
         start, before = time.perf_counter(), len(seconds[old])
@@ -175,7 +175,7 @@ def noise_of_median(values: np.ndarray) -> float:
 def compare(
     names: Sequence[str], old: Any, new: Any, effort: Effort, *, label: str | None = None
 ) -> tuple[list[Difference], dict[str, str]]:
-    """Return the differences of all workloads, and why some were left out."""
+    """Return the differences of all workloads, and the reasons for skipped ones."""
     differences: list[Difference] = []
     problems: dict[str, str] = {}
     for name in progress(names, len(names), label):
@@ -193,7 +193,7 @@ def tree_of(revision: str | None) -> Iterator[Path]:
         yield ROOT
         return
     with tempfile.TemporaryDirectory() as folder:
-        # An archive, unlike a worktree, leaves nothing behind in the repository.
+        # An archive, unlike a worktree, leaves no trace in the repository.
         packed = _git("archive", "--format=tar", _commit(revision), "affect_xp")
         with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
             archive.extractall(folder, filter="data")
@@ -215,7 +215,7 @@ def _git(*arguments: str) -> bytes:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare and return the exit code: 0 nothing slower, 1 something slower, 2 wrong arguments."""
+    """Compare and return the exit code: 0 nothing slower, 1 something slower, 2 invalid arguments."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.compare",
         description=__doc__,

@@ -1,12 +1,12 @@
 """AFFECT k-means on dot products of a million objects, against scikit-learn's KMeans on the same features.
 
     python -m bench.factored_million                 # 1,000,000 objects, 15 features, 10 steps, 12 clusters
-    python -m bench.factored_million --n 100000      # a tenth of that
+    python -m bench.factored_million --n 100000      # a tenth of the size
     python -m bench.factored_million --churn 0.01    # with 1 % of the objects replaced at each step
 
 Each step is timed right after scikit-learn's KMeans (one start) on the features of that step, so that both
-meet the same machine. Both stop by a tolerance of 1e-4: scikit-learn's on the shift of the centroids, ours on
-the fall of the sum of squares. Memory is the highest resident size during AFFECT steps above that at the
+run under the same load. Both use a tolerance of 1e-4: scikit-learn for the shift of the centroids, ours for
+the decrease of the sum of squares. Memory is the peak resident size during AFFECT steps minus that at the
 start, relative to the features of all steps so far, which the smoothed proximities hold.
 """
 
@@ -26,7 +26,7 @@ from ._measure import resident, watched
 def steps(
     n: int, p: int, k: int, n_steps: int, churn: float, dtype: str
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield features and ids of each step: clusters that drift, of objects that come and go."""
+    """Yield features and ids of each step: drifting clusters, with objects that come and go."""
     rng = np.random.default_rng(0)
     centres, labels, ids = 2 * rng.normal(size=(k, p)), rng.integers(0, k, n), np.arange(n)
     for t in range(n_steps):
@@ -38,7 +38,7 @@ def steps(
 
 
 def main() -> None:
-    """Run the benchmark and print a line for each step."""
+    """Run the benchmark and print one line per step."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--n", type=int, default=1_000_000, help="objects")
     parser.add_argument("--features", type=int, default=15)

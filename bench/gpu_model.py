@@ -1,8 +1,8 @@
-"""What a step of AFFECT k-means costs on a GPU, on paper: made without a GPU, from counts and data sheets.
+"""Model of the cost of an AFFECT k-means step on a GPU, from operation counts and data sheets.
 
     python -m bench.gpu_model                            # print the tables
-    python -m bench.gpu_model --write docs/gpu.md        # put them into the page, between its marks
-    python -m bench.gpu_model --counts counts.json       # use what was counted, or keep it
+    python -m bench.gpu_model --write docs/gpu.md        # insert them into the page, between its marks
+    python -m bench.gpu_model --counts counts.json       # load the counts, or save them
     python -m bench.gpu_model --measured results.json    # add times of `python -m bench --device cuda`
 
 Counting needs CuPy executed on a CPU: `tools/cupy_cpu/run python -m bench.gpu_model`.
@@ -22,12 +22,12 @@ from ._gpu_counts import ITEM, Asked, count_asked
 from ._report import markdown_table
 
 SIZES = (1_000, 5_000, 20_000, 50_000, 100_000)
-GPUS = {"A100": 2.0e12, "H100": 3.35e12, "RTX 4090": 1.008e12}  # bytes a second, by data sheet
+GPUS = {"A100": 2.0e12, "H100": 3.35e12, "RTX 4090": 1.008e12}  # bytes per second, by data sheet
 CPU = 204.8e9  # of a server with 32 cores and eight channels of DDR4-3200
-SHARE = 0.85  # of the bandwidth that is reached in practice
+SHARE = 0.85  # share of the bandwidth that is reached in practice
 LAUNCH, WAIT = 10e-6, 20e-6  # seconds
 ASKED_SIZES = (400, 500, 600)
-CHURN = 0.02  # share of the objects that leave and come
+CHURN = 0.02  # share of the objects that are replaced
 MARKS = ("<!-- begin: python -m bench.gpu_model -->", "<!-- end: python -m bench.gpu_model -->")
 HEADER = (
     "n",
@@ -44,14 +44,14 @@ HEADER = (
 
 @dataclasses.dataclass
 class Counts:
-    """What was counted, by the `init` of AFFECT: at three sizes, and with churn."""
+    """The counts by `init` of AFFECT: at three sizes, and with churn."""
 
     asked: dict[str, list[Asked]] = dataclasses.field(default_factory=dict)
     with_churn: dict[str, Asked] = dataclasses.field(default_factory=dict)
 
     @staticmethod
     def read(path: Path) -> "Counts":
-        """Read what was counted before."""
+        """Read counts from a file."""
         saved = json.loads(path.read_text(encoding="utf-8"))
         return Counts(
             {init: [Asked(**row) for row in rows] for init, rows in saved["asked"].items()},
@@ -59,12 +59,12 @@ class Counts:
         )
 
     def write(self, path: Path) -> None:
-        """Keep what was counted."""
+        """Write the counts to a file."""
         path.write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n", encoding="utf-8")
 
     @staticmethod
     def counted(label: str | None = None) -> "Counts":
-        """Count on CuPy."""
+        """Count with CuPy."""
         counts = Counts()
         for init in progress(_scenario.INITS, len(_scenario.INITS), label):
             counts.asked[init] = [count_asked(n, init) for n in ASKED_SIZES]
@@ -81,23 +81,23 @@ def line_through(points: Sequence[tuple[float, float]]) -> Callable[[float], flo
 
 
 def passes(asked: Sequence[Asked]) -> float:
-    """Return how often a step reads or writes a matrix, at most."""
+    """Return the maximum number of passes over a matrix in a step."""
     return max(count.entries / count.n**2 for count in asked)
 
 
 def rest_by_object(count: Asked) -> float:
-    """Return the bytes that do not belong to a pass over n×n, by object: arrays of shape (n, k)."""
+    """Return the bytes per object outside the passes over n×n: arrays of shape (n, k)."""
     return (count.n_bytes - ITEM * count.entries) / count.n
 
 
 def bytes_moved(asked: Sequence[Asked]) -> Callable[[int], float]:
-    """Return A·n² + B·n with the passes over n×n in A, and in B what is left."""
+    """Return A·n² + B·n, with the passes over n×n in A and the remaining bytes in B."""
     rest = max(rest_by_object(count) for count in asked)
     return lambda n: ITEM * passes(asked) * n * n + rest * n
 
 
 def gpu_seconds(asked: Sequence[Asked], n: int, bandwidth: float) -> float:
-    """Return the time of a step: launches are made while the device works, waits are not."""
+    """Return the time of a step: launches overlap with the work of the device, waits do not."""
     work = bytes_moved(asked)(n) / (SHARE * bandwidth)
     return max(work, LAUNCH * asked[-1].launches) + WAIT * asked[-1].waits
 
@@ -108,7 +108,7 @@ def floor_seconds(asked: Sequence[Asked], n: int, bandwidth: float) -> float:
 
 
 def break_even(asked: Sequence[Asked], bandwidth: float) -> int:
-    """Return the n from which on a step takes less time than the passes take on the CPU, up to hundreds."""
+    """Return the smallest n, in hundreds, at which a step is faster than the same passes on the CPU."""
     for n in range(100, 200_000, 100):
         if gpu_seconds(asked, n, bandwidth) < floor_seconds(asked, n, CPU):
             return n
@@ -116,7 +116,7 @@ def break_even(asked: Sequence[Asked], bandwidth: float) -> int:
 
 
 def table(counts: Counts, init: str, measured: Mapping[str, Sequence[float]] | None = None) -> str:
-    """Return the table for one way to start."""
+    """Return the table for one value of `init`."""
     return markdown_table([HEADER, *(_cells(counts.asked[init], init, n, measured or {}) for n in SIZES)])
 
 
@@ -141,7 +141,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 def remarks(counts: Counts, init: str) -> list[str]:
-    """Return what the table does not tell, and the prediction errors of the fits on held-out counts."""
+    """Return remarks on the table: passes, break-even, churn, and bytes outside the passes."""
     *_, last = asked = counts.asked[init]
     churn = counts.with_churn[init]
     even = ", ".join(f"{break_even(asked, bandwidth):,} ({gpu})" for gpu, bandwidth in GPUS.items())
@@ -150,14 +150,14 @@ def remarks(counts: Counts, init: str) -> list[str]:
         f"{passes(asked):.1f} passes over n×n, {ITEM * passes(asked):.0f} bytes per entry of W for large n; "
         f"{last.lloyd} Lloyd iterations",
         f"break-even with the CPU: n = {even}",
-        f"when {CHURN:.0%} of the objects leave and come: {churn.launches:,} launches, {churn.waits} waits, "
+        f"with {CHURN:.0%} of the objects replaced: {churn.launches:,} launches, {churn.waits} waits, "
         f"{passes([churn]):.1f} passes",
-        f"bytes by object beside these passes: {rest}",
+        f"bytes per object outside these passes: {rest}",
     ]
 
 
 def page_part(counts: Counts, measured: Mapping[str, Sequence[float]] | None = None) -> str:
-    """Return what stands between the marks of the page."""
+    """Return the text between the marks of the page."""
     parts = []
     for init in counts.asked:
         lines = "\n".join(f"- {line}" for line in remarks(counts, init))
@@ -182,10 +182,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--counts", type=Path, metavar="FILE", help="what was counted; counted if there is none"
+        "--counts", type=Path, metavar="FILE", help="the counts; created if it does not exist"
     )
     parser.add_argument("--measured", type=Path, metavar="FILE", help="results.json of a GPU")
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="the page to put the tables into")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="the page to insert the tables into")
     options = parser.parse_args(arguments)
     known = options.counts is not None and options.counts.is_file()
     counts = Counts.read(options.counts) if known else Counts.counted("counting")
@@ -202,7 +202,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def measured_steps(path: Path) -> dict[str, list[float]]:
-    """Return the seconds of the steps that a GPU was measured with, by name."""
+    """Return the measured seconds of the steps on a GPU, by name."""
     details = json.loads(path.read_text(encoding="utf-8"))["details"]
     seconds: dict[str, list[float]] = details.get("step-on-device", {}).get("seconds", {})
     return seconds

@@ -1,15 +1,15 @@
-"""Kill a run that saves at each step, again and again, and resume it: does it end as if it had never stopped?
+"""Repeatedly kill and resume a run that saves at each step, and compare it with an uninterrupted run.
 
     python bench/kill_resume.py --kills 200
-    python bench/kill_resume.py --kills 0 --mutations 20000     # change bytes of a file instead, and load it
+    python bench/kill_resume.py --kills 0 --mutations 20000     # change bytes of a file and load it
 
-A run of a few steps, with objects that come and go, is started in a child process, which is killed (SIGKILL)
-at a random moment and started again from the file, until the run is through. The file it leaves must be
-that of a run which nobody disturbed, byte for byte: the same labels, α, and smoothed proximities. Runs of
-several kinds take turns until there have been enough kills. Needs os.fork.
+A run of a few steps, with objects that come and go, is started in a child process, killed (SIGKILL) at a
+random time and resumed from its file until it is complete. The final file must equal that of an uninterrupted
+run byte for byte: the same labels, α and smoothed proximities. Runs of several kinds alternate until the
+number of kills is reached. Needs os.fork.
 
-Mutations change, drop or repeat some bytes, of the whole file or of one of its members, and correct the
-checksums. Loading such a file must give a model or an error of ours, and nothing else.
+Mutations change, drop or repeat some bytes of the whole file or of one of its members, and correct the
+checksums. Loading such a file must return a model or raise an error of the library.
 """
 
 import argparse
@@ -33,11 +33,11 @@ from affect_xp.persistence import load, save
 from affect_xp.persistence._archive import DIGEST, MARK
 
 K = 3
-LONGEST = 0.5  # seconds before a kill, should a disk be slow
+LONGEST = 0.5  # maximum seconds before a kill, if the disk is slow
 
 
 def models() -> list[tuple[str, ax.Affect | ax.PCM]]:
-    """Return a fresh model of each kind, and what its steps are made of."""
+    """Return a new model of each kind, and a function that makes the input of its steps."""
     return [
         ("dense", ax.Affect(ax.KMeans(K), random_state=1)),
         ("features", ax.Affect(ax.KMeans(K), proximity="dot", random_state=1)),
@@ -52,7 +52,7 @@ def models() -> list[tuple[str, ax.Affect | ax.PCM]]:
 
 
 def steps(kind: str, n: int, n_steps: int) -> Iterator[tuple[object, list[str]]]:
-    """Yield what is observed at each step, and ids; a tenth of the objects is replaced at each."""
+    """Yield the input and the ids of each step; a tenth of the objects is replaced at each."""
     for t in range(n_steps):
         rng = np.random.default_rng(t)
         ids = rng.permutation(np.arange(t * n // 10, t * n // 10 + n))
@@ -67,7 +67,7 @@ def steps(kind: str, n: int, n_steps: int) -> Iterator[tuple[object, list[str]]]
 
 
 def run(index: int, path: Path, options: argparse.Namespace) -> None:
-    """Go on from the file, if there is one, to the last step; save at each."""
+    """Continue from the file, if it exists, to the last step; save at each step."""
     kind, model = models()[index]
     if path.exists():
         model = load(path)
@@ -78,7 +78,7 @@ def run(index: int, path: Path, options: argparse.Namespace) -> None:
 
 
 def killed(index: int, path: Path, delay: float | None, options: argparse.Namespace) -> bool:
-    """Run in a child process and kill it after a while, if at all; tell whether that came before the end."""
+    """Run in a child process, kill it after a delay if given, and return whether it was killed."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -96,7 +96,7 @@ def killed(index: int, path: Path, delay: float | None, options: argparse.Namesp
 
 
 def kill(folder: Path, options: argparse.Namespace) -> None:
-    """Kill runs of all kinds in turn, and compare how they end."""
+    """Kill runs of all kinds in turn, and compare their final files."""
     rng = np.random.default_rng(options.seed)
     kills = cuts = runs = 0
     whole: dict[int, tuple[bytes, float]] = {}
@@ -110,9 +110,9 @@ def kill(folder: Path, options: argparse.Namespace) -> None:
         path, allowed = folder / f"run.{runs}", kills + max(1, options.kills // len(models()))
         while killed(index, path, _delay(duration, rng) if kills < allowed else None, options):
             kills += 1
-            cuts += any(folder.glob(f".run.{runs}.*.tmp"))  # it was killed while it wrote
+            cuts += any(folder.glob(f".run.{runs}.*.tmp"))  # killed while writing
         if path.read_bytes() != expected:
-            raise SystemExit(f"run {runs} ({models()[index]}) did not end as one that nobody disturbed")
+            raise SystemExit(f"run {runs} ({models()[index]}) differs from an uninterrupted run")
         path.unlink()
     left = [p.name for p in folder.glob(".*")]
     print(f"{kills} kills, {cuts} of them while a file was written, in {runs} runs of {options.steps} steps")
@@ -136,7 +136,7 @@ def rebuilt(contents: dict[str, bytes]) -> bytes:
 
 
 def forged(data: bytes, rng: np.random.Generator) -> bytes:
-    """Return a file that is changed somewhere, but for which all checksums are right."""
+    """Return a modified file with correct checksums."""
     if rng.integers(4) == 0:
         return signed(mutated(data, rng))
     contents = members(data)
@@ -149,7 +149,7 @@ def _delay(duration: float, rng: np.random.Generator) -> float:
 
 
 def signed(data: bytes) -> bytes:
-    """Return the contents of a file with the checksum they should have."""
+    """Return the contents of a file with the correct checksum."""
     return data[:-DIGEST] + hashlib.sha256(data[:-DIGEST]).hexdigest().encode()
 
 
@@ -171,7 +171,7 @@ def mutated(data: bytes, rng: np.random.Generator) -> bytes:
 
 
 def mutate(folder: Path, options: argparse.Namespace) -> None:
-    """Load many files that were tampered with."""
+    """Load many modified files."""
     rng = np.random.default_rng(options.seed)
     small = argparse.Namespace(n=9, steps=3)
     counts = {"read as a model": 0, "refused": 0}
@@ -193,7 +193,7 @@ def mutate(folder: Path, options: argparse.Namespace) -> None:
                 load(path)
                 raise SystemExit("a file with a wrong checksum was read")
     print(f"{options.mutations} files with changed bytes and corrected checksums: {counts}")
-    print("with the checksum not corrected: all refused")
+    print("without corrected checksums: all rejected")
 
 
 def main() -> None:

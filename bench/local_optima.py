@@ -1,12 +1,12 @@
-"""How often k-means misses well-separated clusters: at the first and at the last of ten AFFECT steps.
+"""Share of runs in which k-means misses well-separated clusters, at the first and the last of ten steps.
 
-    python -m bench.local_optima                       # 20 seeds for each row
-    python -m bench.local_optima --seeds 200 --paper   # beside the paper's setting
+    python -m bench.local_optima                       # 20 seeds per row
+    python -m bench.local_optima --seeds 200 --paper   # also with the paper's setting
 
 The clusters are blobs of unit variance whose centres are at least eight standard deviations apart, with 15
 objects each. A run is wrong if its adjusted Rand index is below .95. With churn a tenth of the objects is
-replaced at each step. With `--spoilt` the first step starts from labels in which two clusters are joined
-and a third one is cut in halves; shown are the shares of runs that are wrong then, and two steps later.
+replaced at each step. With `--spoilt` the first step starts from labels in which two clusters are merged
+and a third one is halved; the table gives the shares of runs that are wrong then, and two steps later.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def steps(k: int, seed: int, churn: float) -> Iterator[tuple[np.ndarray, np.ndar
 
 
 def spoilt(truth: np.ndarray) -> np.ndarray:
-    """Return labels in which two clusters are joined, and a third one is cut in halves."""
+    """Return labels in which two clusters are merged, and a third one is halved."""
     labels = np.where(truth == 1, 0, truth)
     labels[np.flatnonzero(truth == 2)[::2]] = 1
     return labels
@@ -59,12 +59,12 @@ def wrong_steps(kind: str, k: int, seed: int, churn: float, options: dict, spoil
 
 
 def main() -> int:
-    """Print a row for each representation, churn and setting."""
+    """Print one row per representation, churn and setting."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--paper", action="store_true", help="the paper's setting of k-means, too")
+    parser.add_argument("--paper", action="store_true", help="also run the paper's setting of k-means")
     parser.add_argument("--spoilt", action="store_true", help="start the first step from wrong labels")
     args = parser.parse_args()
     settings = {"default": {}} | ({"paper": PAPER} if args.paper else {})

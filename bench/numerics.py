@@ -1,8 +1,8 @@
-"""How exact α and the block moments are: worst relative errors against arithmetic of 50 digits.
+"""Accuracy of α and the block moments: largest relative errors compared with 50-digit arithmetic.
 
-Run with `python -m bench.numerics`. Entries are what is stored, so that rounding in storage is no error of
-the sums. Matrices are ill-scaled in three ways: by units, by a mean much larger than the spread, and by
-blocks of very different size.
+Run with `python -m bench.numerics`. The reference uses the stored entries, so that rounding in storage does
+not count as an error. Matrices are ill-conditioned in three ways: by units, by a mean much larger than the
+spread, and by blocks of very different size.
 """
 
 import importlib.util
@@ -24,7 +24,7 @@ TROUBLES = ("units", "large mean", "uneven blocks")
 
 
 def _twins():
-    """Return the slow twins of the tests, which take numbers of any kind."""
+    """Return the slow twins of the tests, which accept numbers of any type."""
     path = Path(__file__).parent.parent / "tests" / "reference.py"
     spec = importlib.util.spec_from_file_location("reference", path)
     module = importlib.util.module_from_spec(spec)
@@ -58,7 +58,7 @@ def proximity(kind: str, seed: int, trouble: str, scale: float, dtype: str) -> a
 
 
 def exact(w: ax.Proximity) -> np.ndarray:
-    """Return the entries that are stored as numbers of 50 digits, (n, n)."""
+    """Return the stored entries as 50-digit numbers, (n, n)."""
     number = np.vectorize(lambda value: mpmath.mpf(float(value)), otypes=[object])
     if isinstance(w, ax.Factored):
         u = np.concatenate([number(factor.x) for factor in w.factors], axis=1)
@@ -68,7 +68,7 @@ def exact(w: ax.Proximity) -> np.ndarray:
 
 
 def errors(twins, kind: str, trouble: str, scale: float, dtype: str) -> tuple[float, float]:
-    """Return the relative errors of α and, where they are numbers, of the variances of blocks."""
+    """Return the relative errors of α and, if they are finite, of the block variances."""
     w, past = (proximity(kind, seed, trouble, scale, dtype) for seed in (0, 1))
     w_exact, past_exact = exact(w), exact(past)
     alpha = twins.forgetting_factor(w_exact, past_exact, LABELS)

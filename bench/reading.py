@@ -1,8 +1,8 @@
-"""Reading contacts, wide and tidy tables: CPU time and peak memory beside DuckDB, polars and pandas.
+"""Reading contacts, wide and tidy tables: CPU time and peak memory compared with DuckDB, polars and pandas.
 
-Run with `python -m bench.reading`, or `python -m bench.reading --rows 3000000` for the smaller file alone.
-Each reader has a process of its own, readers take turns, and the best of several rounds counts. DuckDB's
-row is its own group-by of the same file, which is less than what `read_steps` does. The goal: 10 million
+Run with `python -m bench.reading`, or `python -m bench.reading --rows 3000000` for the smaller file only.
+Each reader runs in its own process, readers alternate, and the minimum of several rounds counts. The row of
+DuckDB is a plain group-by of the same file, which is less than `read_steps` does. The goal: 10 million
 contacts in windows of 7 days in at most 1.5 times the time of DuckDB's group-by.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 
 ROUNDS = 3
 
-# What each process runs, by the kind of table.
+# The code of each process, by kind of table.
 READ = "from affect_xp.io.steps import read_steps; [step.values for step in read_steps(FILE, {})]"
 CREATE = (
     """import duckdb; duckdb.connect().execute(f"CREATE TABLE found AS {} FROM read_csv('{{FILE}}') {}")"""
@@ -59,7 +59,7 @@ print("\\n" + json.dumps([time.process_time() - cpu, time.perf_counter() - begun
 
 
 def write_contacts(path: Path, rows: int) -> None:
-    """Write contacts of 20,000 people over two years, in the order of time."""
+    """Write contacts of 20,000 people over two years, sorted by time."""
     import duckdb
 
     duckdb.sql(
@@ -70,7 +70,7 @@ def write_contacts(path: Path, rows: int) -> None:
 
 
 def write_prices(path: Path, days: int, stocks: int, *, tidy: bool) -> None:
-    """Write the prices of stocks: one column for each, or one row for each price."""
+    """Write stock prices: one column per stock, or one row per price."""
     prices = np.exp(np.cumsum(np.random.default_rng(0).normal(0, 0.01, (days, stocks)), axis=0)).round(4)
     dates = [str(day) for day in np.datetime64("2018-01-01") + np.arange(days)]
     names = [f"S{i:04}" for i in range(stocks)]
@@ -84,7 +84,7 @@ def write_prices(path: Path, days: int, stocks: int, *, tidy: bool) -> None:
 
 
 def measured(kind: str, reader: str, file: Path) -> list[float]:
-    """Return the CPU seconds, the seconds and the peak memory in MB of one run in a process of its own."""
+    """Return the CPU seconds, the wall seconds and the peak memory in MB of one run in a new process."""
     imports, _, code = READERS[kind][reader].partition("; ")
     code = f"FILE = {str(file)!r}\n" + MEASURE.replace("{imports}", imports).replace("{code}", code)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -92,7 +92,7 @@ def measured(kind: str, reader: str, file: Path) -> list[float]:
 
 
 def report(title: str, kind: str, file: Path, rounds: int) -> None:
-    """Print a row for each reader."""
+    """Print one row per reader."""
     runs: dict[str, list[list[float]]] = {reader: [] for reader in READERS[kind]}
     for _ in range(rounds):
         for reader, found in runs.items():

@@ -1,21 +1,20 @@
-"""Thousands of steps while objects come and go: do memory, time per step, rank and links stay where they are?
+"""Soak test over thousands of steps with changing objects: memory, time per step, rank and edges stay flat.
 
     python -m bench.soak                                       # 5,000 steps of each representation
     python -m bench.soak --representation dense --steps 500
-    python -m bench.soak --history all                         # how much a history grows that is not cut
+    python -m bench.soak --history all                         # growth of an untruncated history
 
 At each step 5 % of the objects are replaced by new ones, and every 25 steps a cluster disappears or returns.
-After a warm-up (a tenth of the steps) these are looked at a hundred times: the resident size of the process,
-the bytes that can be reached from the model, processor time per step, the ids that are still alive, the rank
-of `Factored` and the links of `Sparse`; during the last tenth, which is slower for it, also what Python and
-NumPy have allocated (tracemalloc). Each must stay flat, by the limits below; otherwise the exit code is 1.
-Time is judged in units of a fixed piece of work that is timed at each look: what else the machine does falls
-on both.
+After a warm-up (a tenth of the steps) these are measured a hundred times: the resident size of the process,
+the bytes reachable from the model, CPU time per step, the live ids, the rank of `Factored` and the edges of
+`Sparse`; during the last tenth, which is slower, also the allocations of Python and NumPy (tracemalloc). Each
+must stay flat within the limits below; otherwise the exit code is 1. Time is relative to a fixed workload
+timed at each measurement, so that other load on the machine affects both.
 
-A history holds a record for each step, with the labels and ids of its objects: it grows by design, and is
-cut after each step here, as whoever runs for months would do: `model.history_ = model.history_[-10:]`.
+A history holds one record per step, with the labels and ids of its objects. It grows by design, and is
+truncated after each step here, as in any long run: `model.history_ = model.history_[-10:]`.
 
-Each representation runs in a process of its own. "capped" is `Factored` with `max_rank`.
+Each representation runs in its own process. "capped" is `Factored` with `max_rank`.
 """
 
 import argparse
@@ -42,13 +41,13 @@ from ._measure import resident
 GROUPS, FEATURES = 4, 2
 CHURN = 0.05  # the share of objects that are replaced at each step
 LONGEST = 25  # steps between deaths and returns of a cluster
-RECORDS = 10  # of the history that are kept
-LOOKS = 100  # after the warm-up
-WARM_UP = 0.1  # of the steps
-TRACED = 0.1  # of the steps, the last
+RECORDS = 10  # number of records kept in the history
+LOOKS = 100  # number of measurements after the warm-up
+WARM_UP = 0.1  # share of the steps
+TRACED = 0.1  # share of the steps, at the end
 MAX_RANK = 16
 
-# How much the last third of the looks may lie above the first, by their medians.
+# Maximum ratio of the median of the last third of the measurements to that of the first third.
 LIMITS = {
     "resident": ("bytes", 8 * 2**20),
     "traced": ("bytes", 256 * 2**10),
@@ -60,7 +59,7 @@ LIMITS = {
 
 
 class Name:
-    """An id that can be watched: it is alive as long as anybody holds it."""
+    """An id that supports weak references, so that live ids can be counted."""
 
     __slots__ = ("__weakref__", "number")
 
@@ -74,7 +73,7 @@ def dense(x: np.ndarray, groups: np.ndarray, rng: np.random.Generator) -> np.nda
 
 
 def factored(x: np.ndarray, groups: np.ndarray, rng: np.random.Generator) -> ax.Factored:
-    """Return dot products, known by the features."""
+    """Return dot products, represented by the features."""
     return ax.Factored.from_features(x)
 
 
@@ -91,7 +90,7 @@ def chunked(x: np.ndarray, groups: np.ndarray, rng: np.random.Generator) -> obje
 
 
 def sparse(x: np.ndarray, groups: np.ndarray, rng: np.random.Generator) -> scipy.sparse.csr_array:
-    """Return how often objects met: five meetings each, most of them within a group."""
+    """Return counts of meetings: five per object, most of them within a group."""
     n = len(groups)
     order = np.argsort(groups, kind="stable")
     near = order[(np.argsort(order)[:, None] + rng.integers(1, n // GROUPS, size=(n, 5))) % n]
@@ -110,7 +109,7 @@ REPRESENTATIONS: dict[str, Callable[..., object]] = {
 
 
 def steps(kind: str, n: int, n_steps: int) -> Iterator[tuple[object, list[Name]]]:
-    """Yield what is observed at each step, and ids; nobody here holds on to the ids of objects that left."""
+    """Yield the input and the ids of each step; keep no reference to the ids of objects that left."""
     rng = np.random.default_rng(0)
     centres = 3 * rng.normal(size=(GROUPS, FEATURES))
     names, n_new = [Name(i) for i in range(n)], max(1, round(CHURN * n))
@@ -127,7 +126,7 @@ def clusters_at(t: int) -> int:
 
 
 def bytes_held(root: object) -> int:
-    """Return the bytes of all that can be reached from an object: arrays, and containers of Python."""
+    """Return the bytes of all arrays and Python containers reachable from an object."""
     seen: set[int] = set()
     stack, total = [root], 0
     while stack:
@@ -136,7 +135,7 @@ def bytes_held(root: object) -> int:
             continue
         seen.add(id(value))
         total += sys.getsizeof(value)
-        if isinstance(value, np.ndarray):  # unknown to the collector of garbage
+        if isinstance(value, np.ndarray):  # not tracked by the garbage collector
             stack += [] if value.base is None else [value.base]
         else:
             stack += gc.get_referents(value)
@@ -144,8 +143,8 @@ def bytes_held(root: object) -> int:
 
 
 def look(model: ax.Affect) -> dict[str, float]:
-    """Return what the model holds."""
-    smoothed = model._state.smoothed  # not by smoothed_, after which the next step writes elsewhere
+    """Return the measurements of the model."""
+    smoothed = model._state.smoothed  # accessing smoothed_ would make the next step allocate new storage
     found = {"held": bytes_held(vars(model))}
     if isinstance(smoothed, ax.Factored):
         found["rank"] = smoothed.rank
@@ -155,7 +154,7 @@ def look(model: ax.Affect) -> dict[str, float]:
 
 
 def yardstick() -> float:
-    """Return the processor time of a piece of work that is always the same: the shortest of five."""
+    """Return the CPU time of a fixed workload: the minimum of five runs."""
     x = np.ones((150, 150))
     seconds = []
     for _ in range(5):
@@ -168,21 +167,21 @@ def yardstick() -> float:
 
 
 def forget_names_of_dask() -> None:
-    """Empty a cache of dask, which remembers the last 100,000 names of tasks: it grows, then stops."""
+    """Clear a cache of dask, which grows up to the last 100,000 task names."""
     utils = sys.modules.get("dask.utils")
     if utils is not None:
         utils.key_split.cache_clear()
 
 
 class Looks:
-    """What was seen over time, by quantity."""
+    """The measurements over time, by quantity."""
 
     def __init__(self, n_traced: int) -> None:
         self.seen: dict[str, list[float]] = {}
-        self._patience = n_traced // 4  # steps until all that is held was allocated while it was traced
+        self._patience = n_traced // 4  # steps until everything held was allocated during tracing
 
     def take(self, t: int, model: ax.Affect, spent: list[float], n_ids: int) -> None:
-        """Look at the model after step t, and at the seconds of the steps since the last time."""
+        """Measure the model after step t; `spent` are the seconds of the steps since the last measurement."""
         forget_names_of_dask()
         gc.collect()
         found = {"step": t + 1, "resident": resident(), "ids": n_ids, **look(model)}
@@ -200,12 +199,12 @@ class Looks:
 def soak(
     kind: str, n: int, n_steps: int, n_looks: int, *, cut: bool = True, traced: float = TRACED
 ) -> dict[str, list[float]]:
-    """Take the steps and return what was seen at each look, by quantity."""
+    """Take the steps and return all measurements, by quantity."""
     model = ax.Affect(ax.KMeans([clusters_at(t) for t in range(n_steps)]), random_state=0)
     warm_up, n_traced = int(WARM_UP * n_steps), int(traced * n_steps)
     every, born = max(1, (n_steps - warm_up) // n_looks), weakref.WeakSet()
     looks, spent = Looks(n_traced), []
-    gc.freeze()  # what was there before is not searched for garbage at each look
+    gc.freeze()  # exclude existing objects from garbage collection at each measurement
     for t, (observed, ids) in enumerate(steps(kind, n, n_steps)):
         born.update(ids)
         start = time.process_time()
@@ -224,7 +223,7 @@ def soak(
 
 
 def most_ids(n: int) -> int:
-    """Return how many ids may be alive: those present, in records, and in clusters that may return."""
+    """Return the maximum number of live ids: those present, in records, and in clusters that may return."""
     return n + max(1, round(CHURN * n)) * (max(RECORDS, DEFAULT_RULES.max_dormant + 1) + 1)
 
 
@@ -246,7 +245,7 @@ def failures(looks: dict[str, list[float]], n: int) -> list[str]:
 
 
 def row(kind: str, options: argparse.Namespace, looks: dict[str, list[float]]) -> str:
-    """Return the line of the table of one representation."""
+    """Return the table row of one representation."""
 
     def both(name: str, unit: float, digits: int) -> str:
         if name not in looks:
@@ -275,7 +274,7 @@ HEADER = (
 
 
 def in_a_process(kind: str, options: argparse.Namespace) -> dict[str, list[float]]:
-    """Run one representation in a process of its own, and return what it saw."""
+    """Run one representation in a new process, and return its measurements."""
     with tempfile.TemporaryDirectory() as folder:
         told = Path(folder) / "looks.json"
         arguments = ["--steps", options.steps, "--n", options.n, "--history", options.history]
@@ -285,7 +284,7 @@ def in_a_process(kind: str, options: argparse.Namespace) -> dict[str, list[float
 
 
 def main() -> int:
-    """Run the representations one after the other; return 1 if something grows."""
+    """Run the representations one after the other; return 1 if a quantity grows."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -293,8 +292,8 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=5000)
     parser.add_argument("--n", type=int, default=200, help="objects")
     parser.add_argument("--history", choices=["cut", "all"], default="cut")
-    parser.add_argument("--json", type=Path, help="write all that was seen to this file")
-    parser.add_argument("--looks-to", type=Path, help=argparse.SUPPRESS)  # of a process of its own
+    parser.add_argument("--json", type=Path, help="write all measurements to this file")
+    parser.add_argument("--looks-to", type=Path, help=argparse.SUPPRESS)  # for the child process
     options = parser.parse_args()
     if not sys.platform.startswith("linux"):
         parser.error("memory is read from /proc: this runs on Linux only")

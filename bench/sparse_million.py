@@ -1,13 +1,13 @@
-"""AFFECT on a graph of a million nodes: the time of α against one product W·Z, and the memory of a run.
+"""AFFECT on a graph of a million nodes: the time of α relative to one product W·Z, and the memory of a run.
 
     python -m bench.sparse_million                            # 1,000,000 nodes, 10,000,000 edges, 5 snapshots
-    python -m bench.sparse_million --n 100000 --edges 1000000   # a tenth of that
+    python -m bench.sparse_million --n 100000 --edges 1000000   # a tenth of the size
     python -m bench.sparse_million --kept 0.8 --churn 0.01    # most edges stay; 1 % of the nodes are replaced
 
-By default no edge outlives its snapshot: the worst case for memory, as the smoothed proximities come to
-store the edges of all snapshots. α and the product are timed in turns, so that both meet the same machine,
-and the best of several is taken. Memory is the highest resident size during the steps, with all snapshots
-held by the caller, above that before they were made, relative to the bytes of these snapshots. Linux only.
+By default no edge persists to the next snapshot: the worst case for memory, because the smoothed proximities
+then store the edges of all snapshots. α and the product are timed alternately, and the minimum counts. Memory
+is the peak resident size during the steps, with all snapshots held by the caller, minus that before they were
+created, relative to the bytes of these snapshots. Linux only.
 """
 
 import argparse
@@ -28,9 +28,9 @@ WITHIN = 0.7  # the share of edges within a community
 
 
 def snapshots(options: argparse.Namespace) -> Iterator[scipy.sparse.csr_array]:
-    """Yield graphs with communities (node id modulo k), some edges of which outlive each snapshot.
+    """Yield graphs with communities (node id modulo k); some edges persist to the next snapshot.
 
-    Snapshot t holds the nodes with ids from t·churn·n on, in order.
+    Snapshot t contains the nodes with ids from t·churn·n on, in order.
     """
     rng = np.random.default_rng(0)
     n, k = options.n, options.k
@@ -48,15 +48,15 @@ def snapshots(options: argparse.Namespace) -> Iterator[scipy.sparse.csr_array]:
 
 
 def n_bytes(matrix: scipy.sparse.csr_array) -> int:
-    """Return the bytes a matrix takes."""
+    """Return the bytes of a matrix."""
     return matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes
 
 
 def compare_times(now: Sparse, past: Sparse, options: argparse.Namespace) -> None:
-    """Print the time of α in units of one product W·Z."""
+    """Print the time of α relative to one product W·Z."""
     labels = np.arange(options.n) % options.k
     z = Partition(labels, options.k).membership
-    # A new partition each time: its sizes and membership are part of the price of α.
+    # Use a new partition each time: the cost of α includes its sizes and membership.
     alone = [
         (
             seconds_of(lambda: now.matmul(z)),
@@ -69,7 +69,7 @@ def compare_times(now: Sparse, past: Sparse, options: argparse.Namespace) -> Non
 
 
 def alpha_of(now: Sparse, past: Sparse, partition: Partition) -> float:
-    """Return α for the same objects now and before."""
+    """Return α for the same objects at both steps."""
     return float(estimate(now, past, partition, partition))
 
 
@@ -84,12 +84,12 @@ def main() -> None:
     )
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--k", type=int, default=12)
-    parser.add_argument("--kept", type=float, default=0.0, help="share of edges that outlive a snapshot")
+    parser.add_argument("--kept", type=float, default=0.0, help="share of edges kept in the next snapshot")
     parser.add_argument("--churn", type=float, default=0.0, help="share of nodes replaced at each step")
     parser.add_argument("--dtype", choices=["float32", "float64"], default="float64")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--n-iter", type=int, default=3, help="iterations of a step")
-    parser.add_argument("--max-iter", type=int, default=5, help="Lloyd iterations at most")
+    parser.add_argument("--max-iter", type=int, default=5, help="maximum number of Lloyd iterations")
     options = parser.parse_args()
 
     before = memory("VmRSS")

@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from pathlib import Path
 
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
@@ -114,6 +115,11 @@ def types_as_prose(app, what, name, obj, options, lines):
     lines[:] = [TYPE.sub(r"\1 *\2*", line) for line in together]
 
 
+def without_last_blank_line(app, name, source):
+    """Remove the blank line that ends the examples of a page, which doctest needs and readers do not."""
+    source[0] = re.sub(r"\n\n```$", "\n```", source[0], flags=re.MULTILINE)
+
+
 def inline_formula(self, node):
     """Write a formula as MathML, which browsers show without anything from the network."""
     self.body.append(tex2mathml(node.astext()))
@@ -126,8 +132,25 @@ def displayed_formula(self, node):
     raise nodes.SkipNode
 
 
+def write_example_report(app, error):
+    """Write the report that the pages show."""
+    if error is None and app.builder.format == "html":
+        bikes = affect_xp.datasets.bike_stations()
+        model = affect_xp.Affect(affect_xp.KMeans(3), proximity="dot", random_state=0)
+        model.fit(bikes.X, ids=bikes.ids, times=bikes.weeks)
+        affect_xp.write_report(
+            model,
+            Path(app.outdir, "_static", "report.html"),
+            title="Bike stations",
+            steps=bikes.X,
+            feature_names=bikes.hours,
+        )
+
+
 def setup(app):
     """Connect the functions above."""
+    app.connect("source-read", without_last_blank_line)
+    app.connect("build-finished", write_example_report)
     app.connect("autodoc-process-docstring", formulas_as_written, priority=400)  # before napoleon
     app.connect("autodoc-process-docstring", types_as_prose, priority=600)  # after it
     app.add_html_math_renderer("mathml", (inline_formula, None), (displayed_formula, None))

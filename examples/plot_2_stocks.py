@@ -65,5 +65,5 @@ for name, values in scores.items():
 
 figure, (above, below) = plt.subplots(2, 1, figsize=(8, 6), layout="constrained")
 ax.plots.plot_scores(scores, ax=above, ylabel="adjusted Rand index")
-ax.plots.plot_alpha(models["AFFECT"].history_, ax=below)
+ax.plots.plot_alpha(models["AFFECT"], ax=below)
 plt.show()

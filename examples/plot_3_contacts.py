@@ -42,5 +42,5 @@ for name, values in scores.items():
 
 figure, (above, below) = plt.subplots(2, 1, figsize=(9, 7), layout="constrained", height_ratios=[2, 3])
 ax.plots.plot_scores(scores, ax=above, ylabel="adjusted Rand index")
-ax.plots.plot_memberships(models["AFFECT"].history_, ax=below)
+ax.plots.plot_memberships(models["AFFECT"], ax=below)
 plt.show()

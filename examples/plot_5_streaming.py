@@ -45,7 +45,7 @@ same = all(
 score = ax.rand_index(resumed.labels_, days[-1].labels)
 print(f"the same α and labels at all steps: {same}; Rand index at the end {score:.2f}")
 
-axes = ax.plots.plot_alpha(resumed.history_, changes=True)
+axes = ax.plots.plot_alpha(resumed, changes=True)
 axes.axvspan(-0.5, 9.5, color="0.93", zorder=0)
 axes.text(4.5, 0.05, "before the break", ha="center")
 plt.show()

@@ -34,7 +34,7 @@ for t in range(36):
 found = ax.change_points(model)
 print(f"change points: {found}")
 
-ax.plots.plot_alpha(model.history_, changes=found)
+ax.plots.plot_alpha(model, changes=found)
 plt.show()
 
 # %%

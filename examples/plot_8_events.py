@@ -42,6 +42,6 @@ for record in model.history_[1:]:
 # in the colour of its cluster, white if the object is absent.
 
 figure, (above, below) = plt.subplots(2, 1, figsize=(9, 7), layout="constrained")
-ax.plots.plot_flow(model.history_, ax=above)
-ax.plots.plot_memberships(model.history_, ax=below)
+ax.plots.plot_flow(model, ax=above)
+ax.plots.plot_memberships(model, ax=below)
 plt.show()

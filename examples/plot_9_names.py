@@ -3,15 +3,22 @@ When a cluster keeps its id
 ===========================
 
 A cluster loses and gains objects from step to step. How much may change before it counts as another
-cluster? This example compares several rules on simulated partitions for which it is known which clusters
-continue and which end.
+cluster? This example compares several rules on simulated partitions with known continuations.
 """
 
 import matplotlib.pyplot as plt
 import numpy as np
 
-from affect_xp.tracking.events import Clusters, EventRules, follow
-from affect_xp.tracking.matching import CONTINUITY, MIN_SHARE, match_clusters, matching_weights, totals
+from affect_xp.tracking.events import (
+    CONTINUITY,
+    MIN_SHARE,
+    Clusters,
+    EventRules,
+    follow,
+    match_clusters,
+    matching_weights,
+    totals,
+)
 
 rng = np.random.default_rng(0)
 K, N_TRIALS = 6, 100
@@ -160,9 +167,9 @@ CASES = {
 }
 
 # %%
-# The rules: t is the number of common objects of two clusters; a and b are the numbers of their objects that
-# are in a cluster at both steps. An id may continue if the value is at least a threshold. Among the remaining
-# matchings, the one in which most objects keep their id is chosen.
+# In the rules, t is the number of common objects of two clusters; a and b are the numbers of their objects
+# that are in a cluster at both steps. An id may continue if the value is at least a threshold. Among the
+# remaining matchings, the one in which most objects keep their id is chosen.
 
 RULES = {
     "Jaccard": lambda t, a, b: t / np.maximum(a + b - t, 1),

@@ -145,6 +145,4 @@ def small_blocks(request, monkeypatch):
         monkeypatch.setattr("affect_xp.array.namespace.DEVICE_BLOCK_BYTES", 600)
         monkeypatch.setattr("affect_xp.clustering.eigen.BLOCK_ROWS", 7)
         monkeypatch.setattr("affect_xp.proximity.sparse.BLOCK_ENTRIES", 8)
-        monkeypatch.setattr("affect_xp.proximity.checks.HOST_TILE", 4)
-        monkeypatch.setattr("affect_xp.proximity.checks.DEVICE_TILE", 4)
         monkeypatch.setattr("affect_xp.proximity.checks.BLOCK_ROWS", 2)

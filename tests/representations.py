@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import reference
 
-from affect_xp.alignment import align
-from affect_xp.partition import Partition
+from affect_xp.partition import Partition, align
 from affect_xp.proximity import Chunked, Dense, Factored, Pair, Sparse
 
 N = 11

@@ -9,8 +9,7 @@ cupy = pytest.importorskip("cupy")
 from alphas import estimate  # noqa: E402
 
 import affect_xp as ax  # noqa: E402
-from affect_xp.alignment import align  # noqa: E402
-from affect_xp.partition import Partition  # noqa: E402
+from affect_xp.partition import Partition, align  # noqa: E402
 
 N, K = 700, 4  # more than twice the objects on which starts of k-means are compared
 
@@ -31,7 +30,6 @@ def counted(action):
 @pytest.fixture(autouse=True)
 def many_blocks(monkeypatch):
     monkeypatch.setattr("affect_xp.array.namespace.DEVICE_BLOCK_BYTES", 40 * N * 8)
-    monkeypatch.setattr("affect_xp.proximity.checks.DEVICE_TILE", 64)
 
 
 def test_alpha_and_blend_neither_wait_nor_copy():

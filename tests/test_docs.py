@@ -10,9 +10,8 @@ import pytest
 import reference
 
 import affect_xp as ax
-from affect_xp.alignment import align
 from affect_xp.datasets import boids, colliding_gaussians
-from affect_xp.partition import Partition
+from affect_xp.partition import Partition, align
 
 ROOT = Path(__file__).parents[1]
 EXTENDING = ROOT / "examples" / "extending"
@@ -76,6 +75,86 @@ def test_every_page_is_on_the_map():
     scripts = {f"gallery/{script.stem}" for script in (ROOT / "examples").glob("plot_*.py")}
     listed = re.findall(r"(?m)^- \[.+\]\((.+)\.html\): \S.*$", (docs / "llms.txt").read_text("utf-8"))
     assert sorted(listed) == sorted(pages_of(docs) | scripts | {"gallery/index"})
+
+
+# What readers see: short pages, lines of code that fit, pictures that the scripts draw.
+
+MAX_CODE = 90  # characters of a line of code in the column of the site
+
+
+def test_lines_of_code_fit():
+    docs = ROOT / "docs"
+    written = [docs / f"{page}.md" for page in pages_of(docs) if not page.startswith("paper/")]
+    code = re.compile(r"(?m)^(?:>>> |\.\.\. |    affect-xp ).*$")
+    long = [
+        f"{page.name}: {line}"
+        for page in [*written, ROOT / "README.md"]
+        for line in code.findall(page.read_text("utf-8"))
+        if len(line) > MAX_CODE
+    ]
+    assert not long
+
+
+def test_first_pages_are_short():
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 110
+    for recipe in (ROOT / "docs" / "recipes").glob("*.md"):
+        assert len(recipe.read_text("utf-8").splitlines()) <= 60, recipe.name
+
+
+def test_the_readme_has_the_commands_to_try():
+    page = (ROOT / "README.md").read_text("utf-8")
+    for command in ("nox -s demo", "nox -s tests"):
+        assert f"pip install nox && {command}" in page
+    assert "uvx --from '.[cli]' affect-xp demo" in page
+
+
+def test_pages_draw_their_pictures(monkeypatch, tmp_path):
+    """The pictures of recipes and tutorials are drawn by their own code; if not: python docs/pictures.py"""
+    pytest.importorskip("matplotlib")
+    for needed in ("pandas", "networkx", "duckdb"):
+        pytest.importorskip(needed)
+    monkeypatch.delenv("AFFECT_XP_DATA", raising=False)
+    drawing = runpy.run_path(str(ROOT / "docs" / "pictures.py"))
+    pages = drawing["pages"]()
+    shown = {page.relative_to(ROOT / "docs").as_posix() for page in pages}
+    recipes = {f"recipes/{page.name}" for page in (ROOT / "docs" / "recipes").glob("*.md")} - {
+        "recipes/index.md"
+    }
+    assert shown >= recipes | {f"tutorials/{page}.md" for page in ("stocks", "contacts", "gpu")} | {
+        "start.md"
+    }
+    assert all(picture.exists() for picture in pages.values())
+    page = ROOT / "docs" / "recipes" / "animals.md"
+    drawing["draw"](page, tmp_path / "animals.svg")
+    assert "<svg" in (tmp_path / "animals.svg").read_text("utf-8")
+
+
+def calls_of(page):
+    """Return the calls in the first table of a page: the last cell of each row."""
+    table = page.split("\n\n## ")[1]
+    return [row.split("|")[-2].strip(" `") for row in table.splitlines() if row.startswith("|")][2:]
+
+
+def test_every_call_of_the_decision_page_runs():
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("duckdb")
+    rng = np.random.default_rng(0)
+    days = pandas.bdate_range("2024-01-01", periods=61)
+    prices = pandas.DataFrame(np.exp(rng.normal(size=(61, 20)).cumsum(axis=0) / 100), index=days)
+    prices.columns = [f"S{i}" for i in range(20)]
+    bikes = ax.datasets.bike_stations(3)
+    contacts = [step.W for step in ax.datasets.contacts(3, daily_contacts=400, rng=0)]
+    products = [(X - X.mean(axis=0)) @ (X - X.mean(axis=0)).T for X in bikes.X]
+    distances = [ax.to_dissimilarity(W) for W in products]
+    calls = calls_of((ROOT / "docs" / "guide" / "which.md").read_text("utf-8"))
+    assert len(calls) == 10
+    for call in calls:
+        steps = bikes.X if "proximity=" in call else products
+        steps = contacts if "log1p" in call else steps
+        steps = [W > 0 for W in contacts] if "modularity" in call else steps
+        steps = distances if "Linkage(4))" in call else steps
+        model = eval(call, {"ax": ax, "steps": steps, "prices": prices})
+        assert len(model.history_) == 3 and model.history_[-1].k >= 2, call
 
 
 # The representation of the page on extensions, asked the questions of the contract suite.

@@ -10,7 +10,7 @@ from patches import replace_everywhere  # noqa: E402
 
 import affect_xp as ax  # noqa: E402
 from affect_xp.affect.step import State, step  # noqa: E402
-from affect_xp.alignment import align  # noqa: E402
+from affect_xp.partition import align  # noqa: E402
 from affect_xp.proximity import Pair  # noqa: E402
 from affect_xp.tracking.events import Clusters  # noqa: E402
 

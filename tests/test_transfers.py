@@ -5,8 +5,7 @@ import pytest
 from alphas import estimate
 
 import affect_xp as ax
-from affect_xp.alignment import align
-from affect_xp.partition import Partition
+from affect_xp.partition import Partition, align
 
 strict = pytest.importorskip("array_api_strict")
 from transfers import DEVICE, counted  # noqa: E402
@@ -68,11 +67,14 @@ def test_kmeans_needs_one_per_iteration(init):
     assert seen.total() == result.n_iter, seen.where
 
 
-def test_kmeans_reads_one_sample_to_compare_starts():
+@pytest.mark.parametrize("n_reads", [0, 1], ids=["few objects", "many objects"])
+def test_kmeans_reads_at_most_one_sample_to_compare_starts(monkeypatch, n_reads):
     (w,) = steps(n_steps=1)
+    if n_reads:  # 40 objects are then many
+        monkeypatch.setattr("affect_xp.clustering.kmeans.AUTO_LIMITS", (10, 15))
     with counted() as seen:
         result = ax.kmeans(ax.Dense(w), 3, rng=0)
-    assert seen.total() == result.n_iter + 1, seen.where
+    assert seen.total() == result.n_iter + n_reads, seen.where
 
 
 @pytest.mark.parametrize("init", ["auto", "previous", "static"])

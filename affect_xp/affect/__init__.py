@@ -1,1 +1,1 @@
-"""AFFECT itself: block moments, the forgetting factor, the first labels, the step, hindsight."""
+"""The AFFECT algorithm: block moments, the forgetting factor, initial labels, the step, hindsight."""

@@ -1,17 +1,17 @@
-"""Objects that are away for a while: what is kept of them, and for how long.
+"""Temporarily absent objects: what is kept of them, and for how long.
 
-The risk of a step is a sum over the pairs that are observed,
+The risk of a step is a sum over the observed pairs,
 
     Σᵢⱼ E(ψ̂ᵢⱼ − ψᵢⱼ)²,   ψ̂ᵢⱼ = α ψ̂ᵢⱼ⁻ + (1 − α) wᵢⱼ
 
-A pair of which one object is away has no wᵢⱼ, and no term: nothing is known of it now that was not known
-before, and its estimate stays as it is. It does not decay: a smaller number would not be a more cautious
-estimate, but another one. What grows is its error, by the drift of each step that goes unseen. When both
-objects are there again, the pair is in the sum like all others, its error in Σ(ψ̂⁻ − E w)², and the one α
-that minimises the risk of all pairs together is the smaller, the more has changed meanwhile.
+A pair with an absent object has no wᵢⱼ, and no term: there is no new information about it, and its estimate
+is unchanged. It does not decay: a smaller value would be a different estimate, not a more cautious one. Its
+error grows by the drift of each step that is not observed. When both objects are present again, the pair is
+in the sum like all others, with its error in Σ(ψ̂⁻ − E w)², and the one α that minimises the risk of all
+pairs is smaller the more has changed in the meantime.
 
-Two objects that were never there together have no estimate. Their entry is 0 until they meet, and then that
-of W. Who has met whom is known by groups of objects that were there at the same steps: most of the time there
+Two objects that were never present together have no estimate. Their entry is 0 until they meet, and then
+that of W. Groups of objects that were present at the same steps record which objects have met: usually there
 is one group, and all have met.
 """
 
@@ -20,33 +20,32 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from affect_xp.alignment import Alignment, positions
 from affect_xp.array.namespace import array_namespace, device_of, from_host
 from affect_xp.array.typing import Array
-from affect_xp.partition import Partition
+from affect_xp.partition import Alignment, Partition, positions
 from affect_xp.proximity import Proximity
 
 if TYPE_CHECKING:
-    from affect_xp.affect.state import State, Step
+    from affect_xp.affect.step import State, Step
 
 ABSENT = ("forget", "keep")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Meetings:
-    """Which objects were ever observed together, by groups of them.
+    """Which objects were ever observed together, by groups of objects.
 
     Attributes
     ----------
     groups : (n,) int array
         The group of each object.
     met : (G, G) bool array
-        Whether the objects of two groups have met; those of one group always have.
+        Whether the objects of two groups have met; objects of the same group always have.
 
     Examples
     --------
     >>> from affect_xp.affect.absence import Meetings
-    >>> first = Meetings.of_all(3)  # a, b, c; next b and a new object d are there, a and c are away
+    >>> first = Meetings.of_all(3)  # a, b, c; next, b and a new object d are present
     >>> second = first.after(here=np.array([1, -1]), away=np.array([0, 2]))
     >>> second.groups, second.met.tolist()
     (array([2, 1, 0, 0]), [[True, False, True], [False, True, True], [True, True, True]])
@@ -57,35 +56,35 @@ class Meetings:
 
     @staticmethod
     def of_all(n: int) -> "Meetings":
-        """Return what is known after a step at which n objects are there."""
+        """Return the meetings after a step at which n objects are present."""
         return Meetings(np.zeros(n, dtype=np.int64), np.ones((1, 1), dtype=bool))
 
     def among(self, places: np.ndarray) -> "Meetings":
-        """Return the same for some of the objects."""
+        """Return the meetings of some of the objects."""
         return Meetings(self.groups[places], self.met)._merged()
 
     def after(self, here: np.ndarray, away: np.ndarray) -> "Meetings":
-        """Return what is known after a step: of those who are there, then of those who are away.
+        """Return the meetings after a step, of the present objects followed by the absent ones.
 
-        Both are places among the objects known before, -1 for one that was not.
+        Both arguments are positions among the known objects, -1 for a new one.
         """
         known, n_groups = here >= 0, len(self.met)
-        # A group of strangers, then the groups before, once for those who are there and once for the others.
+        # A group of new objects, then the earlier groups, once for present and once for absent objects.
         met = np.zeros((n_groups + 1, n_groups + 1), dtype=bool)
         met[1:, 1:] = self.met
         both = np.tile(met, (2, 2))
-        both[: n_groups + 1, : n_groups + 1] = True  # they are there together
+        both[: n_groups + 1, : n_groups + 1] = True  # present together
         there = np.where(known, self.groups[here] + 1, 0)
         groups = np.concatenate([there, self.groups[away] + n_groups + 2])
         return Meetings(groups, both)._merged()
 
     @property
     def all_met(self) -> bool:
-        """Whether everyone has met everyone."""
+        """Whether all objects have met each other."""
         return bool(self.met.all())
 
     def _merged(self) -> "Meetings":
-        """Return the same with as few groups as tell it: those that have met the same ones are one."""
+        """Return the same meetings with as few groups as possible: groups with equal rows are merged."""
         used, groups = np.unique(self.groups, return_inverse=True)
         met = self.met[np.ix_(used, used)]
         rows, first, number = np.unique(met, axis=0, return_index=True, return_inverse=True)
@@ -94,14 +93,14 @@ class Meetings:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Away:
-    """What a state knows of the objects behind those that are there.
+    """The absent objects of a state, which follow the present ones.
 
     Attributes
     ----------
     last_seen : (m,) int array
-        The step at which each of the m objects that are away was last there.
+        The step at which each of the m absent objects was last present.
     meetings : Meetings
-        Of all objects, those who are there and those who are away.
+        The meetings of all objects, present and absent.
     """
 
     last_seen: np.ndarray
@@ -109,17 +108,17 @@ class Away:
 
     @property
     def n(self) -> int:
-        """The number of objects that are away."""
+        """The number of absent objects."""
         return len(self.last_seen)
 
 
 def fill_unmet_pairs(
     smoothed: Proximity, away: Away, W: Proximity, source: np.ndarray, alignment: Alignment
 ) -> tuple[Proximity, Alignment]:
-    """Return the past of the objects of W, with the entries of W for those that have not met before.
+    """Return the past of the objects of W, with W for pairs that have not met, and its alignment.
 
-    Given are where they stand in the past, (n,), and the alignment that says so on the device; returned is
-    the alignment with the past that is returned, which is the one given if all have met.
+    `source`, (n,), and `alignment` are the positions of the objects in the past, on the host and on the
+    device. Both the past and its alignment are unchanged if all objects have met.
     """
     here = np.flatnonzero(source >= 0)
     meetings = away.meetings.among(source[here])
@@ -137,7 +136,7 @@ def fill_unmet_pairs(
 def keep_absent(
     before: "State | None", found: "Step", max_absence: int, *, out: Proximity | None = None
 ) -> "State":
-    """Return the state after a step, with the objects behind that are away for at most so many steps."""
+    """Return the state after a step, including objects that are absent for at most `max_absence` steps."""
     if before is None or before.smoothed is None:
         return found.commit(out=out)
     source = positions(found.state.ids, before.ids)
@@ -162,18 +161,18 @@ def keep_absent(
 
 
 def _last_seen(state: "State") -> np.ndarray:
-    """Return the step at which each object of a state was last there."""
+    """Return the step at which each object of a state was last present."""
     away = np.empty(0, dtype=np.int64) if state.away is None else state.away.last_seen
     return np.concatenate([np.full(len(state.ids) - len(away), state.t), away])
 
 
 def _with_unlabelled(partition: Partition, n_more: int) -> Partition:
-    """Return a partition with objects behind that are in no cluster."""
+    """Return a partition with further objects that are in no cluster."""
     outside = None if partition.n_outside is None else partition.n_outside + n_more
     return Partition(_with_rows(partition.labels, n_more, -1), partition.k, outside)
 
 
 def _with_rows(x: Array, n_more: int, fill: int) -> Array:
-    """Return an array with more rows, filled with a number."""
+    """Return an array with additional rows, filled with a number."""
     xp = array_namespace(x)
     return xp.concat([x, xp.full((n_more, *x.shape[1:]), fill, dtype=x.dtype, device=device_of(x))])

@@ -1,4 +1,4 @@
-"""The forgetting factor α: estimated from the data, or given by an oracle that knows the truth."""
+"""The forgetting factor α: estimated from the data, or computed from the true proximities."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from affect_xp.affect.moments import BlockMoments, mean_variances, moments_of
-from affect_xp.alignment import UNCHANGED
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
@@ -19,7 +18,7 @@ from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
 from affect_xp.exceptions import InputError
-from affect_xp.partition import Partition, as_partition
+from affect_xp.partition import UNCHANGED, Partition, as_partition
 from affect_xp.proximity import Grouped, Pair, Proximity, as_proximity
 
 # A rule for α: "estimate", a number, one for each step, or a function.
@@ -43,22 +42,22 @@ def forgetting_factor(
         α = Σᵢⱼ var(nᵢⱼ) / Σᵢⱼ { (ψᵢⱼ − E wᵢⱼ)² + var(nᵢⱼ) }
 
     minimises the expected squared error of α·past + (1 − α)·W. The expectation E wᵢⱼ and the noise
-    var(nᵢⱼ) are not known; the sample mean and variance of the block in which (i, j) falls stand in
-    for them. Where there is neither noise nor drift, any blend is the same and α is 0.
+    var(nᵢⱼ) are estimated by the sample mean and variance of the block of (i, j). If there is neither
+    noise nor drift, all blends are equal and α is 0.
 
     Parameters
     ----------
     W, past : (n, n) arrays or Proximities
-        Proximities observed now, and the smoothed ones of the step before, of the same objects.
+        Current proximities, and the smoothed ones of the previous step, of the same objects.
     labels : (n,) int array or Partition
-        The clusters that make the blocks; objects with -1 take no part.
+        The clusters that define the blocks; objects with -1 are excluded.
     n_clusters : int, optional
-        k, where it is more than the largest label says.
+        k, if it exceeds the largest label plus one.
     correction : None or "objects"
-        With "objects", α is corrected for the entries of a block that share an object. They make its mean
-        less certain than their number suggests, and that uncertainty looks like drift: without
-        correction α is too low for small clusters. The clusters must be right, though: objects in a
-        wrong cluster look like noise, and the correction adds to it.
+        With "objects", α is corrected for entries of a block that share an object. They make its mean
+        less certain than their number suggests, and that uncertainty looks like drift: without the
+        correction α is too low for small clusters. The correction needs correct clusters: objects in a
+        wrong cluster look like noise, which the correction increases.
 
     Returns
     -------
@@ -76,7 +75,7 @@ def forgetting_factor(
     >>> noise = rng.normal(size=(2, 40, 40))
     >>> past, W = truth + 0.1 * (noise + noise.swapaxes(1, 2))
     >>> alpha = ax.forgetting_factor(W, past, [0] * 20 + [1] * 20)
-    >>> round(float(alpha), 2)  # each is as good as the other: about one half
+    >>> round(float(alpha), 2)  # both are equally noisy: about one half
     0.52
     """
     W, past = as_proximity(W), as_proximity(past, "past")
@@ -99,19 +98,20 @@ def check_correction(correction: object) -> str | None:
 
 
 def noise_and_drift(W: Grouped, past: Grouped, correction: str | None = None) -> tuple[Array, Array]:
-    """Return the sums of which α is the share of the first: noise / (noise + drift).
+    """Return the noise and drift sums; α = noise / (noise + drift).
 
-    Both are sums of squares of proximities, which must be numbers (see `Pair.in_units`).
+    Both are sums of squares of proximities, which must not overflow (see `Pair.in_units`).
 
-    The correction: the sample mean μ̂ of a block strays from the expectation μ independently of the past, so
+    The correction: the sample mean μ̂ of a block deviates from the expectation μ independently of the past, so
     that over the N entries of the block
 
         E Σ(ψ − μ̂)² = Σ(ψ − μ)² + N var μ̂,   E Σ(w − μ̂)² = N var w − N var μ̂
 
-    What is to be added to the noise is to be taken off the drift: U = ΣN var μ̂, estimated with objects as
-    what is sampled (see `affect_xp.affect.moments`). With T = Σ(w − μ̂)² and D = Σ(ψ − μ̂)² over all blocks,
+    The same quantity U = ΣN var μ̂ is added to the noise and subtracted from the drift. It is estimated with
+    objects as sampling units (see `affect_xp.affect.moments`). With T = Σ(w − μ̂)² and D = Σ(ψ − μ̂)² over all
+    blocks,
 
-        α = (T + U) / (T + D),   and 1 where U > D
+        α = (T + U) / (T + D),   and 1 if U > D
     """
     moments = moments_of(W)
     drift = drift_from(past, moments)
@@ -122,7 +122,7 @@ def noise_and_drift(W: Grouped, past: Grouped, correction: str | None = None) ->
 
 
 def drift_from(past: Grouped, moments: BlockMoments) -> Array:
-    """Return Σ(ψ − μ)²: off the diagonal, and on it."""
+    """Return Σ(ψ − μ)², off and on the diagonal."""
     partition = past.partition
     deviation = past.diagonal() - partition.by_object(moments.diagonal_means)
     deviation = deviation * partition.is_member
@@ -130,13 +130,13 @@ def drift_from(past: Grouped, moments: BlockMoments) -> Array:
 
 
 def _positive(x: Array) -> Array:
-    """Return x, and 0 where it is negative."""
+    """Return x with negative values replaced by 0."""
     xp = array_namespace(x)
     return xp.maximum(x, xp.zeros_like(x))
 
 
 def share_of_noise(noise: Array, drift: Array) -> Array:
-    """Return noise / (noise + drift), and 0 where both are 0, or one is no number."""
+    """Return noise / (noise + drift), and 0 if both are 0 or either is NaN."""
     xp = array_namespace(noise)
     both = noise + drift
     return xp.where(both < xp.inf, ratio(noise, both), xp.zeros_like(both))
@@ -144,7 +144,7 @@ def share_of_noise(noise: Array, drift: Array) -> Array:
 
 @on_input_device
 def oracle_forgetting_factor(psi: Array, noise_variance: Array, past: Array) -> Array:
-    """Return the forgetting factor of an oracle that knows the true proximities and the noise.
+    """Return the optimal forgetting factor, given the true proximities and the noise variance.
 
         α* = Σᵢⱼ var(nᵢⱼ) / Σᵢⱼ { (ψ̂ᵢⱼ − ψᵢⱼ)² + var(nᵢⱼ) }
 
@@ -197,7 +197,7 @@ def gaussian_mixture_proximity(means: Array, covariances: Array, labels: Array) 
     Returns
     -------
     psi, noise_variance : (n, n) arrays
-        As `oracle_forgetting_factor` takes them.
+        The first two arguments of `oracle_forgetting_factor`.
 
     Examples
     --------
@@ -231,7 +231,7 @@ def gaussian_mixture_proximity(means: Array, covariances: Array, labels: Array) 
 
 
 def _by_step(alpha: object) -> bool:
-    """Tell whether α is given as one number for each step."""
+    """Return whether α is given as one number per step."""
     return isinstance(alpha, Sequence) or getattr(alpha, "ndim", 0) > 0
 
 

@@ -1,38 +1,38 @@
-"""The two-sided estimate: a step of a finished record, from the steps before and after it.
+"""The two-sided estimate of a step in a complete record, from the steps before and after it.
 
 At step t there are three sources for Ψᵗ: the past F = Ψ̂ᵗ⁻¹ of AFFECT run forward, the future B = Ψ̂ᵗ⁺¹ of
-AFFECT run backward, and the observation W = Ψᵗ + N. None of the noise of W is in F or B. The combination
+AFFECT run backward, and the observation W = Ψᵗ + N. The noise of W is independent of F and B. The combination
 
     Ψ̂ = a F + b B + (1 − a − b) W
 
-has therefore, over all entries, the expected squared error
+therefore has, over all entries, the expected squared error
 
     R(a, b) = a² D_F + b² D_B + 2ab C + (1 − a − b)² V
 
     V = Σ var(n),   D_F = Σ(f − E w)²,   D_B = Σ(b − E w)²,   C = Σ(f − E w)(b − E w)
 
-to be minimised over a, b ≥ 0 and a + b ≤ 1. Let α = a + b be the weight of both neighbours and r = b / α the
+Minimise R over a, b ≥ 0 and a + b ≤ 1. Let α = a + b be the weight of both neighbours and r = b / α the
 share of the future in P = (1 − r) F + r B. Then
 
     R = α² D + (1 − α)² V,   D = Σ(p − E w)² = (1 − r) D_F + r D_B − r (1 − r) G,   G = Σ(f − b)²
 
-Whatever D is, the best α is that of AFFECT, α = V / (V + D), which is in [0, 1]; it leaves R = V D / (V + D),
-which grows with D. So r is what makes D smallest, and both have a closed form:
+For any D, the best α is that of AFFECT, α = V / (V + D), which is in [0, 1]; it leaves R = V D / (V + D),
+which grows with D. So r minimises D, and both have a closed form:
 
-    r = ½ + (D_F − D_B) / 2G, and 0 or 1 if it is beyond;   α = V / (V + D);   a = (1 − r) α,   b = r α
+    r = ½ + (D_F − D_B) / 2G, clipped to [0, 1];   α = V / (V + D);   a = (1 − r) α,   b = r α
 
-E w and var(n) are estimated by the clusters, as for AFFECT (see `forgetting_factor`): clusters and weights in
-turn. G does not depend on clusters; it follows from the mean of both neighbours, H = ½F + ½B, by
+E w and var(n) are estimated from the clusters, as for AFFECT (see `forgetting_factor`), alternating between
+clusters and weights. G does not depend on clusters; it follows from the mean of both neighbours, H = ½F + ½B:
 
     Σ(h − μ)² = ½ Σ(f − μ)² + ½ Σ(b − μ)² − ¼ G,   for any μ
 
-The correction of α for entries that share an object, U (see `noise_and_drift`), is added to V and taken off
-D_F, D_B and C alike: off D, and r stays as it is.
+The correction U of α for entries that share an object (see `noise_and_drift`) is added to V and subtracted
+from D_F, D_B and C, hence from D; r does not change.
 
 Without a future this is AFFECT itself, and without a past it is AFFECT run backward: at the last step the
-clusters are the causal ones. The same holds for pairs. The weights are for pairs that both neighbours have; a
-pair that one of them has gets the estimate at t of the pass that comes from there; a pair that neither has is
-as it is observed.
+clusters are the causal ones. The same holds for pairs. The weights apply to pairs that both neighbours have;
+a pair that one of them has gets the estimate at t of the pass from that side; a pair that neither has keeps
+its observed value.
 """
 
 import dataclasses
@@ -43,13 +43,11 @@ import numpy as np
 
 from affect_xp.affect.forgetting import drift_from, share_of_noise
 from affect_xp.affect.moments import BlockMoments, mean_variances, moments_of
-from affect_xp.affect.state import Past, State
-from affect_xp.affect.step import Options
-from affect_xp.alignment import Alignment, Ids
+from affect_xp.affect.step import Options, Past, State
 from affect_xp.array.namespace import array_namespace, from_host, to_host
 from affect_xp.array.typing import Array
 from affect_xp.clustering.base import Call, Clusterer, Clustering
-from affect_xp.partition import Partition
+from affect_xp.partition import Alignment, Ids, Partition
 from affect_xp.proximity import Pair, Proximity
 from affect_xp.proximity.blend import unit_of
 from affect_xp.tracking.history import Record
@@ -57,7 +55,7 @@ from affect_xp.tracking.history import Record
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class View:
-    """What one pass knows at a step: the state it came from, the state it left, and its record."""
+    """The result of one pass at a step: the state before the step, the state after it, and its record."""
 
     neighbour: State | None
     here: State
@@ -66,7 +64,7 @@ class View:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Found:
-    """The clusters of a step in hindsight, the weights (a, b) by iteration, and Ψ̂."""
+    """The two-sided clusters of a step, the weights (a, b) by iteration, and Ψ̂."""
 
     clustering: Clustering
     weights: Sequence[tuple[float, float]]
@@ -81,7 +79,7 @@ def two_sided(
     clusterer: Clusterer,
     options: Options,
 ) -> Found:
-    """Return what is found at step t, given what the forward and the backward pass know there."""
+    """Return the two-sided result of step t, given the forward and the backward pass."""
     past, future = (Past.of(view.neighbour, ids, W) for view in views)
     here = [Past.of(view.here, ids, W) for view in views]
     causal = _alone(here[0], views[0].record, [(alpha, 0.0) for alpha in views[0].record.alphas])
@@ -96,30 +94,30 @@ def two_sided(
     sources = _Sources.of(W, past, future, here, options.correction)
     if isinstance(sources, Proximity):  # no pair has both neighbours
         return Found(clusterer.cluster(sources, calls[0]), [(0.0, 0.0)], lambda: sources)
-    return _in_turn(sources, calls, clusterer, options.n_iter, options.alpha_tol) or causal
+    return _alternate(sources, calls, clusterer, options.n_iter, options.alpha_tol) or causal
 
 
 def _alone(here: Past, record: Record, weights: Sequence[tuple[float, float]]) -> Found:
-    """Return what one pass found, where the other knows none of the objects."""
+    """Return the result of one pass, if the other has none of the objects."""
     assert here.start is not None
     clustering = Clustering(here.start, n_iter=record.n_iter, scores=record.scores)
     return Found(clustering, weights, lambda: _of_step(here))
 
 
 def _of_step(here: Past) -> Proximity:
-    """Return Ψ̂ of the objects of a step, without those that are away."""
+    """Return Ψ̂ of the present objects of a step."""
     assert here.smoothed is not None
     source = here.alignment.source
     return here.smoothed if source is None else here.smoothed.take(source)
 
 
-def _in_turn(
+def _alternate(
     sources: "_Sources", calls: Sequence[Call], clusterer: Clusterer, n_iter: int, alpha_tol: float
 ) -> Found | None:
-    """Go from clusters to weights to clusters a few times.
+    """Alternate between clusters and weights a few times.
 
-    The first weights are by the clusters of both passes. The clusterer starts from those of the pass whose
-    neighbour weighs more. None where there is neither noise nor drift.
+    The first weights use the clusters of both passes. The clusterer starts from those of the pass whose
+    neighbour has more weight. Return None if there is neither noise nor drift.
     """
     both = [call.start for call in calls if call.start is not None]
     measured = sources.in_units
@@ -165,18 +163,18 @@ def _same(partition: Partition, other: Partition) -> bool:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Sums:
-    """V, D_F, D_B and U by the clusters of a partition, and the moments of its blocks."""
+    """V, D_F, D_B and U for the clusters of a partition, and its block moments."""
 
     terms: tuple[Array, Array, Array, Array]
     moments: BlockMoments
 
 
 def weights_of(sums: Sequence[_Sums], G: Array) -> tuple[Array, Array, Array]:
-    """Return α and r from the average of some sums, and V + D."""
+    """Return α, r and V + D from the average of some sums."""
     V, D_F, D_B, U = (sum(terms) / len(sums) for terms in zip(*(s.terms for s in sums), strict=True))
     xp = array_namespace(G)
     zero, one = xp.zeros_like(G), xp.ones_like(G)
-    differ = G > 0  # otherwise they are the same
+    differ = G > 0  # otherwise F = B
     r = 0.5 + xp.where(differ, (D_F - D_B) / (2 * xp.where(differ, G, one)), zero)
     r = xp.minimum(xp.maximum(r, zero), one)
     V, D = (xp.maximum(x, zero) for x in (V, (1 - r) * D_F + r * D_B - r * (1 - r) * G - U))
@@ -187,8 +185,8 @@ def weights_of(sums: Sequence[_Sums], G: Array) -> tuple[Array, Array, Array]:
 class _Sources:
     """W, F and B of the objects that are in all of them.
 
-    Where objects come and go, `places` says which of the step these are, and `rest` are the estimates of all
-    pairs, of which those of two such objects are still to be replaced.
+    If objects come and go, `places` are the positions of these objects in the step, and `rest` holds the
+    estimates of all pairs, in which the pairs of these objects are still to be replaced.
     """
 
     W: Proximity
@@ -202,7 +200,7 @@ class _Sources:
     def of(
         W: Proximity, past: Past, future: Past, here: Sequence[Past], correction: str | None
     ) -> "_Sources | Proximity":
-        """Find the objects that are in all sources; where there are none, return the rest."""
+        """Find the objects that are in all sources; if there are none, return the rest."""
         assert past.smoothed is not None and future.smoothed is not None
         if past.alignment.unchanged and future.alignment.unchanged:
             return _Sources(W, past.smoothed, future.smoothed, correction)
@@ -220,14 +218,14 @@ class _Sources:
 
     @functools.cached_property
     def in_units(self) -> "_Sources":
-        """The same in units in which squares of entries are numbers."""
+        """The sources in units in which squares of entries neither overflow nor underflow."""
         parts = self.W, self.past, self.future
         unit = unit_of(*parts)
         scaled = parts if unit == 1 else [part.in_units_of(unit) for part in parts]
         return dataclasses.replace(self, W=scaled[0], past=scaled[1], future=scaled[2])
 
     def sums(self, partition: Partition) -> "_Sums":
-        """Return V, with the correction, D_F and D_B without it, and the correction U."""
+        """Return V with the correction, D_F and D_B without it, and the correction U."""
         own = self._own(partition)
         groups = self.W.group(own)
         moments = moments_of(groups)
@@ -245,7 +243,7 @@ class _Sources:
         return 2 * (D_F + D_B) - 4 * drift_from(half, sums.moments)
 
     def blend(self, alpha: Array, r: Array) -> Proximity:
-        """Return α P + (1 − α) W, P = (1 − r) F + r B, and the rest where it is none of these pairs."""
+        """Return α P + (1 − α) W, P = (1 − r) F + r B, and the rest for all other pairs."""
         blend = Pair(self.W, self._between(r), self._together).blend(alpha)
         if self.rest is None or self.places is None:
             return blend
@@ -267,13 +265,13 @@ class _Sources:
 
 
 def _source(past: Past, n: int) -> np.ndarray:
-    """Return where each object of the step stands in a neighbour, -1 for one that is not there."""
+    """Return the position of each object of the step in a neighbour, -1 if it is not there."""
     source = past.alignment.source
     return np.arange(n) if source is None else to_host(source, reason="objects of all sources")[0]
 
 
 def _within(places: np.ndarray, n: int, like: Array) -> Alignment:
-    """Return where n objects stand among those of them at `places`."""
+    """Return the alignment of n objects with the subset at `places`."""
     source = np.full(n, -1)
     source[places] = np.arange(len(places))
     return Alignment(from_host(source, like), from_host(places, like), len(places), n - len(places))

@@ -1,56 +1,66 @@
-"""Which labels the first α of a step is estimated with: those of the step before, or static ones.
+"""Choose the labels for the first α of a step: those of the previous step, or static ones.
 
-Labels of the step before know nothing of W, so that noise does not deceive them; but where objects have
-changed clusters, the change looks like noise, α is high and the change is missed. Labels found on W alone see
-the change, and take noise for clusters as well: then there seems to be little noise, and α is low. Which of
-them errs can be told without the truth, from two facts.
+The previous labels do not depend on W, so noise cannot mislead them; but if objects have changed clusters,
+the change looks like noise, α is high and the change is missed. Static labels, found on W alone, follow the
+change, but also fit the noise: then the noise seems small, and α is low. Two facts show which of them is
+wrong, without the truth.
 
-The first: what α is to divide by does not depend on labels. The noise of W is independent of the past, so
+First, the denominator of α does not depend on labels. The noise of W is independent of the past, so
 
     D = Σ(wᵢⱼ − ψᵢⱼ)²,   E D = Σ { (ψᵢⱼ − E wᵢⱼ)² + var(nᵢⱼ) }
 
-and the noise V = Σ var(nᵢⱼ) alone gives α = V / D. The second: of what static labels explain of W, the past
-confirms a part. With μ and ν the means of W and of the past over their blocks, r² the squared correlation
+and the noise V = Σ var(nᵢⱼ) alone gives α = V / D. Second, the past confirms a part of what static labels
+explain of W. With μ and ν the means of W and of the past over their blocks, r² the squared correlation
 of the two over all entries, and μ̄ the mean of W,
 
     V = Σ var(wᵢⱼ) + (1 − r²) Σ(μ − μ̄)²
 
-adds to the noise within the blocks what lies between them and was not so before, up to scale and shift: real
-change of a few objects leaves r² near 1, blocks that follow the noise do not. Those of the two labels are
-taken whose own α is nearer to V / D.
+adds to the noise within the blocks the differences between them that the past does not show, up to scale and
+shift: a real change of a few objects leaves r² near 1, blocks that fit the noise do not. The labels whose α
+is closer to V / D are chosen.
 
-D takes no pass over W and the past: it is a sum over blocks by the labels before,
+D needs no pass over W and the past: it is a sum over the blocks of the previous labels,
 
     D = Σ { (w − μ)² + (ψ − μ)² − 2 (w − μ)(ψ − ν) }
 
-where the last product is that of the objects' effects, the row means within the block; what pairs of objects
-have beyond that is left out.
+where the last product is that of the object effects, the row means within the block; the interaction of pairs
+is neglected.
 """
 
 import dataclasses
+import math
 
 from affect_xp.affect.forgetting import drift_from, share_of_noise
 from affect_xp.affect.moments import BlockMoments, moments_of, row_deviations
-from affect_xp.alignment import Alignment
-from affect_xp.array.namespace import array_namespace, device_of, not_negative, ratio, row_blocks, rows_at
+from affect_xp.array.namespace import (
+    array_namespace,
+    device_of,
+    not_negative,
+    ratio,
+    row_blocks,
+    rows_at,
+    to_host,
+    wide_dtype,
+)
 from affect_xp.array.typing import Array
-from affect_xp.partition import Partition
-from affect_xp.proximity import Grouped, GroupedPair
+from affect_xp.partition import Alignment, Partition
+from affect_xp.proximity import Grouped, GroupedPair, Pair
+from affect_xp.proximity.sparse import Sparse
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Judgement:
-    """What two labellings say of a step; all are 0-d arrays.
+    """Statistics of a step for two labellings; all are 0-d arrays.
 
     Attributes
     ----------
     previous, static
-        The noise and the drift by the labels of the step before, and by static labels: α is the share of the
+        The noise and the drift for the previous labels, and for static labels: α is the share of the
         noise in their sum.
     noise
-        V, for each entry.
+        V per entry.
     difference
-        D, for each entry.
+        D per entry.
     """
 
     previous: tuple[Array, Array]
@@ -59,14 +69,14 @@ class Judgement:
     difference: Array
 
     def stays(self) -> Array:
-        """Tell whether α by the labels of the step before is the nearer one to V / D, or as near."""
+        """Return whether α of the previous labels is at least as close to V / D as that of static labels."""
         xp, v, d = array_namespace(self.noise), self.noise, self.difference
         previous, static = share_of_noise(*self.previous), share_of_noise(*self.static)
         return xp.abs(previous * d - v) <= xp.abs(static * d - v)
 
 
 def judge(previous: GroupedPair, static: GroupedPair) -> Judgement:
-    """Return α by both labels, and V and D to judge them by."""
+    """Return noise and drift for both labellings, and V and D."""
     w, psi = previous.common, previous.past
     moments = moments_of(w)
     drift = drift_from(psi, moments)
@@ -80,11 +90,9 @@ def judge(previous: GroupedPair, static: GroupedPair) -> Judgement:
 def better_labels(
     judgement: Judgement, previous: Partition, static: Partition
 ) -> tuple[Partition, tuple[Array, Array]]:
-    """Return the labels by which α comes nearer to V / D, and noise and drift by them.
+    """Return the labels whose α is closer to V / D, and their noise and drift.
 
-    Where both labels do alike, those of the step before.
-
-    The host does not wait for the answer, and does not learn it.
+    Ties keep the previous labels. The choice is made on the device, without a host sync.
     """
     stays = judgement.stays()
     where = array_namespace(stays).where
@@ -96,12 +104,12 @@ def better_labels(
 
 
 def _n_entries(moments: BlockMoments) -> Array:
-    """Return the number of entries of all blocks; labels may leave different objects out."""
+    """Return the number of entries of all blocks; the two labellings may exclude different objects."""
     return array_namespace(moments.sizes).sum(moments.sizes) ** 2
 
 
 def _sums_and_noise(W: Grouped, past: Grouped) -> tuple[tuple[Array, Array], Array]:
-    """Return noise and drift by these labels, and the noise of an entry with what the past denies."""
+    """Return noise and drift for these labels, and the noise V per entry, which includes what r² excludes."""
     moments = moments_of(W)
     noise = moments.total_variance()
     nu, nu_ii = _means(past)
@@ -128,16 +136,16 @@ def _same(partition: Partition) -> Array:
 
 
 def _centred(moments: BlockMoments, values: Array, diagonal_values: Array) -> tuple[Array, Array]:
-    """Return values of blocks and diagonals less their mean over all entries."""
+    """Return values of blocks and diagonals minus their mean over all entries."""
     mean = ratio(moments.total(values, diagonal_values), _n_entries(moments))
     return values - mean, diagonal_values - mean
 
 
 def _shared_effects(W: Grouped, past: Grouped, alignment: Alignment) -> Array:
-    """Return Σ(w − μ)(ψ − ν) as far as effects of objects go.
+    """Return Σ(w − μ)(ψ − ν) of the object effects.
 
     An entry is wᵢⱼ = μ + aᵢ + bⱼ + eᵢⱼ, within a cluster μ + aᵢ + aⱼ + eᵢⱼ. With āᵢ the mean of row i within
-    the block less μ, and a the same of the past, over both (c, d) and (d, c), and within c,
+    the block minus μ, and a the same of the past, over both (c, d) and (d, c), and within c,
 
         2 { m_d Σᵢ āᵢaᵢ + m_c Σⱼ b̄ⱼbⱼ },   2 (m − 1)² / (m − 2) Σᵢ āᵢaᵢ
     """
@@ -146,7 +154,7 @@ def _shared_effects(W: Grouped, past: Grouped, alignment: Alignment) -> Array:
     xp, same, total = array_namespace(m), _same(now), 0
     weight = same * ratio((m - 1) ** 2, m - 2) + (1 - same) * m
     for rows in row_blocks(z):
-        # An object that is new has no row in the past: z being zero for it, any row will do.
+        # A new object has no row in the past: since its z is zero, use any row.
         there = rows if source is None else not_negative(source[rows])
         (a, a_ii), (b, b_ii) = w.rows(rows), psi.rows(there)
         total = total + 2 * xp.sum(weight * (z[rows, :].T @ (a * b))) + xp.sum((a_ii * b_ii) @ z[rows, :])
@@ -154,14 +162,83 @@ def _shared_effects(W: Grouped, past: Grouped, alignment: Alignment) -> Array:
 
 
 class _Effects:
-    """What rows have beyond the means of their blocks."""
+    """Deviations of rows from the means of their blocks."""
 
     def __init__(self, groups: Grouped) -> None:
         self.groups, self.partition, self.w_ii = groups, groups.partition, groups.diagonal()
         self.means, self.diagonal_means = _means(groups)
 
     def rows(self, which: slice | Array) -> tuple[Array, Array]:
-        """Return means of some rows less those of the block, (rows, k), and wᵢᵢ less its mean, (rows,)."""
+        """Return row means minus block means, (rows, k), and wᵢᵢ minus its mean, (rows,)."""
         wz, w_ii, own = self.groups.rows(which), rows_at(self.w_ii, which), self.partition.at(which)
         deviations = row_deviations(wz, w_ii, own, self.partition.sizes, self.means)
         return deviations, w_ii - own.by_object(self.diagonal_means)
+
+
+# How much α can depend on the labels it is estimated with. With w = Σwᵢⱼ², p = Σψᵢⱼ², and the means μ of W
+# and ν of Ψ over the blocks of some labels,
+#
+#     α = (w − E) / (w + p − 2c),   E = Σμ²,   c = Σμν
+#
+# up to the corrections of variances, which are of the order 1/m in clusters of m objects. For k clusters the
+# means are projections to k dimensions, so that E is at most K_w, the sum of the k largest squared
+# eigenvalues of W, and c² ≤ E K_ψ. If no entry is negative, c ≥ 0. To first order in K, and with
+# a = w / (w + p), α by any labels is between
+#
+#     a − K_w / (w + p)   and   a + a² K_ψ / (w + p)
+#
+# No eigenvalue is larger than ‖Wʳ1‖_∞^{1/r}, for any r: in large sparse graphs the two are close.
+POWERS = (1, 2, 4)  # r: the bound gets tighter with r
+
+
+def alpha_is_insensitive(pair: Pair, k: int, tol: float) -> bool:
+    """Return whether α is known to differ by at most `tol` between any two labellings with k clusters.
+
+    This is known only for sparse W and Ψ of the same objects without negative entries. On a device the host
+    waits once for each power that is tried, and once more.
+    """
+    current, past = pair.current, pair.past
+    if tol == 0 or not pair.alignment.unchanged:
+        return False
+    if not (isinstance(current, Sparse) and isinstance(past, Sparse)):
+        return False
+    if current.matrix.nnz == 0 or past.matrix.nnz == 0:
+        return False
+    if pair.unit != 1:  # squares of entries overflow or underflow
+        return False
+    xp = array_namespace(current.like)
+    low = xp.minimum(xp.min(current.like), xp.min(past.like))
+    low, w, p = to_host(low, _squares(current), _squares(past), reason="can labels change α?")
+    if low < 0 or not 0 < w + p < math.inf:
+        return False
+    a = w / (w + p)
+    bounds = [(_SpectralBound(W), factor) for W, factor in ((current, 1.0), (past, a * a))]
+    for power in POWERS:
+        explained = sum(factor * k * bound.at(power) ** 2 for bound, factor in bounds)
+        if explained <= tol * (w + p):
+            return True
+    return False
+
+
+def _squares(W: Sparse) -> Array:
+    """Return Σwᵢⱼ²."""
+    xp, wide = array_namespace(W.like), wide_dtype(W.like)
+    values = xp.astype(W.like, wide, copy=False)
+    return values @ values
+
+
+class _SpectralBound:
+    """Upper bounds of the largest eigenvalue of a nonnegative matrix."""
+
+    def __init__(self, W: Sparse) -> None:
+        xp, wide = array_namespace(W.like), wide_dtype(W.like)
+        self.W, self.power = W, 0
+        self.x = xp.ones((W.n, 1), dtype=wide, device=device_of(W.like))
+
+    def at(self, power: int) -> float:
+        """Return ‖Wʳ1‖_∞^{1/r}; r must not decrease between calls."""
+        xp = array_namespace(self.x)
+        while self.power < power:
+            self.x, self.power = self.W.matmul(self.x), self.power + 1
+        largest = float(to_host(xp.max(self.x), reason="bound of the largest eigenvalue")[0])
+        return largest ** (1 / self.power) if math.isfinite(largest) else math.inf

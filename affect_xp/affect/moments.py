@@ -1,30 +1,30 @@
 """Block moments: mean and variance of the proximities between each pair of clusters.
 
 How uncertain is the mean μ̂ of a block? Its N entries are not independent: those of a row share an object.
-Let the objects of a cluster be drawn independently and alike. Then each entry is a sum of uncorrelated terms
-of its two objects and of the pair (Hoeffding's decomposition), and the objects are what is sampled:
+Assume that the objects of a cluster are independent and identically distributed. Then each entry is a sum of
+uncorrelated terms of its two objects and of the pair (Hoeffding's decomposition):
 
     clusters c ≠ d:     wᵢⱼ = μ + aᵢ + bⱼ + eᵢⱼ     var μ̂ = var(a)/m_c + var(b)/m_d + var(e)/(m_c m_d)
     within c, i ≠ j:    wᵢⱼ = μ + aᵢ + aⱼ + eᵢⱼ     var μ̂ = 4 var(a)/m + 2 var(e)/(m(m − 1))
 
-Least squares takes for aᵢ the mean of row i within the block less μ̂, times (m − 1)/(m − 2) within a cluster,
-where the rest of the row holds the other aⱼ. Let V_cd be the sample variance of these âᵢ over i in c, and
-T = Σ(w − μ̂)² over the block. Their expectations
+Least squares estimates aᵢ by the mean of row i within the block minus μ̂, times (m − 1)/(m − 2) within a
+cluster, where the rest of the row contains the other aⱼ. Let V_cd be the sample variance of these âᵢ over i
+in c, and T = Σ(w − μ̂)² over the block. Their expectations
 
     c ≠ d:    E V_cd = var(a) + var(e)/m_d
               E {T − m_d (m_c − 1) V_cd − m_c (m_d − 1) V_dc} = (m_c − 1)(m_d − 1) var(e)
     within:   E V_cc = var(a) + var(e)/(m − 2)
               E {T − 2 (m − 2)(m − 1) V_cc} = m(m − 3) var(e)
 
-give, solved for var(a), var(b) and var(e), estimates without bias for all sizes at which they can be solved:
+can be solved for var(a), var(b) and var(e), and give unbiased estimates whenever they have a solution:
 
     c ≠ d:    var μ̂ = V_cd/m_c + V_dc/m_d − var(e)/(m_c m_d)
     within:   var μ̂ = 4 V_cc/m − 2 var(e)/((m − 1)(m − 2))
 
-The last terms are the share of e, which rows and columns both count. Where var(e) cannot be told (beside a
-singleton; within three objects or fewer), and on the diagonal, entries are taken to be independent: var μ̂ is
-σ² over the number of distinct entries. In all cases E T = N (var w − var μ̂): the variance of an entry is
-T/N + var μ̂. For independent entries this is the T/(N − 1) known as the sample variance.
+The last terms correct for e, which rows and columns both count. If var(e) cannot be estimated (with a
+singleton; within three objects or fewer), and on the diagonal, entries are assumed to be independent: var μ̂
+is σ² divided by the number of distinct entries. In all cases E T = N (var w − var μ̂): the variance of an
+entry is T/N + var μ̂. For independent entries this is the sample variance T/(N − 1).
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ from affect_xp.proximity import Grouped, Proximity, as_proximity
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class BlockMoments:
-    """Sample moments of the blocks of W: one block for each pair of clusters, and the diagonals apart.
+    """Sample moments of the blocks of W, one for each pair of clusters, and of the diagonals.
 
     Attributes
     ----------
@@ -89,16 +89,16 @@ def block_moments(
         diagonal of c:       μ = Σᵢ wᵢᵢ / m,                 σ² = Σ(w − μ)² / (m − 1)
         clusters c ≠ d:      μ = Σ wᵢⱼ / m_c m_d,            σ² = Σ(w − μ)² / (m_c m_d − 1)
 
-    Within a cluster each value stands twice, hence the 2. A block without degrees of freedom (a
-    singleton, the off-diagonal of a pair) has variance 0; an empty block has mean 0 too.
+    Within a cluster each value occurs twice, hence the 2. A block without degrees of freedom (a
+    singleton, the off-diagonal of a pair) has variance 0; an empty block also has mean 0.
 
     Parameters
     ----------
     W : (n, n) array or Proximity
     labels : (n,) int array or Partition
-        Clusters 0 ... k-1; objects with -1 take no part.
+        Clusters 0 ... k-1; objects with -1 are excluded.
     n_clusters : int, optional
-        k, where it is more than the largest label says.
+        k, if it exceeds the largest label plus one.
 
     Examples
     --------
@@ -119,7 +119,7 @@ def block_moments(
 
 
 def moments_of(groups: Grouped) -> BlockMoments:
-    """Return the block moments of a proximity by the labels of its objects."""
+    """Return the block moments of a proximity with labels."""
     partition = groups.partition
     m, z, count = partition.sizes, partition.membership, partition.pair_counts
     means, squares = groups.moments()
@@ -132,10 +132,9 @@ def moments_of(groups: Grouped) -> BlockMoments:
 
 
 def mean_variances(groups: Grouped, moments: BlockMoments) -> tuple[Array, Array]:
-    """Return var μ̂ of each block, (k, k), and of each diagonal, (k,), objects being what is sampled.
+    """Return var μ̂ of each block, (k, k), and of each diagonal, (k,), with objects as sampling units.
 
-    Derived at the top of this module. Without bias, hence negative by chance where it is small. It needs
-    W·Z.
+    Derived at the top of this module. The estimate is unbiased, so it may be negative. It needs W·Z.
     """
     m, copies = moments.sizes, _copies(moments.sizes)
     xp = array_namespace(m)
@@ -155,7 +154,7 @@ def _effects(groups: Grouped, means: Array) -> Array:
     """Return Σâᵢ² over i in c, for the rows of each block (c, d), (k, k)."""
     partition = groups.partition
     z, m, wz = partition.membership, partition.sizes, groups.rows(slice(0, partition.n))
-    # Means are subtracted before squaring: they may be much larger than what is left.
+    # Subtract means before squaring: they may be much larger than the deviations.
     deviations = row_deviations(wz, groups.diagonal(), partition, m, means)
     squares = z.T @ (deviations * deviations)
     scale = ratio((m - 1) ** 2, (m - 2) ** 2)
@@ -163,14 +162,14 @@ def _effects(groups: Grouped, means: Array) -> Array:
 
 
 def row_deviations(wz: Array, w_ii: Array, rows: Partition, m: Array, means: Array) -> Array:
-    """Return the mean of some rows within each block, wᵢᵢ left out, less that of the block, (rows, k).
+    """Return row means within each block, without wᵢᵢ, minus the block mean, (rows, k).
 
-    Given are these rows of WZ and of the diagonal, the clusters they are in, and the sizes m of all clusters.
+    `wz` and `w_ii` are these rows of WZ and of the diagonal, `rows` their clusters, `m` all cluster sizes.
     """
     z = rows.membership
     return ratio(wz - w_ii[:, None] * z, m[None, :] - z) - rows.by_object(means)
 
 
 def _copies(m: Array) -> Array:
-    """Return how often each value stands in its block: twice within a cluster, W being symmetric, (k, k)."""
+    """Return how often each value occurs in its block: twice within a cluster, by symmetry, (k, k)."""
     return array_namespace(m).eye(m.shape[0], dtype=m.dtype, device=device_of(m)) + 1

@@ -1,4 +1,4 @@
-"""Objects that move from one cluster to another: how probable it is, and a weight of the past that follows.
+"""Objects that move between clusters: the probability of a move, and the weight of the past.
 
 The model. Between two steps an object changes its cluster with a small probability π. Entries of the block
 (c, d) are
@@ -6,7 +6,7 @@ The model. Between two steps an object changes its cluster with a small probabil
     wᵢⱼ = μ_cd + hᵢⱼ + εᵢⱼ,    ψᵢⱼ = μ'_cd + hᵢⱼ + ηᵢⱼ
 
 where h persists, ε is noise with variance v_cd, and η is the error of the past with mean square e_cd. A
-clusterer compares sums of rows over clusters: an object i of c is told from one of d by its margin
+clusterer compares sums of rows over clusters: it distinguishes an object i of c from one of d by its margin
 Tᵢ = (WZ)ᵢc/m_c − (WZ)ᵢd/m_d, with m_cd the number of entries of a row within the block.
 
 The weight a. If i stays, var T(W) = ρ(v_cc/m_c + v_cd/m_d), and the mean squared error of T(Ψ) is the same
@@ -15,15 +15,15 @@ with e; ρ ≥ 1 because entries of a row are not independent. If i came from d,
 (1 − a)²ρV + a²(ρE + πΔ²). Pooled over c ≠ d with weights inverse to the variance of a margin,
 ω_cd = n_c m_cc m_cd/(m_cc + m_cd), it is smallest at
 
-    a = V / (V + E + πK/ρ),   V = Σ ω_cd (v_cc/m_cc + v_cd/m_cd),   E alike with e,   K = Σ ω_cd Δ_cd²    (A)
+    a = V / (V + E + πK/ρ),   V = Σ ω_cd (v_cc/m_cc + v_cd/m_cd),   E likewise with e,   K = Σ ω_cd Δ_cd² (A)
 
 For clusters of one size that is the paper's α with one more term: π times half the squared number of standard
-deviations by which a single step tells two clusters apart.
+deviations between two clusters in a single step.
 
 The probability of a move. R = WZ and P = ΨZ are rows of sums. The profile of cluster c is the mean row of its
 members, q_c ∝ Q_c + κg with Q = Zᵀ(R + P) and g near the mean profile. As counts with dispersion φ, the rows
-give the probabilities u_ic ∝ exp(Σ_d R_id log q_cd / φ) of the clusters now, and b_ic alike from P; with
-sameᵢ = Σ_c b_ic u_ic,
+give the probabilities u_ic ∝ exp(Σ_d R_id log q_cd / φ) of the current clusters, and b_ic likewise from P;
+with sameᵢ = Σ_c b_ic u_ic,
 
     pᵢ = mᵢ / (mᵢ + (1 − π) sameᵢ),   mᵢ = π (1 − sameᵢ)/(k − 1)    (P)
 
@@ -55,7 +55,7 @@ MIN_PROFILE = 1e-9
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PairMoments:
-    """What is known of W and of Ψ by clusters, over pairs i ≠ j of objects that have a past.
+    """Statistics of W and Ψ by clusters, over pairs i ≠ j of objects that have a past.
 
     Attributes
     ----------
@@ -66,8 +66,8 @@ class PairMoments:
     means, past_means : (k, k) arrays
         μ and μ' of each block.
     squares, past_squares, products : (k, k) arrays
-        Σ(w − μ)², Σ(ψ − μ')² and Σ(w − μ)(ψ − μ') over each block. The last two are None where only the
-        probability of moves is asked for.
+        Σ(w − μ)², Σ(ψ − μ')² and Σ(w − μ)(ψ − μ') over each block. The last two are None if only the
+        probability of moves is needed.
     """
 
     partition: Partition
@@ -81,12 +81,12 @@ class PairMoments:
 
     @property
     def sizes(self) -> Array:
-        """n_c: the members of each cluster that have a past, (k,)."""
+        """n_c: the number of members of each cluster that have a past, (k,)."""
         return self.partition.sizes
 
     @property
     def counts(self) -> Array:
-        """N: the entries of each block, (k, k)."""
+        """N: the number of entries of each block, (k, k)."""
         return self.partition.pair_counts
 
     @functools.cached_property
@@ -95,14 +95,14 @@ class PairMoments:
         return self.counts > 2
 
     def variance(self, squares: Array) -> Array:
-        """Return the variance of entries, given the sum of squares of each block."""
+        """Return the variance of entries, given the sums of squares of blocks."""
         xp = array_namespace(squares)
-        # Each pair of a cluster is counted twice.
+        # Pairs within a cluster are counted twice.
         found = ratio(squares, self.counts - 1 - identity(self.counts))
         return xp.where(self.is_used, found, xp.zeros_like(found))
 
     def noise_and_drift(self) -> tuple[Array, Array]:
-        """Return Σ var(wᵢⱼ) and Σ(ψᵢⱼ − μ)², of which the paper's α is the share of the first."""
+        """Return Σ var(wᵢⱼ) and Σ(ψᵢⱼ − μ)²; the paper's α is the share of the first in their sum."""
         assert self.past_squares is not None and self.past_means is not None
         xp, N = array_namespace(self.squares), self.counts
         shift = self.means - self.past_means
@@ -111,18 +111,18 @@ class PairMoments:
 
     @functools.cached_property
     def noise_and_error(self) -> tuple[Array, Array]:
-        """v and e: the noise of an entry now, and the mean squared error of the past, (k, k)."""
+        """v and e: the noise of a current entry, and the mean squared error of the past, (k, k)."""
         assert self.past_squares is not None and self.products is not None and self.past_means is not None
         xp = array_namespace(self.squares)
         now, before = self.variance(self.squares), self.variance(self.past_squares)
-        # What persists is neither noise nor error: h is in both.
+        # The persistent part h is in both, and is neither noise nor error.
         persistent = _clipped(self.variance(self.products), now, before)
         shift = xp.where(self.is_used, self.means - self.past_means, xp.zeros_like(self.means))
         return now - persistent, before - persistent + shift * shift
 
 
 def pair_moments(groups: GroupedPair, *, products: bool = True) -> PairMoments:
-    """Return the sums of a step by clusters; without `products`, those that follow from WZ and ΨZ alone."""
+    """Return the statistics of a step by clusters; without `products`, only those from W, WZ and ΨZ."""
     now, before, partition = groups.common, groups.past, groups.common.partition
     source, everything = groups.pair.alignment.source, slice(0, groups.pair.current.n)
     z, there = partition.membership, slice(0, groups.pair.past.n)
@@ -141,14 +141,14 @@ def pair_moments(groups: GroupedPair, *, products: bool = True) -> PairMoments:
 
 
 def _off_diagonal(rows: Array, diagonal: Array, z: Array) -> Array:
-    """Return sums of rows without the entry on the diagonal, and zeros for objects without a cluster."""
+    """Return row sums without the diagonal entry, and zeros for objects without a cluster."""
     xp = array_namespace(rows)
     member = xp.sum(z, axis=1) > 0
     return xp.where(member[:, None], rows - diagonal[:, None] * z, xp.zeros_like(rows))
 
 
 def margin_weight(moments: PairMoments, move_rate: float = MOVE_RATE) -> Array:
-    """Return the weight a of the past by (A), 0-d; with one cluster ΣNv/ΣN(v + e)."""
+    """Return the weight a of the past, (A), 0-d; with one cluster ΣNv/ΣN(v + e)."""
     v, e = moments.noise_and_error
     xp, n, N = array_namespace(v), moments.sizes, moments.counts
     off = moments.is_used & ~(identity(N) > 0)
@@ -178,7 +178,7 @@ def margin_weight(moments: PairMoments, move_rate: float = MOVE_RATE) -> Array:
 
 
 def row_inflation(moments: PairMoments, v: Array) -> Array:
-    """Return ρ ≥ 1: the noise of means of rows over that of means of as many independent entries."""
+    """Return ρ ≥ 1: the noise of row means divided by that of means of as many independent entries."""
     xp, n, N = array_namespace(v), moments.sizes[:, None], moments.counts
     z = moments.partition.membership
     lengths = _row_lengths(moments.partition)  # m_id
@@ -196,7 +196,7 @@ def row_inflation(moments: PairMoments, v: Array) -> Array:
 
 
 def move_probability(moments: PairMoments, move_rate: float = MOVE_RATE) -> Array:
-    """Return p by (P), (n,): 0 without a past, with an empty row, and where there is one cluster."""
+    """Return p, (P), (n,): 0 without a past, for an empty row, and with a single cluster."""
     partition, k = moments.partition, moments.partition.k
     xp, z = array_namespace(moments.rows), partition.membership
     if k < 2:
@@ -210,7 +210,7 @@ def move_probability(moments: PairMoments, move_rate: float = MOVE_RATE) -> Arra
     def probability(block: slice) -> Array:
         R, P = _positive(moments.rows[block, :]), _positive(moments.past_rows[block, :])
         own_z, S = z[block, :], R + P
-        # The profile of its own cluster is without the object itself.
+        # Exclude the object itself from the profile of its cluster.
         own = xp.maximum(partition.at(block).by_object(profiles) - S, xp.full_like(S, MIN_PROFILE))
         log_own = _log_shares(own)
 
@@ -243,7 +243,7 @@ def _row_lengths(partition: Partition) -> Array:
 
 
 def _clipped(both: Array, var: Array, other: Array) -> Array:
-    """Return a covariance within 0 and the smaller of the variances."""
+    """Return a covariance clipped to between 0 and the smaller of the variances."""
     xp = array_namespace(both)
     return _positive(xp.minimum(both, xp.minimum(var, other)))
 

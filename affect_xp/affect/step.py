@@ -1,31 +1,191 @@
-"""One AFFECT step as a function of the state before it and of what is observed.
+"""One AFFECT step as a function of the previous state and the current proximities.
 
     Ψ̂⁰ = W⁰,   Ψ̂ᵗ = αᵗ Ψ̂ᵗ⁻¹ + (1 − αᵗ) Wᵗ
 
-with αᵗ estimated from the data by the clusters, and the clusters found on Ψ̂ᵗ, in turn, a few times.
+αᵗ is estimated from the data and the clusters, and the clusters are found on Ψ̂ᵗ, alternating a few times.
 """
 
 import dataclasses
 import math
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 import numpy as np
 
+from affect_xp.affect.absence import Away, fill_unmet_pairs
 from affect_xp.affect.forgetting import Alpha, alpha_at, noise_and_drift, share_of_noise
-from affect_xp.affect.initial_labels import better_labels, judge
+from affect_xp.affect.initial_labels import alpha_is_insensitive, better_labels, judge
 from affect_xp.affect.moments import mean_variances, moments_of
 from affect_xp.affect.movers import margin_weight, move_probability, pair_moments
-from affect_xp.affect.sensitivity import alpha_is_insensitive
-from affect_xp.affect.state import Past, State, Step
-from affect_xp.alignment import Ids
-from affect_xp.array.namespace import array_namespace, is_array, is_at_hand, smallest_int, to_host
+from affect_xp.array.namespace import (
+    array_namespace,
+    gather,
+    is_array,
+    recorded_labels,
+    to_host,
+    value_at_hand,
+)
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
-from affect_xp.clustering.base import Call, Clusterer, Clustering
-from affect_xp.partition import Partition
-from affect_xp.proximity import Blend, Factored, GroupedPair, ObjectBlend, Pair, Proximity
+from affect_xp.clustering.base import Call, Clusterer, Clustering, Count
+from affect_xp.partition import UNCHANGED, Alignment, Ids, Partition, align, positions
+from affect_xp.proximity import Blend, Factored, Grouped, GroupedPair, ObjectBlend, Pair, Proximity
 from affect_xp.proximity.blend import unit_of
-from affect_xp.tracking.events import DEFAULT_RULES, Clusters, EventRules, follow, members_of
+from affect_xp.tracking.events import DEFAULT_RULES, Clusters, Event, EventRules, follow, members_of
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class State:
+    """The state after a step, input of the next one.
+
+    Attributes
+    ----------
+    smoothed : Proximity or None
+        Ψ̂ᵗ; None for a method without a past.
+    partition : Partition
+        The clusters, numbered from 0.
+    clusters : Clusters
+        Their persistent ids and sizes, the number of the step, and missing clusters.
+    ids : sequence of hashables
+        The objects.
+    memory : (n, r) array or None
+        Starting values of the clusterer for the next step.
+    groups : Grouped or None
+        Ψ̂ᵗ with the labels of the partition, if their product is known.
+    away : Away or None
+        The absent objects, if any: they follow the others in all of the above, and are in no cluster.
+    count : Count or None
+        The number of clusters, if a rule that needs it at the next step chose it.
+    """
+
+    smoothed: Proximity | None
+    partition: Partition
+    clusters: Clusters
+    ids: Ids
+    memory: Array | None = None
+    groups: Grouped | None = None
+    away: Away | None = None
+    count: Count | None = None
+
+    @property
+    def present(self) -> Ids:
+        """The objects present at the step."""
+        return self.ids if self.away is None else self.ids[: len(self.ids) - self.away.n]
+
+    @property
+    def t(self) -> int:
+        """The number of the step, from 0."""
+        return self.clusters.t
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Step:
+    """The result of a step. Ψ̂ᵗ is not formed before `smoothed()` is called.
+
+    Attributes
+    ----------
+    state : State
+        The state after the step, without Ψ̂ᵗ.
+    labels : (n,) int array
+        The persistent id of the cluster of each object.
+    alphas : tuple of float
+        α by iteration; (0.0,) if there is no past.
+    events : tuple of Event
+        The changes of clusters since the previous step.
+    n_iter : int
+        The total number of iterations of the clusterer.
+    scores : dict or None
+        The score of each number of clusters that was tried, if it was selected.
+    observed : Proximity
+        Wᵗ.
+    blend : Blend, ObjectBlend or None
+        Ψ̂ᵗ as a blend of Wᵗ and Ψ̂ᵗ⁻¹; None if there is no past.
+    groups : Grouped or None
+        Ψ̂ᵗ with the labels of the partition, if their product is known.
+    noise, drift : float or None
+        The last noise and drift as root mean squares over entries, in the units of W; None if α is not
+        estimated. Without a past there is only noise.
+    noise_of_means : float or None
+        The noise that remains in block means, in the same units; known only at steps without a past.
+    moved : (n,) array or None
+        The probability that each object has changed its cluster since the previous step, if known.
+    """
+
+    state: State
+    labels: Array
+    alphas: tuple[float, ...]
+    events: tuple[Event, ...]
+    n_iter: int
+    scores: dict[int, float] | None
+    observed: Proximity
+    blend: Blend | ObjectBlend | None = None
+    groups: Grouped | None = None
+    noise: float | None = None
+    drift: float | None = None
+    noise_of_means: float | None = None
+    moved: Array | None = None
+
+    def commit(self, *, out: Proximity | None = None) -> State:
+        """Return the state after the step, with Ψ̂ᵗ; see `smoothed`."""
+        smoothed = self.smoothed(out=out)
+        groups = None if self.groups is None else smoothed.carried(self.groups)
+        if groups is not None:
+            groups = dataclasses.replace(groups, given=self.state.partition)
+        return dataclasses.replace(self.state, smoothed=smoothed, groups=groups)
+
+    def smoothed(self, *, out: Proximity | None = None) -> Proximity:
+        """Return Ψ̂ᵗ in new storage, or in that of `out`, which may be Ψ̂ᵗ⁻¹."""
+        formed = self.observed
+        if self.blend is not None:
+            # α is now known as a number, so a representation can drop negligible terms.
+            blend = self.blend if self.blend.is_formed else self.blend.at(self.alphas[-1])
+            formed = blend.formed(out=out)
+        # Copy the observed array: the caller may overwrite it for the next step.
+        return formed.copy() if formed is self.observed else formed
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Past:
+    """The objects of a step, and their past."""
+
+    W: Proximity
+    ids: Ids
+    before: State | None  # the state after the previous step
+    t: int = 0  # the number of this step
+    alignment: Alignment = UNCHANGED
+    start: Partition | None = None  # their previous clusters; None if all objects are new
+    smoothed: Proximity | None = None  # Ψ̂ᵗ⁻¹
+    memory: Array | None = None
+    groups: Grouped | None = None  # Ψ̂ᵗ⁻¹ with the labels of common objects
+
+    @staticmethod
+    def of(state: State | None, ids: Ids, W: Proximity) -> "Past":
+        """Find the objects of this step in the state after the previous one."""
+        if state is None:
+            return Past(W, ids, None)
+        alignment, memory = align(ids, state.ids, W.like), state.memory
+        if alignment.n_common == 0:
+            return Past(W, ids, state, state.t + 1)
+        if memory is not None and alignment.source is not None:
+            memory = gather(memory, alignment.source, fill=0)
+        start = state.partition.take(alignment.source, alignment.n_new)
+        groups, smoothed = _without_gone(state, alignment), state.smoothed
+        if state.away is not None and smoothed is not None:
+            source = positions(ids, state.ids)
+            smoothed, alignment = fill_unmet_pairs(smoothed, state.away, W, source, alignment)
+        return Past(W, ids, state, state.t + 1, alignment, start, smoothed, memory, groups)
+
+
+def _without_gone(state: State, alignment: Alignment) -> Grouped | None:
+    """Return Ψ̂ᵗ⁻¹ without the labels of objects that left, if its product with the labels is known."""
+    if state.groups is None or not alignment.n_gone:
+        return state.groups
+    labels: Array = state.groups.labels
+    target: Any = alignment.target
+    xp = array_namespace(labels)
+    there = xp.where((target >= 0)[:, None], labels, -xp.ones_like(labels))
+    return state.groups.regrouped(there, alignment.gone())
+
 
 INITS = ("auto", "previous", "static")
 FORGETTING = ("global", "objects")
@@ -33,7 +193,7 @@ FORGETTING = ("global", "objects")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Options:
-    """How a step is taken; see `Affect` for the parameters."""
+    """Options of a step; see `Affect` for the parameters."""
 
     alpha: Alpha = "estimate"
     n_iter: int = 3
@@ -46,8 +206,13 @@ class Options:
 
     @property
     def by_labels(self) -> bool:
-        """Whether weights depend on labels, so that clusters and weights are found in turn."""
+        """Whether weights depend on labels, so that the step alternates between clusters and weights."""
         return self.by_object or callable(self.alpha) or isinstance(self.alpha, str)
+
+    @property
+    def rounds(self) -> int:
+        """How often clusters are found, at most."""
+        return self.n_iter if self.by_labels else 1
 
     @property
     def by_object(self) -> bool:
@@ -60,7 +225,7 @@ DEFAULTS = Options()
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Seen:
-    """The present and the past by the labels that α is estimated with; noise and drift where known."""
+    """Current and past proximities with the labels for α; noise and drift if known."""
 
     groups: GroupedPair
     sums: tuple[Array, Array] | None = None
@@ -73,7 +238,7 @@ class _Weights:
     alpha: Array | float
     squares: Sequence[Array] = ()
     moved: Array | None = None
-    trust: Array | None = None  # of the past of each object; None where it is the same for all
+    trust: Array | None = None  # in the past of each object; None if equal for all
 
     def blend(self, pair: Pair) -> Blend | ObjectBlend:
         """Return Ψ̂."""
@@ -87,7 +252,7 @@ def step(
     clusterer: Clusterer,
     options: Options = DEFAULTS,
 ) -> Step:
-    """Return what one AFFECT step finds, leaving its arguments as they are.
+    """Return the result of one AFFECT step; arguments are not modified.
 
     On a device the host waits once for each iteration of the clusterer, once for each comparison of α (at
     most n_iter − 1) or of labels (at most n_iter − 2) that may end the loop early, once for a sample of W,
@@ -98,31 +263,26 @@ def step(
         return _first_step(past, clusterer, options)
     pair = Pair(W, past.smoothed, past.alignment)
     start = pair.group(past.start, past=past.groups)
-    call = _call(past, options, start)
-    if _labels_hardly_matter(start, clusterer, options):
-        options = dataclasses.replace(options, init="previous", n_iter=1)
-    seen, n_runs = _first_labels(start, clusterer, call, options)
-    weights, alphas = _weights_of(options, seen, past.t), []
-    rounds = options.n_iter if options.by_labels else 1
-    for i in range(rounds):
-        alphas.append(weights.alpha)
+    call, options = _call(past, options, start), _shortened(options, start, clusterer)
+    seen, n_iter = _first_labels(start, clusterer, call, options)
+    used: list[_Weights] = []
+    for i in range(options.rounds):
+        weights = _weights_of(options, seen, past.t)
+        if used and _same_alpha(weights, used[-1], options):
+            break
+        used.append(weights)
         blend = weights.blend(pair)
-        found = clusterer.cluster(blend, dataclasses.replace(call, rough=i + 1 < rounds))
-        n_runs += found.n_iter
-        if i + 1 == rounds or _same_labels(found, seen, start, i, options):  # the next α would be the same
-            break
+        found = clusterer.cluster(blend, dataclasses.replace(call, rough=i + 1 < options.rounds))
+        n_iter += found.n_iter
+        if i + 1 == options.rounds or _same_labels(found, seen, start, i, options):
+            break  # the next weights would be the same
         seen, call = _seen(pair, found), call.after(found)
-        before, weights = weights, _weights_of(options, seen, past.t)
-        if _same_alpha(weights, before, options):
-            weights = before
-            break
     if found.rough:
         found = clusterer.cluster(blend, call.from_found(found))
-        n_runs += found.n_iter
+        n_iter += found.n_iter
+    weights = used[-1]
     moved, lowest = _moved(clusterer, seen) if weights.moved is None else (weights.moved, None)
-    unit = pair.unit if weights.squares else 1.0
-    result = Iterations(n_runs, alphas, blend, weights.squares, unit, moved, lowest)
-    return conclude(past, found, result, options.events)
+    return conclude(past, found, Iterations.of(n_iter, used, blend, moved, lowest), options.events)
 
 
 def static_step(
@@ -134,7 +294,7 @@ def static_step(
     *,
     warm_start: bool = True,
 ) -> Step:
-    """Cluster what is observed; the past serves to start from and to name the clusters."""
+    """Cluster the current proximities; the past gives initial labels and cluster ids."""
     past = Past.of(state, ids, W)
     call = _call(past, options) if warm_start else Call(past.t, rng=[options.seed, past.t])
     found = clusterer.cluster(W, call)
@@ -142,7 +302,7 @@ def static_step(
 
 
 def _first_step(past: Past, clusterer: Clusterer, options: Options) -> Step:
-    """Return a step of objects without a past; where α is estimated, its noise is read with the rest."""
+    """Return a step of objects without a past; if α is estimated, include the noise."""
     found = clusterer.cluster(past.W, _call(past, options))
     if not isinstance(options.alpha, str):
         return conclude(past, found, Iterations(found.n_iter), options.events)
@@ -156,17 +316,30 @@ def _first_step(past: Past, clusterer: Clusterer, options: Options) -> Step:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Iterations:
-    """What the iterations of a step have found; α and sums of squares may still be on the device."""
+    """The results of the iterations of a step; α and sums of squares may still be on the device."""
 
     n_iter: int
     alphas: Sequence[Array | float] = (0.0,)
     blend: Blend | ObjectBlend | None = None
-    # Sums over all entries of objects in clusters, in squares of `unit`: noise and drift of which the last α
-    # is a share; or, without a past, noise and the noise of the means of blocks.
+    # Sums over all entries of objects in clusters, in units of `unit` squared: noise and drift of
+    # the last α; or, without a past, noise and the noise of block means.
     squares: Sequence[Array] = ()
     unit: float = 1.0
     moved: Array | None = None  # the probability that each object has changed its cluster
     lowest: Array | None = None  # a sum of similarities: if it is negative, the probability has no meaning
+
+    @staticmethod
+    def of(
+        n_iter: int,
+        used: Sequence[_Weights],
+        blend: Blend | ObjectBlend,
+        moved: Array | None,
+        lowest: Array | None,
+    ) -> "Iterations":
+        """Return what iterations with these weights have found."""
+        squares, alphas = used[-1].squares, [weights.alpha for weights in used]
+        unit = blend.pair.unit if squares else 1.0
+        return Iterations(n_iter, alphas, blend, squares, unit, moved, lowest)
 
     def levels(self, squares: Sequence[float], m: float) -> dict[str, float]:
         """Return noise and drift as root mean squares over the m² entries of common objects.
@@ -182,7 +355,7 @@ class Iterations:
 
 
 def _call(past: Past, options: Options, groups: GroupedPair | None = None) -> Call:
-    """Return the first call of a clusterer at a step; all calls of a step draw the same random numbers."""
+    """Return the first call of a clusterer at a step; all calls of a step use the same seed."""
     count = None if past.before is None else past.before.count
     return Call(past.t, past.start, past.memory, rng=[options.seed, past.t], groups=groups, count=count)
 
@@ -190,11 +363,11 @@ def _call(past: Past, options: Options, groups: GroupedPair | None = None) -> Ca
 def _first_labels(
     start: GroupedPair, clusterer: Clusterer, call: Call, options: Options
 ) -> tuple[_Seen, int]:
-    """Return the labels of the first α, and the iterations it took to find them."""
+    """Return the labels for the first α, and the iterations used to find them."""
     if options.init == "previous" or not options.by_labels:
         return _Seen(start), 0
     found = clusterer.cluster(start.pair.blend(0.0), dataclasses.replace(call, rough=True))
-    if found.moved is False:  # both labels are the same
+    if found.moved is False:  # static and previous labels are equal
         return _Seen(start), found.n_iter
     static = start.pair.group(found.partition, current=found.groups)
     by_static = options.init == "static" or options.by_object
@@ -203,18 +376,17 @@ def _first_labels(
 
 
 def _better(previous: GroupedPair, static: GroupedPair) -> _Seen:
-    """Return the labels whose α is the better one, and noise and drift by them."""
+    """Return the labels with the better α, and their noise and drift."""
     judgement = judge(previous.in_units, static.in_units)
-    if is_at_hand(static.labels):
-        if judgement.stays():
-            return _Seen(previous, judgement.previous)
-        return _Seen(static, judgement.static)
+    stays = value_at_hand(judgement.stays())
+    if stays is not None:
+        return _Seen(previous, judgement.previous) if stays else _Seen(static, judgement.static)
     labels, sums = better_labels(judgement, previous.partition, static.partition)
     return _Seen(previous.pair.group(labels), sums)
 
 
 def _seen(pair: Pair, found: Clustering) -> _Seen:
-    """Return the present and the past by the labels that were found."""
+    """Return current and past proximities with the labels that were found."""
     parts = None if found.groups is None else found.groups.parts
     if parts is None:
         return _Seen(pair.group(found.partition))
@@ -222,7 +394,7 @@ def _seen(pair: Pair, found: Clustering) -> _Seen:
 
 
 def _weights_of(options: Options, seen: _Seen, t: int) -> _Weights:
-    """Return the weights of a step, from the objects present now and before."""
+    """Return the weights of a step, from the common objects."""
     if not options.by_object:
         return _Weights(*_alpha_of(options, seen, t))
     moments = pair_moments(seen.groups.in_units)
@@ -238,7 +410,7 @@ def _weights_of(options: Options, seen: _Seen, t: int) -> _Weights:
 def _moved(clusterer: Clusterer, seen: _Seen) -> tuple[Array | None, Array | None]:
     """Return the probability that each object has moved, and the smallest sum of a row over a cluster.
 
-    None where proximities are not known to be similarities, or are dot products.
+    None if the proximities are not known to be similarities, or are dot products.
     """
     groups = seen.groups
     if getattr(clusterer, "wants", None) != "similarity" or isinstance(groups.pair.current, Factored):
@@ -250,9 +422,9 @@ def _moved(clusterer: Clusterer, seen: _Seen) -> tuple[Array | None, Array | Non
 
 
 def _alpha_of(options: Options, seen: _Seen, t: int) -> tuple[Array | float, Sequence[Array]]:
-    """Return the forgetting factor of a step, from the objects present now and before.
+    """Return the forgetting factor of a step, from the common objects.
 
-    An α that is estimated comes with the sum of which it is a share.
+    An estimated α is returned with its noise and drift.
     """
     alpha, groups = options.alpha, seen.groups
     if isinstance(alpha, str):
@@ -273,17 +445,19 @@ def _alpha_of(options: Options, seen: _Seen, t: int) -> tuple[Array | float, Seq
     return check_fraction("the forgetting factor returned by alpha", given), ()
 
 
-def _labels_hardly_matter(start: GroupedPair, clusterer: Clusterer, options: Options) -> bool:
-    """Tell whether α by labels of as many clusters as before is known to be the same up to `alpha_tol`."""
+def _shortened(options: Options, start: GroupedPair, clusterer: Clusterer) -> Options:
+    """Return options without iterations if α is known to vary by at most `alpha_tol` between labels."""
     k = getattr(clusterer, "n_clusters", None)
     is_estimate = isinstance(options.alpha, str) and options.correction is None and not options.by_object
     if not is_estimate or not isinstance(k, int):
-        return False
-    return alpha_is_insensitive(start.pair, max(k, start.k), options.alpha_tol)
+        return options
+    if not alpha_is_insensitive(start.pair, max(k, start.k), options.alpha_tol):
+        return options
+    return dataclasses.replace(options, init="previous", n_iter=1)
 
 
 def _same_alpha(weights: _Weights, before: _Weights, options: Options) -> bool:
-    """Tell whether the weights are the same as before up to `alpha_tol`; with 0 they are not looked at."""
+    """Return whether the weights have changed by at most `alpha_tol`; with 0 they are not compared."""
     if options.alpha_tol == 0:
         return False
     changes = [abs(weights.alpha - before.alpha)]
@@ -299,18 +473,18 @@ def _same_alpha(weights: _Weights, before: _Weights, options: Options) -> bool:
 def _same_labels(
     found: Clustering, seen: _Seen, start: GroupedPair, iteration: int, options: Options
 ) -> bool:
-    """Tell whether the clusters are those α was estimated with: another iteration would change nothing."""
+    """Return whether the clusters are those α was estimated with: another iteration would change nothing."""
     before = seen.groups.partition
     if iteration == 0 or options.alpha_tol > 0:
-        # Known without waiting if both are the start. Otherwise it is too unlikely to wait for an answer, or
-        # α gives it.
+        # Known without waiting if both are the start. Otherwise equality is too unlikely to wait for, or
+        # the comparison of α covers it.
         return before is start.partition and found.moved is False
     same = array_namespace(before.labels).all(found.partition.labels == before.labels)
     return found.partition.k == before.k and bool(to_host(same, reason="have labels changed?")[0])
 
 
 def conclude(past: Past, found: Clustering, result: Iterations, rules: EventRules) -> Step:
-    """Give clusters the names of those before them, tell what happened, read α, and return the step."""
+    """Match clusters with the previous ones, find events, read α, and return the step."""
     state, partition, n, blend = past.before, found.partition, past.W.n, result.blend
     before = Clusters.none() if state is None else state.clusters
     table, sizes, alphas, squares, labels, lowest = _read(past.start, partition, len(before.names), result)
@@ -322,14 +496,14 @@ def conclude(past: Past, found: Clustering, result: Iterations, rules: EventRule
         members=lambda: members_of(labels, past.ids, partition.k),
         rules=rules,
     )
-    # The share of objects in clusters is taken to be the same for those that were there before.
+    # Assume the same share of objects in clusters for the objects that have a past.
     n_members = (n if blend is None else past.alignment.n_common) * float(sizes.sum()) / n
     return Step(
-        # The membership is let go: it would be the largest array of a sparse state.
+        # Drop the cached membership: it would be the largest array of a sparse state.
         state=State(
             None, dataclasses.replace(partition), clusters, past.ids, found.memory, count=found.count
         ),
-        labels=_named(labels, clusters.names, partition),
+        labels=recorded_labels(np.where(labels >= 0, clusters.names[labels], -1), partition.labels),
         alphas=tuple(alphas),
         events=events,
         n_iter=result.n_iter,
@@ -343,23 +517,17 @@ def conclude(past: Past, found: Clustering, result: Iterations, rules: EventRule
 
 
 def _members(partition: Partition, ids: Ids) -> list[frozenset[Hashable]]:
-    """Return the ids of the objects of each cluster; asked only when a cluster disappears or may return."""
+    """Return the ids of the objects of each cluster; needed only if a cluster disappears or may return."""
     labels = to_host(partition.labels, reason="members of a cluster that comes or goes")[0]
     return members_of(labels, ids, partition.k)
-
-
-def _named(labels: np.ndarray, names: np.ndarray, partition: Partition) -> np.ndarray:
-    """Return labels on the host with the names of clusters; of a device, in the smallest integers."""
-    named = np.where(labels >= 0, names[labels], -1)
-    return named if isinstance(partition.labels, np.ndarray) else smallest_int(named)
 
 
 def _read(
     start: Partition | None, partition: Partition, k_before: int, result: Iterations
 ) -> tuple[np.ndarray, np.ndarray, list[float], list[float], np.ndarray, float]:
-    """Read in one go the overlap of clusters before and now, (k_before, k), sizes, all α, squares, labels.
+    """Read in one transfer the contingency table, (k_before, k), sizes, all α, squares, and labels.
 
-    Last comes the lowest sum of similarities, 0 where it was not asked for.
+    The last number is the lowest sum of similarities, 0 if it is not needed.
     """
     reason = "matching clusters, and α"
     on_device = [a for a in result.alphas if is_array(a)]  # all of them, or none

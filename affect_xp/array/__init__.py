@@ -1,1 +1,1 @@
-"""The one door to the array libraries: namespaces and devices, thin products, threads, random numbers."""
+"""The only module that names array libraries: namespaces, devices, thin products, threads, random numbers."""

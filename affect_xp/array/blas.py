@@ -1,24 +1,24 @@
 """Products of a large NumPy array with a thin one.
 
-BLAS copies a large matrix into an order of its own before it multiplies, which pays where each number is used
-often. With a thin matrix the copy takes longer than the product. OpenBLAS makes small products without a copy
-(on processors with AVX-512; on others nothing is lost), so a large one is put together from them.
+BLAS repacks a large matrix before it multiplies, which pays off if each entry is used often. With a thin
+matrix the repacking takes longer than the product. OpenBLAS computes small products without it (on processors
+with AVX-512; on others nothing is lost), so a large product is computed in small tiles.
 """
 
 import numpy as np
 
 from affect_xp.array.threads import n_threads, run_blocks
 
-# The largest product, in multiplications, that is made without a copy.
+# Multiplications per tile: OpenBLAS computes products up to this size without repacking.
 MIN_TILED_WORK = 10**6
-# Tiles have a multiple of so many rows, which kernels hold in registers, and short ones: the thin matrix
-# stays in a near cache.
+# Tile heights are multiples of TILE_ROWS, which kernels hold in registers; with at most TILE_COLUMNS columns
+# the thin matrix stays in cache.
 TILE_ROWS, TILE_COLUMNS = 24, 2048
-# Sums longer than this are made of parts: they are closer, too.
+# Longer sums are computed in parts, which is also more accurate.
 LONG_SUM = 4096
-# From so many columns on a copy pays.
+# From this number of columns on, repacking pays off.
 MIN_BLAS_COLUMNS = 40
-# Multiplications that are worth another thread.
+# Multiplications that justify another thread.
 WORK_PER_THREAD = 2**24
 
 
@@ -28,14 +28,14 @@ def times(w: np.ndarray, x: np.ndarray) -> np.ndarray:
     if c >= MIN_BLAS_COLUMNS or w.strides[1] != w.itemsize:
         return w @ x
     out, x = np.empty((n, c), dtype=w.dtype), np.ascontiguousarray(x)
-    # A product with a single column is made without a copy in any case.
+    # A product with a single column never repacks.
     width = m if c == 1 else min(m, TILE_COLUMNS, MIN_TILED_WORK // (TILE_ROWS * c))
     height = max(1, MIN_TILED_WORK // (TILE_ROWS * width * c)) * TILE_ROWS
     if n * m * c < WORK_PER_THREAD:
         _fill(out, w, x, height, width)
         return out
     n_blocks = min(2 * n_threads(), 1 + n * m * c // WORK_PER_THREAD)
-    step = -(-n // (n_blocks * height)) * height  # whole tiles: blocks do not change what is added to what
+    step = -(-n // (n_blocks * height)) * height  # whole tiles: blocks do not change the order of sums
 
     def fill(start: int) -> None:
         rows = slice(start, start + step)
@@ -61,7 +61,7 @@ def _fill(out: np.ndarray, w: np.ndarray, x: np.ndarray, height: int, width: int
         np.matmul(w[whole:], x, out=out[whole:])
 
 
-def tall_gram(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def gram(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return aᵀ·b for tall (n, p) a and (n, c) b of the same dtype."""
     (n, p), c = a.shape, b.shape[1]
     height = min(LONG_SUM, MIN_TILED_WORK // max(1, p * c))

@@ -1,11 +1,13 @@
-"""Kernels for dense matrices of CuPy: what takes many passes over memory by array operations, in one.
+"""CuPy kernels for dense matrices: one pass over memory instead of one per array operation.
 
 Each function has a twin in the array API standard, which all other libraries use; the caller chooses by
-`usable`. Sums are in float64 and without atomic additions of floats, so their bits do not depend on the order
-in which threads run. An entry of W is read from memory once, unless there are more clusters than `MAX_BINS`.
+`has_kernels`. Sums are in float64 and without atomic additions of floats, so their bits do not depend on the
+order in which threads run. An entry of W is read from memory once, unless there are more clusters than
+`MAX_BINS`.
 """
 
 import functools
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,24 +16,10 @@ import numpy as np
 
 from affect_xp.array.typing import Array
 
-__all__ = [
-    "MAX_CLUSTERS",
-    "MAX_COUNTS",
-    "blend",
-    "block_residuals",
-    "extremes",
-    "is_cupy",
-    "lloyd_assign",
-    "moved_products",
-    "products",
-    "usable",
-]
-
 LANES = 32
 SHARED_BYTES = 48 * 1024  # of a block, on every device
 MAX_WARPS = 8  # in a block
 MAX_BINS = 96  # of a warp; more clusters than these take another read of W
-MAX_CLUSTERS = 2**15 - 1  # labels are 16-bit integers: they stay in cache
 MAX_COUNTS = 8192  # of clusters in all runs, which a block counts in shared memory
 TILE = 32  # of the check of symmetry
 SLICES = 8  # blocks that share a row of tiles
@@ -45,23 +33,6 @@ TEMPLATES = tuple(
 )
 
 
-def usable(w: Array, k: int = 1) -> bool:
-    """Tell whether the kernels can read W: of CuPy, float32 or float64, with adjacent entries in a row."""
-    return (
-        is_cupy(w)
-        and w.dtype.kind == "f"
-        and w.dtype.itemsize in (4, 8)
-        and w.strides[-1] == w.dtype.itemsize
-        and k <= MAX_CLUSTERS
-    )
-
-
-def is_cupy(x: Array) -> bool:
-    """Tell whether x is an array of CuPy, which is not imported for it."""
-    cupy = sys.modules.get("cupy")
-    return cupy is not None and isinstance(x, cupy.ndarray)
-
-
 def products(w: Array, labels: Array, k: int) -> Array:
     """Return W·Z, (n, R·k), in float64, given the labels (n, R); -1 for objects in no cluster."""
     n, runs = labels.shape
@@ -73,7 +44,7 @@ def products(w: Array, labels: Array, k: int) -> Array:
 
 
 def block_residuals(w: Array, labels: Array, guess: Array, z: Array) -> tuple[Array, Array]:
-    """Return Σ (g − wᵢⱼ) and Σ (g − wᵢⱼ)² over i ≠ j of each block, (k, k), with g the guess for it."""
+    """Return Σ (g − wᵢⱼ) and Σ (g − wᵢⱼ)² over i ≠ j of each block, (k, k), for a guess g per block."""
     n, k = labels.shape[0], guess.shape[0]
     cupy = _cupy()
     out = cupy.empty((n, 2 * k))
@@ -87,9 +58,9 @@ def block_residuals(w: Array, labels: Array, guess: Array, z: Array) -> tuple[Ar
 def moved_products(
     wz: Array, w: Array, objects: Array, before: Array, after: Array, places: Array | None = None
 ) -> Array:
-    """Return W·Z after some objects have changed clusters, given the labels of all before and after, (n', R).
+    """Return W·Z after some objects have changed clusters, given all labels before and after, (n', R).
 
-    Objects that are elsewhere in W have other `places` there, -1 for none.
+    `places` are the positions of the objects in W if they differ, -1 for objects that are not in W.
     """
     n, runs = w.shape[0], after.shape[1]
     k, out = wz.shape[1] // runs, _cupy().empty(wz.shape)
@@ -114,8 +85,8 @@ def blend(
 ) -> tuple[Array, Array | None]:
     """Return α·past + (1 − α)·W and, given labels (n,), its product with Z, (n, k).
 
-    With a source, the past of object i is at source[i], and objects at -1 have none: W stands. The result may
-    overwrite `out`, which without a source may be the past.
+    With a source, the past of object i is at source[i]; objects at -1 have no past and keep W. The result may
+    overwrite `out`, which may be the past if there is no source.
     """
     cupy, n = _cupy(), w.shape[0]
     out = cupy.empty((n, n), dtype=w.dtype) if out is None else out
@@ -140,11 +111,11 @@ def extremes(w: Array) -> Array:
 def lloyd_assign(
     wz: Array, past: Array | None, alpha: Array | float | None, w_ii: Array, labels: Array, k: int
 ) -> tuple[Array, Array, Array, Array]:
-    """Return the nearest centroids, (n, R), the objects that move, the sizes, (R, k), and a report.
+    """Return the nearest centroids, (n, R), the moved objects, the sizes, (R, k), and a report.
 
-    The product with Z is `wz`, or wz + α·(past − wz). The report is for the host, (2R + 2,): how many objects
-    move in each run and in any, how many clusters are empty now, and the sum of squares of each run before.
-    Only so many entries of the objects that move are set.
+    The product with Z is `wz`, or wz + α·(past − wz). The report for the host, (2R + 2,), holds the number of
+    objects that move in each run and in any run, the number of empty clusters, and the sum of squares of each
+    run before the moves. Only as many entries of the moved objects are set as objects move in any run.
     """
     cupy, (n, runs) = _cupy(), labels.shape
     bins = runs * k
@@ -161,13 +132,59 @@ def lloyd_assign(
     return found, rows, counts[:bins].reshape(runs, k), report
 
 
+# Small arrays cost launches, not bytes: one kernel replaces several operations of the standard.
+ELEMENTWISE = {
+    "ratio": ("T total, T count", "T out", "out = count > 0 ? total / count : (T)0"),
+    "not_zero": ("T count", "T out", "out = count > 0 ? count : (T)1"),
+    "not_negative": ("T index", "T out", "out = index < 0 ? (T)0 : index"),
+    "one_hot": ("raw L labels, int64 k", "T hot", "hot = labels[i / k] == (L)(i % k)"),
+    "gather": (
+        "raw T x, raw L index, int64 width, T fill",
+        "T out",
+        "const long long from = index[i / width]; out = from < 0 ? fill : x[from * width + i % width]",
+    ),
+}
+
+
+def ratio(total: Array, count: Array) -> Array:
+    """Return total / count, and 0 where the count is not positive; both have the same dtype."""
+    return _elementwise("ratio")(total, count)
+
+
+def not_zero(count: Array) -> Array:
+    """Return counts with 0 replaced by 1."""
+    return _elementwise("not_zero")(count)
+
+
+def not_negative(index: Array) -> Array:
+    """Return an index with negative numbers replaced by 0."""
+    return _elementwise("not_negative")(index)
+
+
+def one_hot(labels: Array, k: int, dtype: object) -> Array:
+    """Return the membership Z, labels along its first axes and clusters along the last."""
+    return _elementwise("one_hot")(labels, k, _cupy().empty((*labels.shape, k), dtype=dtype))
+
+
+def gather(x: Array, index: Array, fill: float) -> Array:
+    """Return x[index] along the first axis, and `fill` where the index is negative."""
+    shape = (*index.shape, *x.shape[1:])
+    width = math.prod(x.shape[1:])
+    return _elementwise("gather")(x, index, width, fill, _cupy().empty(shape, dtype=x.dtype))
+
+
+@functools.cache
+def _elementwise(name: str) -> Any:
+    return _cupy().ElementwiseKernel(*ELEMENTWISE[name], f"affect_xp_{name}")
+
+
 def _cupy() -> Any:
     return sys.modules["cupy"]
 
 
 @functools.cache
 def _module(device: int) -> Any:
-    """Return the kernels, compiled for the current device when one of them is first used."""
+    """Return the kernels, compiled for the current device at first use."""
     return _cupy().RawModule(
         code=SOURCE.read_text(encoding="utf-8"), options=("-std=c++17",), name_expressions=TEMPLATES
     )
@@ -179,30 +196,30 @@ def _kernel(device: int, name: str) -> Any:
 
 
 def _weight(alpha: Array | float) -> tuple[Array | None, float]:
-    """Return α as an array of the device, or as a number."""
+    """Return α as an array on the device, or as a number."""
     if isinstance(alpha, _cupy().ndarray):
         return alpha.astype(np.float64, copy=False), 0.0
     return None, float(alpha)
 
 
 def _in_order(dtype: type, *arrays: Array | None) -> tuple[Any, ...]:
-    """Return arrays as the kernels read them: of a dtype, by rows, without gaps; mostly they are."""
+    """Return contiguous arrays of the given dtype, copied only if needed."""
     return tuple(None if x is None else _cupy().ascontiguousarray(x, dtype=dtype) for x in arrays)
 
 
 def _ints(*values: int) -> tuple[np.int32, ...]:
-    """Return numbers as `int` of C; others are passed as `long long`."""
+    """Return numbers as C `int`; Python integers are passed as `long long`."""
     return tuple(np.int32(value) for value in values)
 
 
 def _pieces(n_bins: int, n_kinds: int) -> list[tuple[int, int]]:
-    """Return (first, width) of bins that a warp can hold at a time, with so many kinds of them."""
+    """Return (first, width) of the groups of bins that fit into a warp, with `n_kinds` values per bin."""
     most = MAX_BINS // n_kinds
     return [(first, min(most, n_bins - first)) for first in range(0, n_bins, most)]
 
 
 def _n_warps(n_bins: int) -> int:
-    """Return how many warps with so many bins fit into a block."""
+    """Return how many warps with this number of bins fit into a block."""
     return max(1, min(MAX_WARPS, SHARED_BYTES // (8 * LANES * max(1, n_bins))))
 
 
@@ -220,7 +237,7 @@ def _run(
     n_bins: int,
     given: tuple[Any, ...],
 ) -> None:
-    """Start a kernel, for the dtype of W where there is one; a bin has 8 bytes of shared memory a lane."""
+    """Start a kernel, for the dtype of W if given; a bin takes 8 bytes of shared memory per lane."""
     lanes = LANES if w is not None else 1
     if w is not None:
         name = f"{name}<{'float' if w.dtype.itemsize == 4 else 'double'}>"

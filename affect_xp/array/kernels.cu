@@ -1,7 +1,7 @@
-// Kernels of array/cuda.py, which says how they are called. W is symmetric, stored by rows `stride` entries apart.
+// Kernels for array/cuda.py. W is symmetric and row-major, with `stride` entries between rows.
 
-// A lane adds to bins of its own, bins[cluster][lane], so that neither conflicts nor atomics occur. The lanes are
-// then summed in a fixed order, which starts at another lane for each cluster to spread over the memory banks.
+// Each lane adds to separate bins, bins[cluster][lane], so that there are no conflicts and no atomics. The lanes are
+// then summed in a fixed order, which starts at a different lane for each cluster to avoid bank conflicts.
 __device__ double over_lanes(const double* bins, int c) {
   double sum = 0;
   for (int l = 0; l < 32; l++) sum += bins[c * 32 + ((l + c) & 31)];
@@ -12,13 +12,13 @@ __device__ void clear(double* bins, int n_bins, int lane) {
   for (int c = 0; c < n_bins; c++) bins[c * 32 + lane] = 0;
 }
 
-// The bin of an object in run r, -1 if it is not among `width` bins from `first` on.
+// The bin of an object in run r, -1 if it is not among the `width` bins from `first` on.
 __device__ int bin_of(int label, int r, int k, int first, int width) {
   const int c = r * k + label - first;
   return label >= 0 && c >= 0 && c < width ? c : -1;
 }
 
-// (WZ)_ic = sum of w_ij over the objects j of cluster c. One warp for each row i.
+// (WZ)_ic = sum of w_ij over the objects j of cluster c. One warp per row i.
 template <typename T>
 __global__ void products(const T* w, long long stride, const short* labels, long long n, int runs, int k, int first,
                          int width, double* out) {
@@ -67,9 +67,9 @@ __global__ void residuals(const T* w, long long stride, const short* labels, con
     }
 }
 
-// WZ' = WZ + W (Z' - Z), where Z' differs from Z for some objects: their numbers among the labels, and their places in
-// W if these are others, -1 for none. By symmetry a lane follows one column of W down these rows; the warps of a block
-// share the rows.
+// WZ' = WZ + W (Z' - Z), where Z' differs from Z for some objects: their positions in the labels, and their places in W
+// if these differ, -1 for none. By symmetry a lane reads one column of W along these rows; the warps of a block share
+// the rows.
 template <typename T>
 __global__ void regroup(const T* w, long long stride, const long long* objects, const long long* places, int n_objects,
                         const long long* before, const long long* after, long long n, int runs, int k, int first,
@@ -100,11 +100,11 @@ __global__ void regroup(const T* w, long long stride, const long long* objects, 
     }
 }
 
-// A weight that the device knows, or else the host.
+// A weight on the device, or else a number from the host.
 __device__ double weight(const double* alpha, double value) { return alpha ? *alpha : value; }
 
-// target = alpha past + (1 - alpha) w where both objects were there before, at source[i] and source[j] (without a
-// source, at i and j), and w elsewhere; and the product of the result with Z where width > 0.
+// target = alpha past + (1 - alpha) w if both objects have a past, at source[i] and source[j] (without a source, at i
+// and j), otherwise w; and the product of the result with Z if width > 0.
 template <typename T>
 __global__ void blend(const T* w, long long stride, const T* past, long long past_stride, T* target,
                       long long target_stride, const long long* source, const double* alpha, double value,
@@ -130,7 +130,7 @@ __global__ void blend(const T* w, long long stride, const T* past, long long pas
     for (int c = lane; c < width; c += 32) out[i * k + c] = over_lanes(bins, c);
 }
 
-// max |w_ij| and max |w_ij - w_ji| over some tiles of a row of tiles; NaN where an entry is not finite.
+// max |w_ij| and max |w_ij - w_ji| over some tiles of a row of tiles; NaN if an entry is not finite.
 template <typename T>
 __global__ void extremes(const T* w, long long stride, long long n, double* out) {
   __shared__ T tile[32][33];
@@ -167,13 +167,13 @@ __global__ void extremes(const T* w, long long stride, long long n, double* out)
   }
 }
 
-// An entry of the product of a blend: w + alpha (past - w), or w alone.
+// An entry of the product of a blend: w + alpha (past - w), or w without a past.
 __device__ double blended(const double* wz, const double* past, double alpha, long long at) {
   return past ? wz[at] + alpha * (past[at] - wz[at]) : wz[at];
 }
 
 // For each cluster c of each run: the sum of (WZ)_ic over its objects, their number, and the sum of w_ii.
-// One block for each cluster.
+// One block per cluster.
 extern "C" __global__ void cluster_sums(const double* wz, const double* past, const double* alpha, double value,
                                         const double* w_ii, const long long* labels, long long n, int runs, int k,
                                         double* out) {
@@ -197,8 +197,8 @@ extern "C" __global__ void cluster_sums(const double* wz, const double* past, co
   if (thread < 3) out[thread * bins + blockIdx.x] = parts[thread][0];
 }
 
-// The nearest centroid of each object in each run; on ties the first. Counts: objects of each cluster, objects that
-// move in each run. Integers are added, so the order does not matter.
+// The nearest centroid of each object in each run; ties go to the first. Counts: objects in each cluster, objects that
+// move in each run. The sums are of integers, so their order does not matter.
 extern "C" __global__ void nearest(const double* wz, const double* past, const double* alpha, double value,
                                    const double* sums, const long long* labels, long long n, int runs, int k,
                                    long long* found, unsigned char* moves, int* counts) {
@@ -219,7 +219,7 @@ extern "C" __global__ void nearest(const double* wz, const double* past, const d
         const double d = blended(wz, past, a, i * bins + r * k + c) * (-2 / m) + sums[r * k + c] / (m * m);
         if (best < 0 || d < least) least = d, best = c;
       }
-      if (best < 0) best = 0;  // no cluster has an object
+      if (best < 0) best = 0;  // all clusters are empty
       const bool moved = labels[i * runs + r] != best;
       found[i * runs + r] = best;
       any = any || moved;
@@ -233,8 +233,8 @@ extern "C" __global__ void nearest(const double* wz, const double* past, const d
     if (tally[c]) atomicAdd(&counts[c], tally[c]);
 }
 
-// The objects that move, in order, and for the host: moves of each run, their number, empty clusters, and the sum of
-// squares of each run before. One block.
+// The moved objects, in order, and for the host: moves in each run, their number, empty clusters, and the sum of
+// squares of each run before the moves. One block.
 extern "C" __global__ void conclude(const double* sums, const int* counts, const unsigned char* moves, long long n,
                                     int runs, int k, long long* rows, double* report) {
   __shared__ long long starts[1024];

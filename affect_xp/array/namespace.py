@@ -1,13 +1,14 @@
-"""The one door to the array libraries: namespaces, devices, precision, and every crossing to the host.
+"""The only access to array libraries: namespaces, devices, precision, and transfers to the host.
 
-The rest of the package is written to the array API standard and never names a library. What the
-standard does not say stands here: how wide to accumulate, how large a block of rows should be, and
-how a result is brought to NumPy. Nothing crosses to the host except through `to_host`.
+The rest of the package is written to the array API standard and never names a library. This module
+decides what the standard leaves open: the precision of sums, the size of row blocks, and the conversion
+to NumPy. Arrays are transferred to the host only by `to_host`.
 """
 
 import contextlib
 import functools
 import logging
+import math
 import os
 import sys
 import warnings
@@ -19,35 +20,10 @@ import array_api_compat.numpy
 import numpy as np
 from array_api_compat import is_array_api_obj
 
-from affect_xp.array import blas
+from affect_xp.array import blas, cuda
 from affect_xp.array.threads import run_blocks
 from affect_xp.array.typing import Array, Namespace
 from affect_xp.exceptions import InputError, InputTypeError, PrecisionWarning
-
-__all__ = [
-    "array_namespace",
-    "as_array",
-    "current_device_of",
-    "device_of",
-    "for_each_block",
-    "from_host",
-    "gather",
-    "is_array",
-    "is_at_hand",
-    "is_lazy",
-    "label_counts",
-    "not_negative",
-    "on_host",
-    "on_input_device",
-    "one_hot",
-    "ratio",
-    "row_blocks",
-    "rows_at",
-    "smallest_int",
-    "thin_product",
-    "to_host",
-    "wide_dtype",
-]
 
 T = TypeVar("T")
 
@@ -56,23 +32,26 @@ log = logging.getLogger("affect_xp")
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_NUMPY = (np.ndarray, np.generic)  # what NumPy calls arrays, those without a dimension included
+_NUMPY = (np.ndarray, np.generic)  # includes zero-dimensional arrays
 
-# A block of rows should stay in a CPU's cache, but not be so flat that products with it are slow; a device
-# wants few launches instead.
+# A block of rows should fit into a CPU's cache, but have enough rows for fast products; a device needs
+# few launches instead.
 HOST_BLOCK_BYTES = 2**20
 HOST_BLOCK_ROWS = 48
 DEVICE_BLOCK_BYTES = 128 * 2**20
+# On a device many threads add to few sums; each sum is kept in so many parts that they seldom meet.
+N_PARTIAL_SUMS = 256
+MAX_KERNEL_CLUSTERS = 2**15 - 1  # labels in kernels are 16-bit integers: they stay in cache
 
 
 def is_array(x: object) -> bool:
-    """Tell whether x is an array of some library (a list or a number is not)."""
+    """Return whether x is an array of some library (a list or a number is not)."""
     return is_array_api_obj(x)
 
 
 def array_namespace(*arrays: Array) -> Namespace:
-    """Return the library the arrays share, as a namespace of the array API standard."""
-    if all(isinstance(a, _NUMPY) for a in arrays):  # the most common case, and asked very often
+    """Return the array API namespace that the arrays share."""
+    if all(isinstance(a, _NUMPY) for a in arrays):  # fast path for the most common case
         return array_api_compat.numpy
     try:
         return array_api_compat.array_namespace(*arrays)
@@ -85,7 +64,7 @@ def array_namespace(*arrays: Array) -> Namespace:
 
 
 def as_array(values: object) -> Array:
-    """Return arrays as they are, and lists or numbers as a NumPy array."""
+    """Return arrays unchanged, and lists or numbers as a NumPy array."""
     if is_array(values):
         return values
     try:
@@ -95,26 +74,26 @@ def as_array(values: object) -> Array:
 
 
 def device_of(x: Array) -> object:
-    """Return the device on which x lives."""
+    """Return the device of x."""
     return "cpu" if isinstance(x, _NUMPY) else array_api_compat.device(x)
 
 
 def current_device_of(*given: Any) -> contextlib.AbstractContextManager[object]:
-    """Return a context in which the device of the first CuPy array among the arguments is current.
+    """Return a context that makes the device of the first CuPy array among the arguments current.
 
-    Arrays, sparse matrices and proximities are looked at. Without a CuPy array nothing changes.
+    It considers arrays, sparse matrices and proximities. Without a CuPy array nothing changes.
     """
-    if "cupy" in sys.modules:  # otherwise there cannot be such an array
+    if "cupy" in sys.modules:
         for x in given:
             x = getattr(x, "like", x)
             library = type(x).__module__.partition(".")[0]
             if library in ("cupy", "cupyx"):
-                return (x.data if library == "cupyx" else x).device  # of the entries of a sparse matrix
+                return (x.data if library == "cupyx" else x).device  # cupyx: a sparse matrix
     return contextlib.nullcontext()
 
 
 def on_input_device(function: Callable[P, R]) -> Callable[P, R]:
-    """Make the device of the arguments current while the function runs."""
+    """Decorate a function to run with the device of its arguments as the current one."""
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -124,25 +103,40 @@ def on_input_device(function: Callable[P, R]) -> Callable[P, R]:
     return run
 
 
-def is_lazy(x: Array) -> bool:
-    """Tell whether x is only a plan of a computation (dask, JAX): no writing into it, no loops over it."""
-    return not isinstance(x, _NUMPY) and (
-        array_api_compat.is_dask_array(x) or array_api_compat.is_jax_array(x)
+def is_cupy(x: Array) -> bool:
+    """Return whether x is an array of CuPy, which is not imported for it."""
+    cupy = sys.modules.get("cupy")
+    return cupy is not None and isinstance(x, cupy.ndarray)
+
+
+def has_kernels(w: Array, k: int = 1) -> bool:
+    """Return whether `cuda` can read W: of CuPy, float32 or float64, with adjacent entries in a row."""
+    return (
+        is_cupy(w)
+        and w.dtype.kind == "f"
+        and w.dtype.itemsize in (4, 8)
+        and w.strides[-1] == w.dtype.itemsize
+        and k <= MAX_KERNEL_CLUSTERS
     )
 
 
+def is_lazy(x: Array) -> bool:
+    """Return whether x is only a plan of a computation (dask): no writing into it, no loops over it."""
+    return not isinstance(x, _NUMPY) and array_api_compat.is_dask_array(x)
+
+
 def on_host(x: Array) -> bool:
-    """Tell whether x lives in the memory of the CPU."""
+    """Return whether x is in CPU memory."""
     return isinstance(x, _NUMPY) or str(device_of(x)).lower().startswith("cpu")
 
 
 def is_at_hand(x: Array) -> bool:
-    """Tell whether the values of x can be looked at without waiting for them."""
+    """Return whether the values of x can be read without waiting for them."""
     return on_host(x) and not is_lazy(x)
 
 
 def wide_dtype(x: Array) -> object:
-    """Return the dtype in which sums over x are accumulated: float64 wherever the device has it."""
+    """Return the dtype in which sums over x are accumulated: float64 if the device has it."""
     if isinstance(x, _NUMPY):
         return np.float64
     xp, device = array_namespace(x), device_of(x)
@@ -174,18 +168,20 @@ def _find_wide_dtype(xp: Namespace, device: object) -> object:
     return xp.float32
 
 
-def row_blocks(x: Array, n_rows: int | None = None, *, n_columns: int | None = None) -> Iterator[slice]:
+def row_blocks(
+    x: Array, n_rows: int | None = None, *, n_columns: int | None = None, host_rows: int | None = None
+) -> Iterator[slice]:
     """Yield slices of rows such that one block of them, in wide precision, is small.
 
-    Small means a megabyte on the host (it stays in cache) and a hundred on a device (few launches).
-    A lazy array is one block: its library cuts it by itself.
+    Small means a megabyte on the host (it stays in cache), or `host_rows` rows if given, and a hundred on a
+    device (few launches). A lazy array is one block: its library cuts it by itself.
     """
     n_rows = x.shape[0] if n_rows is None else n_rows
     n_columns = max(1, x.shape[1] if n_columns is None else n_columns)
     if is_lazy(x):
         width = n_rows
     elif on_host(x):
-        width = max(HOST_BLOCK_ROWS, HOST_BLOCK_BYTES // (8 * n_columns))
+        width = host_rows or max(HOST_BLOCK_ROWS, HOST_BLOCK_BYTES // (8 * n_columns))
     else:
         width = DEVICE_BLOCK_BYTES // (8 * n_columns)
     width = max(1, width)
@@ -193,8 +189,17 @@ def row_blocks(x: Array, n_rows: int | None = None, *, n_columns: int | None = N
         yield slice(start, min(start + width, n_rows))
 
 
+def square_tiles(w: Array) -> Iterator[tuple[slice, slice]]:
+    """Yield rows and columns of square tiles on and right of the diagonal; a lazy array is one tile."""
+    n = w.shape[0]
+    width = max(1, n if is_lazy(w) else math.isqrt(block_bytes(w) // 8))
+    for i in range(0, n, width):
+        for j in range(i, n, width):
+            yield slice(i, min(i + width, n)), slice(j, min(j + width, n))
+
+
 def for_each_block(work: Callable[[T], object], blocks: Iterable[T], like: Array) -> None:
-    """Do the work on each block of rows: threads share it if it is NumPy's (a device has threads enough)."""
+    """Call `work` on each block of rows; NumPy blocks run in threads."""
     if isinstance(like, _NUMPY):
         run_blocks(work, blocks)
         return
@@ -205,7 +210,7 @@ def for_each_block(work: Callable[[T], object], blocks: Iterable[T], like: Array
 def fill_rows(
     like: Array, blocks: Iterable[slice], rows_of: Callable[[slice], Array], out: Array | None = None
 ) -> Array:
-    """Return an array like another (or `out`), filled by blocks of rows; threads share them in NumPy."""
+    """Return an array like another (or `out`), filled by blocks of rows; NumPy blocks run in threads."""
     xp = array_namespace(like)
     if is_lazy(like):
         return xp.concat([rows_of(rows) for rows in blocks])
@@ -218,9 +223,35 @@ def fill_rows(
     return filled
 
 
+def widened_product(w: Array, v: Array) -> Array:
+    """Return w·v in the dtype of v; a product of mixed precision would copy w, so blocks are widened."""
+    if w.dtype == v.dtype or is_lazy(w):
+        return symmetric_product(w, v)
+    xp = array_namespace(w, v)
+    product = xp.empty((w.shape[0], v.shape[1]), dtype=v.dtype, device=device_of(w))
+
+    def fill(block: slice) -> None:
+        product[block, :] = xp.astype(w[block, :], v.dtype) @ v
+
+    for_each_block(fill, row_blocks(w), w)
+    return product
+
+
+def eager_product(product: Callable[[Array], Array], like: Array) -> tuple[Array, Callable[[Array], Array]]:
+    """Return an array to work like, and a function X ↦ WX on such arrays: NumPy's for a lazy library."""
+    if not is_lazy(like):
+        return like, product
+
+    def on_numpy(v: np.ndarray) -> np.ndarray:
+        planned = product(from_host(v, like, dtype=wide_dtype(like)))
+        return to_host(planned, reason="a product of a lazy proximity")[0]
+
+    return np.zeros(1), on_numpy
+
+
 def tall_gram(a: Array, b: Array) -> Array:
     """Return aᵀ·b for tall a and b of the same dtype."""
-    return blas.tall_gram(a, b) if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) else a.T @ b
+    return blas.gram(a, b) if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) else a.T @ b
 
 
 def symmetric_product(w: Array, v: Array) -> Array:
@@ -229,12 +260,12 @@ def symmetric_product(w: Array, v: Array) -> Array:
 
 
 def transposed_product(w: Array, v: Array) -> Array:
-    """Return wᵀ·v as (vᵀw)ᵀ, stored by rows: BLAS reads a large w faster from this side."""
+    """Return wᵀ·v as (vᵀw)ᵀ, in row-major order: BLAS reads a large w faster this way."""
     return array_namespace(w, v).asarray((v.T @ w).T, copy=True)
 
 
 def block_bytes(x: Array) -> int:
-    """Return how large a block of x should be: it stays in a CPU's cache, or keeps a device busy."""
+    """Return the block size in bytes: it fits into a CPU's cache, or keeps a device busy."""
     return HOST_BLOCK_BYTES if on_host(x) else DEVICE_BLOCK_BYTES
 
 
@@ -246,13 +277,15 @@ def thin_product(w: Array, x: Array) -> Array:
 
 def one_hot(labels: Array, k: int, dtype: object) -> Array:
     """Return the membership Z, labels along its first axes and clusters along the last; -1 gives zeros."""
+    if is_cupy(labels):
+        return cuda.one_hot(labels, k, dtype)
     xp = array_namespace(labels)
     clusters = xp.arange(k, dtype=labels.dtype, device=device_of(labels))
     return xp.astype(labels[..., None] == clusters, dtype)
 
 
 def label_counts(labels: Array, k: int) -> Array:
-    """Return how often each label 0 ... k-1 is in each column of some labels, (R, k), in wide floats."""
+    """Return the count of each label 0 ... k-1 in each column of `labels`, (R, k), in wide floats."""
     if isinstance(labels, np.ndarray):
         counts = [np.bincount(column + 1, minlength=k + 1)[1:] for column in labels.T]
         return np.stack(counts).astype(np.float64)
@@ -262,7 +295,7 @@ def label_counts(labels: Array, k: int) -> Array:
 
 
 def label_table(labels: Array, k: int, others: Array, k_others: int) -> Array:
-    """Return how many objects each label shares with each other one, (k, k'); -1 does not count."""
+    """Return the contingency table of two labelings, (k, k'); -1 does not count."""
     if not isinstance(labels, np.ndarray) or not isinstance(others, np.ndarray):
         wide = wide_dtype(labels)
         return one_hot(labels, k, wide).T @ one_hot(others, k_others, wide)
@@ -271,20 +304,55 @@ def label_table(labels: Array, k: int, others: Array, k_others: int) -> Array:
     return counts.astype(np.float64).reshape(shape)[1:, 1:]
 
 
+def changed_places(before: Array, after: Array) -> np.ndarray | None:
+    """Return the places at which labels differ; None for libraries other than NumPy, where one would wait."""
+    return np.flatnonzero(before != after) if isinstance(after, np.ndarray) else None
+
+
+def sorted_segments(labels: Array, sizes: Array) -> tuple[Array, np.ndarray] | None:
+    """Return the order of objects by cluster, and where each cluster ends in it.
+
+    Objects without a cluster are left out. None where the host would have to wait for the sizes.
+    """
+    if not is_at_hand(labels):
+        return None
+    xp, k = array_namespace(labels), sizes.shape[0]
+    small = xp.int16 if k < 2**15 else xp.int64  # NumPy sorts small integers in one sweep
+    ends = np.cumsum(to_host(sizes, reason="sizes of clusters")[0].astype(int))
+    order = xp.argsort(xp.astype(labels, small), stable=True)
+    return order[labels.shape[0] - int(ends[-1]) :], ends
+
+
+def sums_by_number(number: Array, values: Array, n_numbers: int) -> Array:
+    """Return the sum of the values with each number, (n_numbers,), without making the host wait."""
+    if on_host(values):
+        return np.bincount(number, values, n_numbers)
+    xp = array_namespace(values)
+    lanes = max(1, min(N_PARTIAL_SUMS, values.shape[0] // n_numbers))
+    lane = xp.arange(values.shape[0], dtype=number.dtype, device=device_of(values)) % lanes
+    sums = xp.zeros(lanes * n_numbers, dtype=values.dtype, device=device_of(values))
+    xp.add.at(sums, lane * n_numbers + number, values)
+    return xp.sum(xp.reshape(sums, (lanes, n_numbers)), axis=0)
+
+
 def ratio(total: Array, count: Array) -> Array:
-    """Return total / count, and 0 where there is nothing to divide by."""
+    """Return total / count, and 0 where the count is not positive."""
+    if is_cupy(total) and is_cupy(count) and total.dtype == count.dtype:
+        return cuda.ratio(total, count)
     xp = array_namespace(total)
     return xp.where(count > 0, total / not_zero(count), xp.zeros_like(total))
 
 
 def not_zero(count: Array) -> Array:
-    """Return what to divide by: counts or sizes, with 1 in place of 0."""
+    """Return divisors: counts or sizes, with 0 replaced by 1."""
+    if is_cupy(count):
+        return cuda.not_zero(count)
     xp = array_namespace(count)
     return xp.where(count > 0, count, xp.ones_like(count))
 
 
 def places_of(mask: Array, count: int) -> Array:
-    """Return the places at which a mask is true, in order; the host knows how many they are."""
+    """Return the positions where a mask is true, in order; `count` is their number."""
     if isinstance(mask, np.ndarray):
         return np.flatnonzero(mask)
     xp = array_namespace(mask)
@@ -298,6 +366,8 @@ def rows_at(x: Array, which: slice | Array) -> Array:
 
 def gather(x: Array, index: Array, fill: float) -> Array:
     """Return x[index] along the first axis, and `fill` where index is -1."""
+    if is_cupy(x) and index.ndim == 1:
+        return cuda.gather(x, index, fill)
     xp = array_namespace(x)
     rows = xp.take(x, not_negative(index), axis=0)
     known = xp.reshape(index >= 0, (-1,) + (1,) * (x.ndim - 1))
@@ -305,7 +375,9 @@ def gather(x: Array, index: Array, fill: float) -> Array:
 
 
 def not_negative(index: Array) -> Array:
-    """Return an index with 0 in place of negative numbers."""
+    """Return an index with negative numbers replaced by 0."""
+    if is_cupy(index):
+        return cuda.not_negative(index)
     xp = array_namespace(index)
     return xp.where(index >= 0, index, xp.zeros_like(index))
 
@@ -317,6 +389,25 @@ def smallest_int(values: np.ndarray) -> np.ndarray:
     return values.astype(next(d for d in sizes if np.iinfo(d).min <= low and high <= np.iinfo(d).max))
 
 
+def recorded_labels(labels: np.ndarray, like: Array) -> np.ndarray:
+    """Return labels on the host: those of NumPy as they are, copies of others in the smallest dtype."""
+    return labels if isinstance(like, np.ndarray) else smallest_int(labels)
+
+
+def native(x: Array) -> Array:
+    """Return x in the byte order of this machine; arrays from files may have the other."""
+    is_foreign = isinstance(x, np.ndarray) and x.dtype.kind == "f" and not x.dtype.isnative
+    return x.astype(x.dtype.newbyteorder("=")) if is_foreign else x
+
+
+def is_by_columns(x: Array) -> bool:
+    """Return whether a matrix on the host is stored by columns."""
+    if x.ndim != 2 or not is_at_hand(x):
+        return False
+    flags = _to_numpy(x).flags
+    return flags.f_contiguous and not flags.c_contiguous
+
+
 def from_host(values: object, like: Array, dtype: object | None = None) -> Array:
     """Copy host values to the library and device of `like`."""
     xp = array_namespace(like)
@@ -324,7 +415,7 @@ def from_host(values: object, like: Array, dtype: object | None = None) -> Array
 
 
 def as_like(values: object, like: Array, reason: str) -> Array:
-    """Return values as an array; those of NumPy, or not computed yet, in the library and device of `like`."""
+    """Return values as an array; NumPy and lazy values are converted to the library and device of `like`."""
     values = values if is_array(values) else np.asarray(values)
     if is_lazy(values) and not is_lazy(like):
         values = to_host(values, reason=reason)[0]
@@ -333,11 +424,57 @@ def as_like(values: object, like: Array, reason: str) -> Array:
     return values
 
 
-def to_host(*arrays: Array, reason: str) -> tuple[np.ndarray, ...]:
-    """Bring arrays to NumPy in one transfer; `reason` goes to the log at level DEBUG.
+def computed(x: Array, reason: str) -> Array:
+    """Return the values of a lazy array on the host, and any other array as it is."""
+    return to_host(x, reason=reason)[0] if is_lazy(x) else x
 
-    On a device this waits for all the work queued before it. Several arrays are packed into one
-    array of wide floats, so integers come back exact up to 2^53.
+
+def value_at_hand(x: Array) -> bool | float | None:
+    """Return the value of a 0-d array, or None if the host would have to wait for it."""
+    return _to_numpy(x).item() if is_at_hand(x) else None
+
+
+def host_view(x: Array, name: str) -> np.ndarray:
+    """Return an array in the memory of the host as a NumPy array, without a copy; raise for any other."""
+    if is_lazy(x):
+        raise InputTypeError(
+            f"{name} is not computed yet, and NumPy must not compute it implicitly; use .array, and its "
+            "compute() if there is memory for n×n numbers"
+        )
+    if not on_host(x):
+        raise InputTypeError(
+            f"{name} is on device {device_of(x)}, and NumPy must not copy it implicitly; use "
+            ".array with functions of its library, or copy that to the host"
+        )
+    return to_host(x, reason="asked for as a NumPy array")[0]
+
+
+def check_in_memory(x: Array, message: str) -> None:
+    """Raise if x is lazy."""
+    if is_lazy(x):
+        raise InputTypeError(message)
+
+
+def check_is_numpy(x: Array, message: str) -> None:
+    """Raise if x is an array of a library other than NumPy."""
+    if not isinstance(x, np.ndarray):
+        raise InputTypeError(message)
+
+
+def by_device(
+    x: Array, on_cpu: Callable[[np.ndarray], R], on_device: Callable[[Array], R], *, reason: str
+) -> R:
+    """Return what one function makes of x as a NumPy array, or, if x is on a device, another of x itself."""
+    if on_host(x) or is_lazy(x):
+        return on_cpu(to_host(x, reason=reason)[0])
+    return on_device(x)
+
+
+def to_host(*arrays: Array, reason: str) -> tuple[np.ndarray, ...]:
+    """Transfer arrays to NumPy in one copy; `reason` is logged at level DEBUG.
+
+    On a device this waits for all queued work. Several arrays are packed into one array of wide
+    floats, so integers are exact up to 2^53.
     """
     log.debug("device to host: %s", reason)
     if len(arrays) == 1 or all(isinstance(a, _NUMPY) for a in arrays):

@@ -1,4 +1,4 @@
-"""Random numbers: drawn on the host, so that every library and device starts alike."""
+"""Random numbers, drawn on the host so that every library and device gets the same ones."""
 
 import numpy as np
 
@@ -17,10 +17,10 @@ def as_generator(rng: Seed, name: str = "rng") -> np.random.Generator:
 
 
 def draw_seed(random_state: object) -> int:
-    """Return one integer that stands for `random_state` from now on.
+    """Return an integer seed that replaces `random_state`.
 
     A model keeps this number and seeds each step with (number, step), so that a run that is
-    stopped and resumed draws what it would have drawn.
+    stopped and resumed draws the same numbers as an uninterrupted one.
     """
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(2**31))

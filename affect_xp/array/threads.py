@@ -1,11 +1,11 @@
 """A thread pool for work on the host.
 
-NumPy and SciPy release the GIL while they compute but use one thread; only BLAS has threads of its own, for
+NumPy and SciPy release the GIL while they compute but use one thread. Only BLAS has its own threads, for
 large products, and they keep spinning for a while after each product, which slows down all other threads. So
 only one of the two pools is active at a time: within `own_threads` BLAS has one thread, and `run_blocks` uses
 all processors.
 
-How work is cut into blocks never changes a result, so the number of threads does not either.
+Results do not depend on how work is split into blocks, nor on the number of threads.
 """
 
 import collections
@@ -23,7 +23,7 @@ import threadpoolctl
 T = TypeVar("T")
 Holder = tuple[int, object]  # a thread, and a call of `own_threads` in it
 
-# True in a thread of the pool: work that it starts runs in the same thread.
+# True in a thread of the pool: nested work runs in the same thread.
 _in_pool = contextvars.ContextVar("in_pool", default=False)
 
 
@@ -33,23 +33,23 @@ def n_threads() -> int:
 
 
 def _n_allowed() -> int:
-    """Return OMP_NUM_THREADS, which BLAS obeys too, or how many processors this process may use."""
+    """Return OMP_NUM_THREADS, which BLAS obeys too, or the number of processors available to this process."""
     limit = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     return int(limit) if limit.isdigit() and int(limit) > 0 else _n_processors()
 
 
 @functools.cache
 def _n_processors() -> int:
-    if hasattr(os, "sched_getaffinity"):  # not on every system
+    if hasattr(os, "sched_getaffinity"):  # not on all systems
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 class _Blas:
-    """The threads of BLAS, limited to one while there are holders.
+    """The BLAS threads, limited to one while there are holders.
 
-    An interrupt may arrive between any two lines: `hold` notes the original numbers of threads before it
-    changes them, and `release` may be repeated.
+    An interrupt may arrive between any two lines: `hold` stores the original numbers of threads before it
+    changes them, and `release` may be called twice.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class _Blas:
         self._original: list[tuple[Any, int]] = []
 
     def hold(self, holder: Holder) -> None:
-        """Limit BLAS to one thread until `release`; several holders may do so at the same time."""
+        """Limit BLAS to one thread until `release`; there may be several holders at the same time."""
         with self._lock:
             if not self._original:
                 self._original = [(library, library.num_threads) for library in _libraries()]
@@ -67,7 +67,7 @@ class _Blas:
                 library.set_num_threads(1)
 
     def release(self, holder: Holder) -> None:
-        """Restore the threads of BLAS when the last holder releases them."""
+        """Restore the BLAS threads when the last holder releases them."""
         with self._lock:
             self.holders = [other for other in self.holders if other is not holder]
             if not self.holders:
@@ -79,7 +79,7 @@ class _Blas:
         self._original = []
 
     def after_fork(self) -> None:
-        """Restore the threads of BLAS in a forked process; the holders are threads of its parent."""
+        """Restore the BLAS threads in a forked process; the holders are threads of its parent."""
         self._lock = threading.Lock()  # another thread may have held the old one
         self.holders = []
         self._restore()
@@ -90,7 +90,7 @@ _blas = _Blas()
 
 @functools.cache
 def _libraries() -> list[Any]:
-    """Return the libraries of BLAS that are loaded (NumPy and SciPy have one each)."""
+    """Return the loaded BLAS libraries (NumPy and SciPy have one each)."""
     return threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers
 
 
@@ -131,7 +131,7 @@ def _pool() -> concurrent.futures.ThreadPoolExecutor:
 
 
 def _forget() -> None:
-    """Start over in a forked process, which has none of the threads of its parent."""
+    """Reset the pool in a forked process, which has none of its parent's threads."""
     _pool.cache_clear()
     _blas.after_fork()
 
@@ -141,12 +141,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def _helpers(work: Callable[[], None], n: int) -> list[concurrent.futures.Future]:
-    """Start the work in n threads of the pool; a pool that was shut down is replaced.
+    """Start the work in n threads of the pool; replace a pool that was shut down.
 
-    When the interpreter exits there is no new pool: the caller works alone.
+    While the interpreter exits no pool can be created: the caller then works alone.
     """
     for _ in range(2):
-        # NumPy's state of errors belongs to the caller's context.
+        # The copied context carries the caller's NumPy error state.
         with contextlib.suppress(RuntimeError):
             return [_pool().submit(contextvars.copy_context().run, work) for _ in range(n)]
         _pool.cache_clear()
@@ -154,7 +154,7 @@ def _helpers(work: Callable[[], None], n: int) -> list[concurrent.futures.Future
 
 
 def run_blocks(work: Callable[[T], object], blocks: Iterable[T]) -> None:
-    """Do the work on each block, within `own_threads` several at a time; the caller's thread takes part."""
+    """Call `work` on each block, in parallel within `own_threads`; the caller's thread takes part."""
     pending = collections.deque(blocks)
     n_helpers = min(n_threads(), len(pending)) - 1
     if n_helpers < 1:
@@ -171,18 +171,18 @@ def run_blocks(work: Callable[[T], object], blocks: Iterable[T]) -> None:
             work(block)
 
     def work_through() -> None:
-        _in_pool.set(True)  # in a context of its own: nothing is left to reset after an interrupt
+        _in_pool.set(True)  # in a copied context, so an interrupt leaves nothing to reset
         try:
             drain()
         except BaseException:
-            pending.clear()  # nobody needs the rest
+            pending.clear()  # cancel the remaining blocks
             raise
 
     helpers = _helpers(work_through, n_helpers)
     try:
         contextvars.copy_context().run(work_through)
     finally:
-        # One that has not begun has nothing left to do, and may be waiting for this very thread.
+        # A helper that has not started has nothing left to do, and may be waiting for this thread.
         running = [helper for helper in helpers if not helper.cancel()]
         concurrent.futures.wait(running)
     for helper in running:

@@ -1,4 +1,4 @@
-"""Names for types that the array libraries do not share."""
+"""Type aliases for arrays, namespaces and seeds."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import App, CycloptsError, Parameter
+from cyclopts.exceptions import UnusedCliTokensError
 from cyclopts.types import NonNegativeInt, PositiveInt
 from rich.console import Console
 
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             code = _call(sys.argv[1:] if arguments is None else arguments)
         except CycloptsError as error:
-            note(" ".join(str(error).split()))
+            note(_unused(error) if isinstance(error, UnusedCliTokensError) else " ".join(str(error).split()))
             code = 2
         except MemoryError as error:
             note(f"out of memory ({error}); `affect-xp doctor` shows how much fits")
@@ -51,6 +52,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 note(str(error))
                 code = 1
     return code
+
+
+def _unused(error: UnusedCliTokensError) -> str:
+    """Return the message for words that no parameter takes."""
+    name, words = (error.command_chain or [""])[0], error.unused_tokens or [""]
+    arguments = (app[name] if name else app).assemble_argument_collection()
+    meant = suggestion(f"--{words[0]}", [option for argument in arguments for option in argument.names])
+    several = ". To read several files, quote a pattern such as '2024-*.csv'" if name == "run" else ""
+    return f"affect-xp {name} does not take {' '.join(words)!r}{meant or several}"
 
 
 def _call(arguments: Sequence[str]) -> int:

@@ -20,6 +20,7 @@ from affect_xp.files import replacing
 from affect_xp.models.affect import Affect
 from affect_xp.models.smooth import Smoothed
 from affect_xp.report import write_report
+from affect_xp.report.steps import DescribedStep
 from affect_xp.tracking.history import History
 
 SUMMARY = "summary.json"
@@ -63,10 +64,15 @@ def summary_of(
 
 
 def write_all(
-    options: RunOptions, input: str, source: Any, history: History, summary: dict[str, Any]
+    options: RunOptions,
+    input: str,
+    source: Any,
+    history: History,
+    summary: dict[str, Any],
+    steps: list[DescribedStep] | None = None,
 ) -> dict[str, Any]:
     """Write the results and the report, and return the summary with the names of the files."""
-    write_report(source, options.out / REPORT, title=Path(input).name)
+    write_report(source, options.out / REPORT, steps=steps, title=Path(input).name)
     return write_results(history, options.out, summary, options.format)
 
 

@@ -25,7 +25,8 @@ from affect_xp.io import ReadOptions, Snapshot, Steps, read_steps
 from affect_xp.models.affect import Affect
 from affect_xp.models.smooth import Smoothed, smooth
 from affect_xp.progress import Progress
-from affect_xp.tracking.history import History
+from affect_xp.report.steps import DescribedStep, describe_step
+from affect_xp.tracking.history import History, Record
 
 METHODS: dict[str, Any] = {"kmeans": KMeans, "spectral": Spectral, "linkage": Linkage}
 USUAL_METHOD = {"features": "kmeans", "edges": "spectral", "proximities": "spectral"}
@@ -156,6 +157,7 @@ class _Run:
         self.started = time.monotonic()
         self.state = self.options.state or self.options.out / "model.affect"
         self.rows = Rows(self.state)
+        self.described: dict[str, DescribedStep] = {}  # by time, for the report
 
     def online(self) -> int:
         """Take the steps that are left and return the exit code; what is done is kept however it ends."""
@@ -184,13 +186,14 @@ class _Run:
 
     def _take_all(self) -> bool:
         """Take the steps that are left; return whether all are done."""
-        done = {str(record.time) for record in getattr(self.model, "history_", ())}
+        done = {str(record.time): record for record in getattr(self.model, "history_", ())}
         saved = time.monotonic()
         progress = Progress(self.steps.n_steps, done=len(done), show=not self.options.quiet)
         with progress, StopBetweenSteps() as stop:
             for step in self.steps:
                 if str(step.time) in done:
                     self.rows.check(step, self.input)
+                    self._describe(self.model, done[str(step.time)], self.backend.put(step.values))
                     continue
                 if stop.asked:
                     return False
@@ -204,8 +207,21 @@ class _Run:
         return True
 
     def _take(self, step: Snapshot) -> None:
-        self.model.partial_fit(self.backend.put(step.values), step.ids, time=step.time)
+        values = self.backend.put(step.values)
+        self.model.partial_fit(values, step.ids, time=step.time)
         self.rows.add(step)
+        self._describe(self.model, self.model.history_[-1], values)
+
+    def _describe(self, model: Affect, record: Record, values: Any) -> None:
+        """Keep the few numbers that the report shows of a step."""
+        self.described[str(record.time)] = describe_step(
+            model, record, values, feature_names=self.steps.names or None, of_series=self.steps.of_series
+        )
+
+    def _descriptions(self, history: History) -> list[DescribedStep] | None:
+        """Return the described steps of a history; None if some are missing, as in a file of new steps."""
+        found = [self.described.get(str(record.time)) for record in history]
+        return None if None in found else found  # type: ignore[return-value]
 
     def _kept(self) -> bool:
         """Keep what was done before a failure; return whether that was possible."""
@@ -228,7 +244,8 @@ class _Run:
         self._save()
         summary = self._summary(self.model, finished)
         summary["files"]["state"] = str(self.state)
-        return write_all(self.options, self.input, self.model, self.model.history_, summary)
+        steps = self._descriptions(self.model.history_)
+        return write_all(self.options, self.input, self.model, self.model.history_, summary, steps)
 
     def offline(self) -> int:
         """Smooth all steps, write the results, and return the exit code."""
@@ -250,7 +267,11 @@ class _Run:
         summary["mean_weights"] = dict(
             zip(("past", "future"), found.weights.mean(axis=0).tolist(), strict=True)
         )
-        print_summary(self.options, write_all(self.options, self.input, found, found.history_, summary))
+        for record, step in zip(found.history_, steps, strict=True):
+            self._describe(found.causal, record, step.values)
+        described = self._descriptions(found.history_)
+        written = write_all(self.options, self.input, found, found.history_, summary, described)
+        print_summary(self.options, written)
         return 0
 
     def _keep_smoothed(self, history: History) -> None:

@@ -1,1 +1,1 @@
-"""Static clustering of a proximity: k-means, spectral, hierarchical, and clusterers from elsewhere."""
+"""Static clustering of a proximity: k-means, spectral, hierarchical, and external clusterers."""

@@ -14,7 +14,7 @@ from affect_xp.exceptions import InputError
 from affect_xp.partition import Partition, fewer_clusters
 from affect_xp.proximity import Blend, Grouped, GroupedPair, Proximity
 
-# The rules by which each clusterer can choose the number of clusters.
+# The rules for the number of clusters that each clusterer supports.
 RULES = {
     "KMeans": ("silhouette", "calinski_harabasz", "modularity"),
     "Spectral": ("eigengap", "modularity", "silhouette", "likelihood", "bethe-hessian", "auto"),
@@ -45,16 +45,16 @@ class Count(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Spectrum:
-    """What a call of spectral clustering leaves for the next one of the same step.
+    """The result of a spectral clustering call for the next call of the same step.
 
     Attributes
     ----------
     vectors : (n, r) array
         The eigenvectors; only these are kept from step to step.
     components : Components or None
-        The connected components of the graph; None where they were not looked for.
+        The connected components of the graph; None if they were not computed.
     blended : bool
-        Whether the graph was a blend in which the past counts.
+        Whether the graph was a blend with a nonzero weight of the past.
     """
 
     vectors: Array
@@ -64,28 +64,28 @@ class Spectrum:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Clustering:
-    """What a clusterer found.
+    """The result of a clusterer.
 
     Attributes
     ----------
     partition : Partition
         No cluster is empty.
     moved : bool or None
-        Whether any label differs from those it started from; None if that is not known.
+        Whether any label differs from the initial labels; None if that is not known.
     n_iter : int
-        Iterations; each of k-means waited once for the device, each of an eigensolver twice.
+        Iterations; each of k-means waits once for the device, each of an eigensolver twice.
     memory : (n, r) array or None
-        What helps to start the next time, with a row for each object (eigenvectors, for instance).
+        Starting values for the next step, with a row for each object (eigenvectors, for instance).
     scores : dict or None
-        The score of each number of clusters that was tried, where it was chosen.
+        The score of each number of clusters that was tried, if it was selected.
     groups : Grouped or None
-        The proximity with the labels of the partition, where their product is known.
+        The proximity with the labels of the partition, if their product is known.
     rough : bool
-        Whether the clusterer would have continued, had the call not asked for rough labels only.
+        Whether the clusterer stopped early because the call accepts rough labels.
     spectrum : Spectrum or None
-        What spectral clustering leaves for the next call of the step.
+        The result of spectral clustering for the next call of the step.
     count : Count or None
-        The number of clusters, where the next step needs it to choose its own.
+        The number of clusters, if the next step needs it to choose its own.
     """
 
     partition: Partition
@@ -101,25 +101,25 @@ class Clustering:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Call:
-    """The context of a call of a clusterer: the step, and what is known of its objects from before.
+    """The context of a clusterer call: the step, and the past of its objects.
 
     Attributes
     ----------
     t : int
         The number of the step.
     start : Partition or None
-        The clusters the objects were in, -1 for new ones; None where there is no past.
+        The previous clusters of the objects, -1 for new ones; None if there is no past.
     memory : (n, r) array or None
-        What the last call left, with rows of zeros for new objects.
+        The memory of the last call, with rows of zeros for new objects.
     rng : None, int, sequence of int, or numpy.random.Generator
     rough : bool
-        Whether the labels only serve to estimate α, so that an approximate result is enough.
+        Whether the labels are only used to estimate α, so that an approximate result is enough.
     groups : GroupedPair or None
-        The present and the past of the step with the labels of `start`, where a step has both.
+        Current and past proximities with the labels of `start`, if the step has both.
     spectrum : Spectrum or None
-        What spectral clustering left at the last call of the step.
+        The result of spectral clustering at the last call of the step.
     count : Count or None
-        The number of clusters of the step before, where it was chosen by a rule that needs it.
+        The number of clusters of the previous step, if a rule that needs it chose it.
     """
 
     t: int = 0
@@ -132,16 +132,16 @@ class Call:
     count: Count | None = None
 
     def after(self, found: Clustering) -> "Call":
-        """Return the next call of the step, which starts from the same labels with a fresher memory."""
+        """Return the next call of the step, with the same initial labels and the updated memory."""
         return dataclasses.replace(self, memory=found.memory, spectrum=found.spectrum)
 
     def from_found(self, found: Clustering) -> "Call":
-        """Return the last call of the step, which starts from what was found roughly."""
+        """Return the last call of the step, which starts from the rough labels."""
         groups = None if found.groups is None else found.groups.parts
         return dataclasses.replace(self.after(found), start=found.partition, groups=groups, rough=False)
 
     def start_groups(self, proximity: Proximity, k: int) -> Grouped:
-        """Return a proximity grouped by the labels to start from, at most k clusters of them."""
+        """Return a proximity grouped by the initial labels, with at most k clusters."""
         assert self.start is not None
         if isinstance(proximity, Blend) and self.groups is not None and self.groups.k == k:
             return self.groups.at(proximity)
@@ -152,26 +152,26 @@ FIRST = Call()
 
 
 class Clusterer(Protocol):
-    """What `Affect` needs of a static clustering method."""
+    """The interface of a static clustering method for `Affect`."""
 
     def check(self) -> None:
-        """Raise if a parameter is not valid."""
+        """Raise if a parameter is invalid."""
 
     def cluster(self, proximity: Proximity, call: Call = FIRST) -> Clustering:
         """Cluster the objects of a step."""
 
 
 def as_clusterer(clusterer: Any) -> Clusterer:
-    """Return what was given to `Affect` as a clusterer: one of ours, an estimator, or a function."""
+    """Return a clusterer from an argument of `Affect`: a clusterer, an estimator, or a function."""
     if not isinstance(clusterer, type) and hasattr(clusterer, "cluster") and not is_estimator(clusterer):
         return clusterer
-    from affect_xp.clustering.external import wrapped  # which builds on this module
+    from affect_xp.clustering.external import wrapped  # imports this module
 
     return wrapped(clusterer)
 
 
 def is_estimator(clusterer: object) -> bool:
-    """Tell whether a clusterer works as those of scikit-learn do."""
+    """Return whether a clusterer has the interface of scikit-learn."""
     return hasattr(clusterer, "get_params") and hasattr(clusterer, "fit_predict")
 
 
@@ -179,7 +179,7 @@ NClusters = int | Sequence[int] | str
 
 
 def clusters_at(n_clusters: Any, t: int, n: int) -> int | None:
-    """Return the number of clusters asked for at step t, for n objects; None if a rule is to choose it."""
+    """Return the requested number of clusters at step t, for n objects; None if a rule chooses it."""
     if isinstance(n_clusters, str):
         return None
     if hasattr(n_clusters, "__len__"):
@@ -196,7 +196,7 @@ def check_clusters(n_clusters: Any, max_clusters: int, rules: Sequence[str]) -> 
     if isinstance(n_clusters, str):
         if n_clusters not in rules:
             _check_rule_of_another(n_clusters, rules)
-        check_choice("n_clusters, where it is not a number,", n_clusters, rules)
+        check_choice("n_clusters, if not a number,", n_clusters, rules)
     elif hasattr(n_clusters, "__len__"):
         if len(n_clusters) == 0:
             raise InputError("n_clusters is an empty sequence; give one for each step")
@@ -208,7 +208,7 @@ def check_clusters(n_clusters: Any, max_clusters: int, rules: Sequence[str]) -> 
 
 
 def _check_rule_of_another(rule: str, rules: Sequence[str]) -> None:
-    """Raise if a rule is one of another clusterer, which is named."""
+    """Raise if a rule belongs to another clusterer, and name that clusterer."""
     others = [name for name, known in RULES.items() if rule in known]
     if others:
         listed = ", ".join(repr(choice) for choice in rules)

@@ -21,6 +21,7 @@ import numpy as np
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
+    eager_product,
     fill_rows,
     is_lazy,
     on_input_device,
@@ -30,7 +31,7 @@ from affect_xp.array.namespace import (
 )
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_int
-from affect_xp.clustering.eigen import Operator, host_product, top_eigenpairs
+from affect_xp.clustering.eigen import Operator, top_eigenpairs
 from affect_xp.proximity import Dense, Proximity, as_proximity
 
 # The largest weight, as a share of r.
@@ -123,7 +124,8 @@ def mapped_product(
 ) -> tuple[Array, Callable[[Array], Array]]:
     """Return an array to work like, and V ↦ f(W)·V; f(W) is not stored if W is dense."""
     if not isinstance(W, Dense) or is_lazy(W.like):
-        return host_product(W.mapped(function))
+        mapped = W.mapped(function)
+        return eager_product(mapped.matmul, mapped.like)
     w = W.array
 
     def multiply(v: Array) -> Array:

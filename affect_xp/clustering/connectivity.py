@@ -1,4 +1,4 @@
-"""Connected components of the graph that has an edge wherever a proximity is not zero."""
+"""Connected components of the graph with an edge for each nonzero proximity."""
 
 import dataclasses
 import math
@@ -8,8 +8,8 @@ import scipy.sparse
 
 from affect_xp.array.namespace import (
     array_namespace,
+    computed,
     from_host,
-    is_lazy,
     one_hot,
     row_blocks,
     to_host,
@@ -19,9 +19,9 @@ from affect_xp.array.typing import Array
 from affect_xp.proximity import Dense, Proximity, as_proximity
 from affect_xp.proximity.sparse import Sparse
 
-# How many objects a search starts from at once: a product with so many columns costs little more than one.
+# Number of simultaneous sources of a search: a product with this many columns costs little more than one.
 SOURCES = 32
-# Generations of search after which a stored matrix is left to SciPy.
+# Generations of a search after which a stored matrix is passed to SciPy.
 PATIENCE = 16
 
 
@@ -32,13 +32,18 @@ class Components:
     Attributes
     ----------
     labels : (n,) int array
-        The component of each object, numbered in the order of their first objects.
+        The component of each object; components are numbered in the order of their first objects.
     sizes : (c,) NumPy array
-        The number of objects of each.
+        The number of objects in each component.
     """
 
     labels: Array
     sizes: np.ndarray
+
+    def computed(self) -> "Components":
+        """Return the same with the labels of a lazy library on the host."""
+        labels = computed(self.labels, reason="components of a lazy graph")
+        return dataclasses.replace(self, labels=labels)
 
     @property
     def count(self) -> int:
@@ -49,10 +54,10 @@ class Components:
 def connected_components(W: Array | Proximity) -> Components:
     """Return the connected components of the graph with an edge for each pair i ≠ j with wᵢⱼ ≠ 0.
 
-    The graph is searched by products: an object's row is asked for once at most, and no more of them than
-    are needed, so that a dense graph costs a few of its rows. On a device the host waits once for each
-    generation of a search. Where many generations would be needed, and if the matrix is sparse, SciPy
-    searches on the host; a device sends which entries are not zero.
+    The graph is searched by products that read each row at most once, and no more rows than needed, so that
+    a dense graph costs a few of its rows. On a device the host waits once for each generation of a search.
+    If many generations would be needed and the matrix is sparse, SciPy searches on the host; a device
+    transfers the nonzero pattern.
 
     Parameters
     ----------
@@ -70,14 +75,14 @@ def connected_components(W: Array | Proximity) -> Components:
     if found is None:
         pattern = _pattern(W.formed())
         found = _by_products(W) if pattern is None else _grouped(pattern)
-    assert found is not None  # patience without end
+    assert found is not None  # patience is infinite
     _, first, labels = np.unique(found, return_index=True, return_inverse=True)
     labels = np.argsort(np.argsort(first))[labels]
     return Components(from_host(labels, W.like), np.bincount(labels))
 
 
 def _pattern(W: Proximity) -> scipy.sparse.csr_array | None:
-    """Return where W is not zero, if it is stored, on the host; built from blocks of rows."""
+    """Return the nonzero pattern of a stored W, on the host, built from blocks of rows; otherwise None."""
     reason = "components of a graph"
     if isinstance(W, Sparse):
         if not scipy.sparse.issparse(W.matrix):
@@ -93,7 +98,7 @@ def _pattern(W: Proximity) -> scipy.sparse.csr_array | None:
         pattern = W.matrix.astype(bool)
         pattern.eliminate_zeros()
         return pattern
-    if isinstance(W, Dense) and not is_lazy(W.array):
+    if isinstance(W, Dense):
         blocks = (to_host(W.array[rows, :] != 0, reason=reason)[0] for rows in row_blocks(W.array))
         return scipy.sparse.vstack([scipy.sparse.csr_array(block) for block in blocks], format="csr")
     return None
@@ -102,16 +107,16 @@ def _pattern(W: Proximity) -> scipy.sparse.csr_array | None:
 def _grouped(pattern: np.ndarray | scipy.sparse.csr_array) -> np.ndarray:
     """Return the component of each node of a small or sparse graph.
 
-    As a link goes both ways, these are the strong components, for which SciPy needs no transpose.
+    Since the graph is symmetric, these are the strong components, for which SciPy needs no transpose.
     """
-    from scipy.sparse import csgraph  # brings SciPy's linear algebra: not to be waited for by every import
+    from scipy.sparse import csgraph  # slow to import
 
     return csgraph.connected_components(pattern, directed=True, connection="strong")[1]
 
 
 def _by_products(W: Proximity, patience: float = math.inf) -> np.ndarray | None:
-    """Return a number for each object that it shares with its component, (n,); None if patience runs out."""
-    # With random weights, similarities of opposite sign do not cancel.
+    """Return the same number for all objects of a component, (n,); None if patience is exhausted."""
+    # Random weights prevent similarities of opposite sign from cancelling.
     weights = np.random.default_rng(0).uniform(1.0, 2.0, W.n)
     found, first = np.full(W.n, -1), True
     while np.any(found < 0):
@@ -127,7 +132,7 @@ def _by_products(W: Proximity, patience: float = math.inf) -> np.ndarray | None:
 
 
 def _isolated(W: Proximity, weights: np.ndarray) -> np.ndarray:
-    """Tell which objects have no edge, (n,)."""
+    """Return which objects have no edge, (n,)."""
     u = from_host(weights, W.like, dtype=wide_dtype(W.like))
     return to_host(W.matmul(u[:, None])[:, 0] == W.diagonal() * u, reason="isolated objects")[0]
 
@@ -135,9 +140,9 @@ def _isolated(W: Proximity, weights: np.ndarray) -> np.ndarray:
 def _search(
     W: Proximity, sources: np.ndarray, weights: np.ndarray, patience: float
 ) -> tuple[np.ndarray, int]:
-    """Return a source for each object, the same for all of a component, -1 if none; and the generations."""
+    """Return one source per component for each object, -1 if not reached, and the number of generations."""
     r = len(sources)
-    owner = np.full(W.n, -1)  # the source, by number, that has reached an object first
+    owner = np.full(W.n, -1)  # the number of the source that reached an object first
     owner[sources] = np.arange(r)
     meet = np.zeros((r, r))  # how often two sources have reached the same object
     frontier, group, generations = sources, np.arange(r), 0
@@ -156,7 +161,7 @@ def _search(
 def _neighbours(
     W: Proximity, v: np.ndarray, frontier: np.ndarray, owner: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first source that touches each object, (n,), and how often two touch the same, (r, r)."""
+    """Return the first source adjacent to each object, (n,), and counts of shared objects, (r, r)."""
     like = W.like
     xp, wide = array_namespace(like), wide_dtype(like)
     y = W.matmul(from_host(v, like, dtype=wide), from_host(frontier, like))  # (n, r)

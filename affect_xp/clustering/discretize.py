@@ -1,6 +1,6 @@
 """From eigenvectors to clusters: k-means, rotation, or pivoted QR on the rows of the embedding.
 
-Each depends on the space that the eigenvectors span and not on their choice in it.
+Each method depends on the span of the eigenvectors, not on the choice of basis.
 """
 
 import numpy as np
@@ -11,17 +11,17 @@ from affect_xp.clustering.kmeans import kmeans
 from affect_xp.clustering.seeding import draw_mixed
 from affect_xp.proximity.factored import Factored
 
-# Numbers that differ by less than this share are taken for equal, so that rounding decides nothing.
+# Numbers that differ by less than this share are considered equal, so that rounding does not matter.
 EQUAL = 1e-6
 MAX_ROTATIONS = 100
-# Objects, for each cluster, on which the starts of k-means are tried where there are more than twice as many.
+# Objects per cluster on which the starts of k-means are compared, if there are more than twice as many.
 SAMPLE = 200
-# They end when the sum of squares hardly falls: what is left to do is done with all objects.
+# These runs stop once the sum of squares hardly falls: the final run uses all objects.
 SAMPLE_TOL = 1e-3
 
 
 def unit_rows(vectors: Array, floor: float = 0.0) -> Array:
-    """Return the rows scaled to length 1, and zeros for rows not longer than this share of the longest."""
+    """Return the rows scaled to length 1, and zeros for rows shorter than `floor` times the longest."""
     xp = array_namespace(vectors)
     length = xp.linalg.vector_norm(vectors, axis=1, keepdims=True)
     some = length > floor * xp.max(length)
@@ -31,12 +31,12 @@ def unit_rows(vectors: Array, floor: float = 0.0) -> Array:
 def _by_kmeans(vectors: Array, rows: Array, k: int, n_init: int, rng: np.random.Generator) -> Array:
     """Assign labels by k-means on the rows.
 
-    Of many objects, the starts are tried on a sample, and the best one goes on with all.
+    For many objects, starts are compared on a sample, and the best one continues with all objects.
     """
     size, every, xp = k * SAMPLE, Factored.from_features(rows), array_namespace(rows)
     if n_init == 1 or rows.shape[0] <= 2 * size:
         return kmeans(every, k, init="k-means++", n_init=n_init, rng=rng).labels
-    # The squared lengths of the rows of a cluster of any size add up to about 1: small ones are not missed.
+    # The squared row lengths of each cluster sum to about 1, whatever its size: small ones are sampled too.
     drawn = draw_mixed(xp.sum(vectors * vectors, axis=1), size, rng)
     sample = xp.take(rows, drawn, axis=0)
     tried = Factored.from_features(sample)
@@ -44,20 +44,15 @@ def _by_kmeans(vectors: Array, rows: Array, k: int, n_init: int, rng: np.random.
     return kmeans(every, k, init=_nearest(rows, _centroids(sample, labels, k)), rng=rng).labels
 
 
-def refined(labels: Array, rows: Array, k: int) -> Array:
-    """Return what k-means on the rows makes of labels that are nearly right."""
-    return kmeans(Factored.from_features(rows), k, init=labels).labels
-
-
 def _centroids(rows: Array, labels: Array, k: int) -> Array:
-    """Return the mean row of each cluster, (k, r); zero for one that is empty."""
+    """Return the mean row of each cluster, (k, r); zero for an empty one."""
     xp, z = array_namespace(rows), one_hot(labels, k, rows.dtype)
     m = xp.sum(z, axis=0)
     return (z.T @ rows) / xp.where(m > 0, m, xp.ones_like(m))[:, None]
 
 
 def _nearest(rows: Array, centroids: Array) -> Array:
-    """Return the number of the nearest centroid of each row, (n,)."""
+    """Return the index of the nearest centroid of each row, (n,)."""
     xp = array_namespace(rows)
     half = xp.sum(centroids * centroids, axis=1) / 2
     blocks = row_blocks(rows, n_columns=centroids.shape[0])
@@ -65,10 +60,10 @@ def _nearest(rows: Array, centroids: Array) -> Array:
 
 
 def _by_rotation(vectors: Array, rows: Array, k: int, n_init: int, rng: np.random.Generator) -> Array:
-    """Assign labels by the rotation R that brings unit rows X nearest to a membership Z (Yu & Shi).
+    """Assign labels by the rotation R that brings unit rows X closest to a membership Z (Yu & Shi).
 
-    In turn, Z has its 1 where XR is largest, and R = V Uᵀ with ZᵀX = U S Vᵀ, until Z stays; the largest Σ S
-    wins. All starts run as one batch, each from rows of k objects that are far apart in angle.
+    Alternate between Z, with its 1 where XR is largest, and R = V Uᵀ with ZᵀX = U S Vᵀ, until Z does not
+    change; the largest Σ S wins. All starts run as one batch, each from rows of k objects with large angles.
     """
     x = unit_rows(rows, floor=EQUAL)
     xp = array_namespace(x)
@@ -76,7 +71,7 @@ def _by_rotation(vectors: Array, rows: Array, k: int, n_init: int, rng: np.rando
     rotation = _spread_rows(x, k, from_host(objects, x))  # (starts, r, k)
     labels = _first_largest(x @ rotation, axis=2)  # (starts, n)
     for _ in range(MAX_ROTATIONS):
-        # A trace of the rotation before, for a cluster that has run empty: its axis stays.
+        # A small multiple of the previous rotation keeps the axis of an empty cluster.
         z = one_hot(labels, k, x.dtype)
         overlap = xp.matrix_transpose(z) @ x + EQUAL * xp.matrix_transpose(rotation)  # (starts, k, r)
         u, s, vh = xp.linalg.svd(overlap, full_matrices=False)
@@ -91,9 +86,9 @@ def _by_rotation(vectors: Array, rows: Array, k: int, n_init: int, rng: np.rando
 
 
 def _spread_rows(x: Array, k: int, first: Array) -> Array:
-    """Return rows of k objects as columns: each the most orthogonal to those before, (starts, r, k)."""
+    """Return rows of k objects as columns, each as orthogonal as possible to the previous, (starts, r, k)."""
     xp = array_namespace(x)
-    length = xp.sum(x * x, axis=1)  # 1, or 0 for a row that says nothing: not to be chosen
+    length = xp.sum(x * x, axis=1)  # 1, or 0 for a zero row, which is not chosen
     first = xp.where(xp.take(length, first) > 0, first, _first_largest(length, axis=0))
     chosen = [xp.take(x, first, axis=0)]  # (starts, r)
     closeness = k * (1 - length[:, None]) * xp.ones_like(chosen[0][:, 0])  # (n, starts)
@@ -106,8 +101,8 @@ def _spread_rows(x: Array, k: int, first: Array) -> Array:
 def _by_qr(vectors: Array, rows: Array, k: int, n_init: int, rng: np.random.Generator) -> Array:
     """Assign labels by QR with column pivoting of Vᵀ (Damle, Minden & Ying).
 
-    k pivots, each the object with the longest row once the rows of those before are projected out; with
-    U S Pᵀ the decomposition of the pivots' rows transposed, the label is where |V U Pᵀ| is largest.
+    Choose k pivots, each the object with the longest row after the previous pivots' rows are projected out;
+    with U S Pᵀ the SVD of the transposed pivot rows, the label is where |V U Pᵀ| is largest.
     """
     xp, rest, pivots = array_namespace(vectors), vectors, []
     nothing = EQUAL * xp.max(xp.linalg.vector_norm(vectors, axis=1))
@@ -123,17 +118,17 @@ def _by_qr(vectors: Array, rows: Array, k: int, n_init: int, rng: np.random.Gene
 
 
 def _first_largest(x: Array, axis: int) -> Array:
-    """Return argmax along an axis, where numbers that differ by rounding are equal and the first one wins."""
+    """Return the first index along an axis whose value equals the maximum up to rounding."""
     xp = array_namespace(x)
     margin = EQUAL * xp.max(xp.abs(x), axis=axis, keepdims=True)
     return xp.argmax(xp.astype(x >= xp.max(x, axis=axis, keepdims=True) - margin, xp.int8), axis=axis)
 
 
 def _filled(labels: Array, x: Array, rows: Array, k: int, rng: np.random.Generator) -> Array:
-    """Return labels of clusters none of which is empty.
+    """Return labels without empty clusters.
 
-    An object whose row of X is zero, of which the eigenvectors say nothing, goes to the cluster with the
-    centroid next to zero, as with k-means. If a cluster is empty, k-means goes on from there.
+    An object with a zero row of X, which the eigenvectors do not locate, goes to the cluster with the
+    centroid closest to zero, as in k-means. If a cluster is empty, k-means continues from these labels.
     """
     xp = array_namespace(x)
     known = xp.sum(x * x, axis=1) > 0

@@ -1,13 +1,13 @@
-"""The largest eigenvalues of a symmetric operator that is known through products with thin matrices.
+"""The largest eigenvalues of a symmetric operator that is accessed through products with thin matrices.
 
     A = S W S + diag(e),   S = diag(s)
 
-Small operators are formed and decomposed in full, large ones by LOBPCG (Knyazev 2001). With X the vectors so
-far, P the part of the vectors before that is orthogonal to X, and R the residuals of those not converged,
+Small operators are formed and decomposed in full, large ones by LOBPCG (Knyazev 2001). With X the current
+vectors, P the part of the previous vectors orthogonal to X, and R the residuals of unconverged vectors,
 
     V = [X P R],   G = VᵀV,   H = VᵀAV,   H y = λ G y,   X ← V y,   R ← A X − X λ
 
-V and AV are updated in place, a block of rows at a time. The small problem is solved on the host.
+V and AV are updated in place, one block of rows at a time. The small problem is solved on the host.
 """
 
 import dataclasses
@@ -15,14 +15,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from affect_xp.array import cuda
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
+    eager_product,
     for_each_block,
     from_host,
     is_array,
-    is_lazy,
+    is_cupy,
+    row_blocks,
     to_host,
     wide_dtype,
 )
@@ -33,49 +34,49 @@ from affect_xp.exceptions import InputError
 from affect_xp.proximity import Proximity
 
 SOLVERS = ("auto", "full", "iterative")
-# Beyond it the workspace of cuSOLVER has more elements than it can count.
+# Beyond this size the workspace of cuSOLVER exceeds its index range.
 MAX_CUSOLVER_SIZE = 25_000
-# Up to this size a full decomposition is quicker than, or about as quick as, the iteration.
+# Up to this size a full decomposition is at least about as fast as the iteration.
 FULL_SIZE = 400
-# Up to this size "auto" decomposes in full what the iteration could not solve.
+# Up to this size "auto" uses a full decomposition if the iteration fails.
 RESCUE_SIZE = 3000
-# Pairs followed beyond those asked for, at least: they show where eigenvalues are tied.
+# The minimum number of additional pairs, which reveal ties between eigenvalues.
 MIN_GUARDS = 4
-# Products before convergence is believed: vectors to start from may be exact and yet not the largest.
+# Products before convergence is accepted: starting vectors may be exact but not the largest.
 MIN_PRODUCTS = 4
 MAX_PRODUCTS = 300
-# The same before float32 is given up.
+# Products before float32 is abandoned.
 MAX_NARROW_PRODUCTS = 100
 # Eigenvalues closer than this many tolerances are tied.
 TIE = 10
-# Rows of thin matrices that stay in a near cache; on a device all rows are one block.
+# Rows of thin matrices that fit into a cache; on a device all rows are one block.
 BLOCK_ROWS = 2**12
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Operator:
-    """A symmetric n×n matrix A = S W S + diag(e), known through WX.
+    """A symmetric n×n matrix A = S W S + diag(e), accessed through WX.
 
     Attributes
     ----------
     n : int
     like : Array
-        An array whose library and device are those of X and WX.
+        An array with the library and device of X and WX.
     multiply : function
-        Returns WX for a thin X, in its dtype.
+        Returns WX for a thin X, in the dtype of X.
     s, e : (n, 1) arrays, optional
-        By default 1 and 0. s may be another number.
+        By default 1 and 0. s may also be a number.
     null : (n, c) array, optional
-        Orthonormal eigenvectors that are known, and not wanted among those found.
+        Known orthonormal eigenvectors, to be excluded from the result.
     top : float, optional
-        The upper end of the spectrum, where it is known: residuals are then judged by the distance to it.
+        The upper end of the spectrum, if known: residuals are then relative to the distance to it.
     scale : float
-        The size of the eigenvalues, where it is known: residuals are a share of this or of the largest
+        The magnitude of the eigenvalues, if known: residuals are relative to this or to the largest
         eigenvalue found.
     thin_dtype : dtype, optional
-        The one in which products are fastest, if not in wide floats.
+        The dtype with the fastest products, if it is not wide floats.
     is_narrow : bool
-        Whether X is of that dtype.
+        Whether X has that dtype.
     """
 
     n: int
@@ -92,12 +93,12 @@ class Operator:
     @staticmethod
     def of(W: Proximity) -> "Operator":
         """Return a proximity as an operator; thin matrices of a lazy library are kept on the host."""
-        like, multiply = host_product(W)
-        return Operator(W.n, like, multiply, thin_dtype=None if is_lazy(W.like) else W.thin_dtype)
+        like, multiply = eager_product(W.matmul, W.like)
+        return Operator(W.n, like, multiply, thin_dtype=W.thin_dtype if multiply == W.matmul else None)
 
     @property
     def n_wanted(self) -> int:
-        """The number of eigenvectors that are not known."""
+        """The number of unknown eigenvectors."""
         return self.n - (0 if self.null is None else self.null.shape[1])
 
     def astype(self, dtype: object) -> "Operator":
@@ -113,7 +114,7 @@ class Operator:
 
     @property
     def tolerance(self) -> float:
-        """The residual, as a share of the largest eigenvalue, that is within reach of the dtype of X."""
+        """The smallest attainable residual in the dtype of X, relative to the largest eigenvalue."""
         xp = array_namespace(self.like)
         if self.is_narrow:
             return 32 * float(xp.finfo(self.thin_dtype).eps)
@@ -125,31 +126,18 @@ class Operator:
         return product + self.e * x if is_array(self.e) else product
 
     def orthogonal(self, x: Array) -> Array:
-        """Return X without its part in the span of the known eigenvectors."""
+        """Return X projected orthogonally to the known eigenvectors."""
         return x if self.null is None else x - self.null @ (self.null.T @ x)
 
     def deflated(self) -> Array:
-        """Return A − h CCᵀ as an array, with the known eigenvectors C below all others."""
+        """Return A − h CCᵀ as an array, so that the known eigenvectors C have the smallest eigenvalues."""
         xp = array_namespace(self.like)
         a = self.matmul(xp.eye(self.n, dtype=wide_dtype(self.like), device=device_of(self.like)))
         if self.null is not None:
-            # No eigenvalue is larger than the largest sum of magnitudes in a row.
+            # No eigenvalue exceeds the largest sum of absolute values in a row.
             h = 3 * xp.max(xp.sum(xp.abs(a), axis=1))
             a = a - h * (self.null @ self.null.T)
         return (a + a.T) / 2
-
-
-def host_product(W: Proximity) -> tuple[Array, Callable[[Array], Array]]:
-    """Return an array to work like, and X ↦ WX: both on the host for a lazy library."""
-    if not is_lazy(W.like):
-        return W.like, W.matmul
-    wide = wide_dtype(W.like)
-
-    def on_host(v: np.ndarray) -> np.ndarray:
-        product = W.matmul(from_host(v, W.like, dtype=wide))
-        return to_host(product, reason="a product of a lazy proximity")[0]
-
-    return np.zeros(1), on_host
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -161,13 +149,13 @@ class Eigenpairs:
     values : (r,) NumPy array
     vectors : (n, r) array, orthonormal
     residual : float
-        The largest ‖Av − λv‖ among them, as a share of the largest eigenvalue found.
+        The largest ‖Av − λv‖, relative to the largest eigenvalue found.
     n_iter : int
         The number of products A·V; 0 for a full decomposition.
     converged : bool
-        Whether the residual is as small as was asked for.
+        Whether the residual is within the tolerance.
     tie : float
-        Eigenvalues that differ by no more than this are tied.
+        Eigenvalues that differ by at most this are tied.
     """
 
     values: np.ndarray
@@ -188,25 +176,25 @@ class Eigenpairs:
 def top_eigenpairs(
     A: Operator, k: int, *, solver: str = "auto", start: Array | None = None, tol: float = 0.0
 ) -> Eigenpairs:
-    """Return the eigenpairs of the k largest eigenvalues, as a space that does not depend on chance.
+    """Return the eigenpairs of the k largest eigenvalues, extended to a unique eigenspace.
 
-    Where the eigenvalue k is tied with the next ones, k eigenvectors are an arbitrary choice. Then those
-    tied with it are returned as well, or, if they are too many to be seen, none of that value: the
-    number r of pairs may differ from k. Their span is a function of A alone.
+    If eigenvalue k is tied with the next ones, k eigenvectors are an arbitrary choice. Then all those tied
+    with it are returned, or, if they are too many to be found, none of them: the number r of pairs may
+    differ from k. Their span is a function of A alone.
 
     Parameters
     ----------
     A : Operator
     k : int
-        From 1 to n less the number of known eigenvectors.
+        From 1 to n minus the number of known eigenvectors.
     solver : "auto", "full", "iterative"
-        A full decomposition takes memory for n² numbers. The iteration uses products alone, waits for
-        the device twice for each, and falls back to the full one where n is not much larger than k.
+        A full decomposition takes memory for n² numbers. The iteration uses only products, waits twice
+        for the device for each, and falls back to the full decomposition if n is not much larger than k.
     start : (n, r) array, optional
-        Guesses of eigenvectors; rows of zeros stand for objects of which nothing is known.
+        Approximate eigenvectors; rows of zeros for unknown objects.
     tol : float
-        The largest residual of a pair, as a share of the distance from A.top to the first eigenvalue left
-        out. With 0, or without A.top, the iteration goes on to about half the digits.
+        The largest residual of a pair, relative to the distance from A.top to the first excluded
+        eigenvalue. With 0, or without A.top, the iteration continues to about half of the digits.
 
     Examples
     --------
@@ -224,7 +212,7 @@ def top_eigenpairs(
     except OutOfRangeError as error:
         raise InputError(
             "the proximities in W are too large or too small to find eigenvectors: sums of their squares "
-            "leave the range of numbers; divide W by its largest entry"
+            "overflow or underflow; divide W by its largest entry"
         ) from error
     if solver == "auto" and not found.converged and A.n <= RESCUE_SIZE:
         return _full(A, k, m)
@@ -232,9 +220,9 @@ def top_eigenpairs(
 
 
 def _complete(values: np.ndarray, k: int, tie: float, n_available: int) -> int:
-    """Return how many of the values, largest first, to keep so that none of them is tied with one left out.
+    """Return how many of the values, largest first, to keep so that none is tied with an excluded one.
 
-    The smallest such number from k on; if ties go on to the end of the values, the largest below k.
+    The smallest such number from k on; if the last values are tied, the largest below k.
     """
     ends = [r for r in range(1, len(values)) if values[r - 1] - values[r] > tie]
     if len(values) == n_available:
@@ -244,8 +232,8 @@ def _complete(values: np.ndarray, k: int, tie: float, n_available: int) -> int:
 
 @blas_threads()
 def _full(A: Operator, k: int, m: int) -> Eigenpairs:
-    """Decompose the operator in full."""
-    if cuda.is_cupy(A.like) and A.n > MAX_CUSOLVER_SIZE:
+    """Compute a full decomposition of the operator."""
+    if is_cupy(A.like) and A.n > MAX_CUSOLVER_SIZE:
         raise InputError(
             f"solver='full' decomposes at most {MAX_CUSOLVER_SIZE:,} objects on a GPU, got {A.n:,}; "
             "use solver='iterative'"
@@ -263,7 +251,7 @@ def _full(A: Operator, k: int, m: int) -> Eigenpairs:
 
 @own_threads()
 def _iterated(A: Operator, k: int, m: int, start: Array | None, tol: float) -> Eigenpairs:
-    """Solve by LOBPCG: in the fastest precision first, if the tolerance allows for it."""
+    """Solve by LOBPCG: first in the fastest precision, if the tolerance allows it."""
     wide, n_narrow = wide_dtype(A.like), 0
     if A.thin_dtype not in (None, wide) and tol > 0 and A.top is not None:
         try:
@@ -279,17 +267,17 @@ def _iterated(A: Operator, k: int, m: int, start: Array | None, tol: float) -> E
 
 
 def _start(A: Operator, m: int, start: Array | None, dtype: object) -> Array:
-    """Return the first X, (n, m): vectors to start from, and random ones."""
+    """Return the first X, (n, m): starting vectors, and random ones."""
     xp = array_namespace(A.like)
     given = [] if start is None else [xp.astype(start[:, : min(m - 1, start.shape[1])], dtype)]
     n_random = m - sum(x.shape[1] for x in given)
-    # Not the caller's generator: what it draws later must not depend on the solver.
+    # Not the caller's generator, whose later draws must not depend on the solver.
     block = np.random.default_rng(0).standard_normal((A.n, n_random), dtype=np.float32) / A.n**0.5
     return xp.concat([*given, from_host(block, A.like, dtype=dtype)], axis=1)
 
 
 def _lobpcg(A: Operator, k: int, x: Array, tol: float) -> tuple[Eigenpairs, bool]:
-    """Return the top k pairs found from X, and whether the precision of X was enough for them."""
+    """Return the top k pairs found from X, and whether the precision of X was sufficient."""
     (n, m), A, xp = x.shape, A.astype(x.dtype), array_namespace(x)
     v, av = (xp.empty((n, 3 * m), dtype=x.dtype, device=device_of(x)) for _ in range(2))
     eps, most = float(xp.finfo(x.dtype).eps), MAX_NARROW_PRODUCTS if A.is_narrow else MAX_PRODUCTS
@@ -326,8 +314,8 @@ def _grams(v: Array, av: Array) -> tuple[np.ndarray, np.ndarray]:
 def _ritz(g: np.ndarray, h: np.ndarray, m: int, eps: float) -> tuple[np.ndarray, np.ndarray]:
     """Return the m largest Ritz values λ, and the coefficients of the new X and P in V.
 
-    T makes an orthonormal basis of V; directions that are there already up to rounding are left out. In it
-    the new X is Y, and P is what the first m columns of V, the old X, have beyond Y.
+    T is an orthonormal basis of V without numerically dependent directions. In it the new X is Y, and P is
+    the part of the old X, the first m columns of V, orthogonal to Y.
     """
     length = np.sqrt(np.diag(g))
     length[length == 0] = 1.0
@@ -339,7 +327,7 @@ def _ritz(g: np.ndarray, h: np.ndarray, m: int, eps: float) -> tuple[np.ndarray,
     old = t.T @ g[:, :m]
     p, sizes, _ = np.linalg.svd(old - y @ (y.T @ old), full_matrices=False)
     p = p[:, sizes > 100 * eps]
-    p = np.linalg.qr(p - y @ (y.T @ p))[0]  # what is left of small differences is not orthogonal to Y
+    p = np.linalg.qr(p - y @ (y.T @ p))[0]  # small differences need orthogonalising again
     return values, t @ np.concatenate([y, p], axis=1)
 
 
@@ -366,7 +354,7 @@ def _advance(
 def _join(
     A: Operator, v: Array, av: Array, begin: int, active: np.ndarray, overlaps: np.ndarray, scale: np.ndarray
 ) -> None:
-    """Let the active columns of R, scaled to length 1 and orthogonal to C, stand alone behind X and P."""
+    """Append the active columns of R, scaled to length 1 and orthogonal to C, to X and P; multiply them."""
     xp, end = array_namespace(v), begin + len(active)
     scales, overlaps = from_host(scale, v, dtype=v.dtype), from_host(overlaps * scale, v, dtype=v.dtype)
     index = from_host(begin + active, v)
@@ -382,33 +370,33 @@ def _join(
         part = _rows_of(A.s, rows) * product[rows, :]
         av[rows, begin:end] = part + _rows_of(A.e, rows) * v[rows, begin:end] if is_array(A.e) else part
 
-    for_each_block(join, _row_blocks(v), v)
+    for_each_block(join, row_blocks(v, host_rows=BLOCK_ROWS), v)
     product = A.multiply(sr)
-    for_each_block(multiplied, _row_blocks(v), v)
+    for_each_block(multiplied, row_blocks(v, host_rows=BLOCK_ROWS), v)
 
 
 def _rows_of(x: Array, rows: slice) -> Array:
-    """Return some rows of a column; a number stands for equal rows."""
+    """Return some rows of a column, or a number unchanged."""
     return x[rows, :] if is_array(x) else x
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Status:
-    """How far the pairs that are followed have converged."""
+    """The convergence of the current pairs."""
 
     tie: float
-    residual: float  # of the pairs needed, as a share of the largest eigenvalue
-    enough: float  # the residual with which a pair has converged
+    residual: float  # of the required pairs, relative to the largest eigenvalue
+    enough: float  # the residual at which a pair has converged
     converged: bool
-    reliable: bool  # whether the precision allows for what was asked for
+    reliable: bool  # whether the precision allows the tolerance
 
     @staticmethod
     def of(A: Operator, k: int, values: np.ndarray, residuals: np.ndarray, tol: float) -> "_Status":
-        """Judge pairs; needed are k of them, and those tied with the last.
+        """Check the first k pairs, and those tied with the last.
 
-        Ties call for full accuracy: where a problem is symmetric, the least difference between its halves
-        would seem to mean something. A value whose residual is r may rise by about r². In a large graph
-        without structure eigenvalues are close by chance: there no tie is looked for.
+        Ties need full accuracy: in a symmetric problem, the smallest difference between its halves would
+        otherwise affect the result. A value with residual r may rise by about r². In a large graph without
+        structure eigenvalues are close by chance, so ties are not considered.
         """
         scale = max(A.scale, float(np.abs(values).max(initial=0.0))) or 1.0
         tolerance = A.tolerance * scale
@@ -435,19 +423,12 @@ def _pairs(
 
 
 class OutOfRangeError(ArithmeticError):
-    """Numbers have left the range of the precision in which they are computed."""
-
-
-def _row_blocks(like: Array) -> list[slice]:
-    """Return blocks of rows of a thin matrix."""
-    n = like.shape[0]
-    height = BLOCK_ROWS if isinstance(like, np.ndarray) else n
-    return [slice(start, min(start + height, n)) for start in range(0, n, height)]
+    """A number overflowed in the precision of the computation."""
 
 
 def _summed(function: Callable[[slice], Array], like: Array) -> Array:
-    """Return the sum of what a function returns for blocks of rows, in their order."""
-    blocks, found = _row_blocks(like), {}
+    """Return the sum of function(rows) over blocks of rows, in order."""
+    blocks, found = list(row_blocks(like, host_rows=BLOCK_ROWS)), {}
 
     def work(rows: slice) -> None:
         found[rows.start] = function(rows)

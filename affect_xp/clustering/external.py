@@ -1,4 +1,4 @@
-"""Clusterers of other libraries: functions, and estimators like scikit-learn's that take proximities."""
+"""Clusterers of other libraries: functions, and scikit-learn estimators with precomputed input."""
 
 import copy
 import dataclasses
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp.array.namespace import device_of, from_host, is_at_hand, to_host
+from affect_xp.array.namespace import device_of, from_host, host_view, to_host
 from affect_xp.array.random import as_generator
 from affect_xp.array.threads import blas_threads
 from affect_xp.array.typing import Array, Seed
@@ -18,10 +18,10 @@ from affect_xp.parameters import Parameters
 from affect_xp.partition import Partition, as_partition
 from affect_xp.proximity import Dense, Proximity
 
-# The parameters by which estimators are told that they get proximities, and of which kind.
+# The parameters of estimators for precomputed proximities, and their kind.
 PRECOMPUTED = {"metric": "dissimilarity", "affinity": "similarity", "kernel": "similarity"}
 
-# Clusterers of features by name, and the class of ours that does on proximities what they do.
+# Clusterers of features by name, and our class for the same method on proximities.
 OURS = {
     "KMeans": "KMeans",
     "MiniBatchKMeans": "KMeans",
@@ -34,18 +34,18 @@ OURS = {
     "AgglomerativeClustering": "Linkage",
 }
 
-# A diagonal below this many square roots of the precision, relative to the largest entry, is rounding:
-# distances are often roots of differences.
+# A diagonal below this multiple of √eps, relative to the largest entry, is considered zero: distances are
+# often square roots of differences.
 ZERO_DIAGONAL = 10
 
 
 @dataclasses.dataclass
 class FunctionClusterer(Parameters):
-    """Any function from a proximity to labels, as a clusterer.
+    """A clusterer from any function of a proximity that returns labels.
 
-    The function gets a stored `Proximity` and returns one integer for each object, -1 for none. What takes
-    NumPy arrays takes the proximity as it is, unless it is on a device: `np.asarray(psi)` has its entries, to
-    be read only.
+    The function receives a stored `Proximity` and returns one integer for each object, -1 for none. Functions
+    of NumPy arrays accept the proximity directly, unless it is on a device: `np.asarray(psi)` is a read-only
+    array of its entries.
     """
 
     function: Callable[[Proximity], Array]
@@ -54,7 +54,7 @@ class FunctionClusterer(Parameters):
         """Accept any function."""
 
     def cluster(self, proximity: Proximity, call: Call = FIRST) -> Clustering:
-        """Call the function and number the clusters it names from 0."""
+        """Call the function and number its clusters from 0."""
         with blas_threads():
             labels = self.function(proximity.formed())
         partition = as_partition(labels, proximity.n, proximity.like, name="labels returned by the clusterer")
@@ -67,10 +67,10 @@ class FunctionClusterer(Parameters):
 
 @dataclasses.dataclass
 class ExternalClusterer:
-    """An estimator with precomputed input, as a clusterer for `Affect`.
+    """A clusterer for `Affect` from an estimator with precomputed input.
 
-    At each step a fresh copy of the estimator is fitted to the smoothed proximities, as a NumPy array;
-    the estimator itself is left as it is. Objects that it labels -1 (noise) belong to no cluster. If
+    At each step a new copy of the estimator is fitted to the smoothed proximities, as a NumPy array;
+    the estimator itself is not modified. Objects that it labels -1 (noise) belong to no cluster. If
     its `random_state` is None, it is seeded by the model.
 
     Parameters
@@ -79,9 +79,8 @@ class ExternalClusterer:
         For instance SpectralClustering(affinity="precomputed") on similarities, or
         DBSCAN(metric="precomputed") on dissimilarities.
     host_copy : bool
-        Whether arrays that live on a device, or are not computed yet, may be copied to the host. An
-        estimator that takes such arrays itself is better given as a function:
-        `lambda psi: estimator.fit_predict(psi.array)`.
+        Whether arrays that are on a device or lazy may be copied to the host. If the estimator accepts
+        such arrays itself, pass a function instead: `lambda psi: estimator.fit_predict(psi.array)`.
     """
 
     estimator: Any
@@ -90,7 +89,7 @@ class ExternalClusterer:
 
     @property
     def wants(self) -> str | None:
-        """What the estimator takes: "similarity", "dissimilarity", or None if that is not known."""
+        """The kind of input: "similarity", "dissimilarity", or None if unknown."""
         parameters = self.estimator.get_params(deep=False)
         return next(
             (kind for name, kind in PRECOMPUTED.items() if parameters.get(name) == "precomputed"), None
@@ -128,44 +127,47 @@ class ExternalClusterer:
         return FunctionClusterer(labels).cluster(proximity)
 
     def _matrix(self, stored: Proximity) -> np.ndarray:
-        """Return the proximities as a NumPy array, where that is allowed and they are of the right kind."""
+        """Return the proximities as a NumPy array; raise if that is not allowed or the kind is wrong."""
         name = type(self.estimator).__name__
         if not isinstance(stored, Dense):
             raise InputTypeError(
                 f"{name} needs all proximities as an array, got {type(stored).__name__}; "
                 "give W as an array, or a clusterer of this library"
             )
-        if not self.host_copy and not is_at_hand(stored.array):
-            raise InputError(
-                f"{name} runs on the host, but W is on device {device_of(stored.array)} or not "
-                f"computed yet; allow the copy with as_external({name}(...), host_copy=True)"
-            )
+        if not self.host_copy:
+            try:
+                host_view(stored.array, "W")
+            except InputTypeError as error:
+                raise InputError(
+                    f"{name} runs on the host, but W is on device {device_of(stored.array)} or not "
+                    f"computed yet; allow the copy with as_external({name}(...), host_copy=True)"
+                ) from error
         matrix = to_host(stored.array, reason=f"{name} runs on the host")[0]
         if self.wants == "dissimilarity":
             _check_dissimilarities(matrix, name)
         return matrix
 
     def _copy(self, rng: Seed) -> Any:
-        """Return an estimator with the same parameters, seeded, that leaves its input as it is."""
+        """Return a seeded estimator with the same parameters that does not modify its input."""
         parameters = copy.deepcopy(self.estimator.get_params(deep=False))
         if "random_state" in parameters and parameters["random_state"] is None:
             parameters["random_state"] = int(as_generator(rng).integers(2**31))
-        if "copy" in parameters:  # HDBSCAN and AffinityPropagation may write into what they are given
+        if "copy" in parameters:  # HDBSCAN and AffinityPropagation may overwrite their input
             parameters["copy"] = True
         return type(self.estimator)(**parameters)
 
 
 def as_external(estimator: Any, *, host_copy: bool = False) -> ExternalClusterer:
-    """Return an estimator of scikit-learn as a clusterer for `Affect`.
+    """Return a scikit-learn estimator as a clusterer for `Affect`.
 
-    `Affect` does this by itself; call it to allow a copy from a device to the host.
+    `Affect` does this automatically; call it to allow a copy from a device to the host.
 
     Parameters
     ----------
     estimator : object with get_params and fit_predict
-        One that takes precomputed proximities.
+        It must accept precomputed proximities.
     host_copy : bool
-        Whether arrays that live on a device, or are not computed yet, may be copied to the host.
+        Whether arrays that are on a device or lazy may be copied to the host.
 
     Examples
     --------
@@ -176,7 +178,7 @@ def as_external(estimator: Any, *, host_copy: bool = False) -> ExternalClusterer
     """
     if isinstance(estimator, type) or not is_estimator(estimator):
         raise InputTypeError(
-            "estimator must be one of scikit-learn's kind, such as DBSCAN(metric='precomputed'), "
+            "estimator must be a scikit-learn estimator such as DBSCAN(metric='precomputed'), "
             f"got {estimator!r}"
         )
     return ExternalClusterer(estimator, host_copy=host_copy)
@@ -190,12 +192,13 @@ def wrapped(clusterer: Any) -> Clusterer:
         if callable(clusterer):
             return FunctionClusterer(clusterer)
     raise InputTypeError(
-        f"clusterer must be one such as KMeans(12), or function from a Proximity to labels; got {clusterer!r}"
+        "clusterer must be an object such as KMeans(12), or a function from a Proximity to labels; "
+        f"got {clusterer!r}"
     )
 
 
 def equivalent_of(estimator: Any) -> str | None:
-    """Return the clusterer of ours that does what an estimator does, as it is written; None if none does."""
+    """Return the equivalent clusterer of this library as a string; None if there is none."""
     names = [OURS[kind.__name__] for kind in type(estimator).__mro__ if kind.__name__ in OURS]
     if not names:
         return None
@@ -209,13 +212,13 @@ def equivalent_of(estimator: Any) -> str | None:
 
 
 def _is_pairwise(estimator: Any) -> bool:
-    """Tell whether an estimator declares that its input is a square matrix of proximities."""
+    """Return whether an estimator declares that its input is a square matrix of proximities."""
     tags = getattr(estimator, "__sklearn_tags__", None)
     return tags is not None and bool(tags().input_tags.pairwise)
 
 
 def _check_dissimilarities(matrix: np.ndarray, name: str) -> None:
-    """Raise if objects are not at distance 0 from themselves."""
+    """Raise if the diagonal is not zero."""
     largest = max(matrix.max(), -matrix.min())
     self_distance = np.abs(np.diagonal(matrix)).max()
     if self_distance > ZERO_DIAGONAL * np.sqrt(np.finfo(matrix.dtype).eps) * largest:

@@ -6,7 +6,7 @@ cluster c needs no features:
     ‖xᵢ − m_c‖² = wᵢᵢ − 2 (WZ)ᵢc / m_c + (ZᵀWZ)cc / m_c²
 
 W may be any symmetric matrix. If it is not positive semi-definite (a blend with new objects need not
-be), these "distances" can be negative and Lloyd's iteration need not descend; then the best labels seen
+be), these "distances" can be negative and Lloyd's iteration need not descend; then the best labels found
 are returned. Adding a multiple of the identity to W would make it definite and change the sum of squares
 of every partition by the same number, so the best partition is still well defined.
 """
@@ -24,6 +24,7 @@ from affect_xp.array.namespace import (
     array_namespace,
     device_of,
     from_host,
+    is_cupy,
     label_counts,
     on_input_device,
     one_hot,
@@ -43,28 +44,28 @@ from affect_xp.parameters import Parameters
 from affect_xp.partition import Partition, as_partition, fewer_clusters
 from affect_xp.proximity import Grouped, Proximity, as_proximity
 
-# Fetching the columns of the objects that moved pays while they are fewer than this share of all.
+# Products are updated from the columns of moved objects if these are at most this share of all.
 UPDATE_SHARE = 0.5
-# Iterations without a smaller sum of squares after which an indefinite W is taken to go in circles.
+# Iterations without a smaller sum of squares after which an indefinite W is considered to cycle.
 MAX_STALLED_ITERATIONS = 10
-# Sums of squares that differ by less than this share are equal.
+# Sums of squares that differ by less than this share are considered equal.
 RELATIVE_TIE = 1e-7
-# The fall of the sum of squares in an iteration, as a share, at which the iteration stops by default.
+# The default tolerance: the relative decrease of the sum of squares at which the iteration stops.
 DEFAULT_TOL = 1e-5
-# Runs that only serve to compare starts, or to estimate α, stop at this fall, and after so many iterations.
+# The tolerance and the maximum number of iterations of runs that only compare starts or estimate α.
 ROUGH_TOL, SAMPLE_ITER = 1e-3, 30
-# The number of starts of n_init="auto", and how many objects they are compared on: so many for each cluster,
-# within limits.
+# The number of starts of n_init="auto", and the size of the sample to compare them on: objects per cluster,
+# and limits.
 AUTO_STARTS, AUTO_OBJECTS, AUTO_LIMITS = 10, 100, (1000, 4000)
-# The same for fresh starts, with which labels of the step before are compared.
+# The same for the new starts that compete with the previous labels.
 FRESH_STARTS, FRESH_OBJECTS, FRESH_LIMITS = 3, 30, (300, 1200)
-# A fresh start replaces the labels of the step before if its sum of squares is smaller by this share.
+# A new start replaces the previous labels if its sum of squares is smaller by this share.
 FRESH_GAIN = 0.01
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class KMeansResult:
-    """What k-means found.
+    """The result of k-means.
 
     Attributes
     ----------
@@ -73,14 +74,14 @@ class KMeansResult:
     inertia : float
         The sum of squared distances to the centroids.
     n_iter : int
-        Lloyd iterations until the last start stopped, all starts running side by side; one in which a
-        cluster ran empty counts twice.
+        Lloyd iterations until the last start stopped (all starts run in parallel); an iteration with an
+        empty cluster counts twice.
     converged : bool
-        Whether the labels are a fixed point, or the sum of squares hardly fell (`tol`). If not, raise
+        Whether the labels are a fixed point, or the sum of squares hardly fell (`tol`). If not, increase
         `max_iter`; if W is not positive semi-definite there may be no fixed point, and these are the
-        best labels seen.
+        best labels found.
     moved : bool
-        Whether any label differs from the start.
+        Whether any label differs from the initial labels.
     is_fixed_point : bool
         Whether the labels are a fixed point.
     groups : Grouped
@@ -107,12 +108,12 @@ def kmeans(
     tol: float = DEFAULT_TOL,
     rng: Seed = None,
 ) -> KMeansResult:
-    """Cluster objects into k groups of small squared distance to their centroids, from dot products W.
+    """Cluster objects into k groups with small squared distances to their centroids, from dot products W.
 
-    All starts run as one batch: a pass over W serves them all, and each stops when it has converged.
-    Between iterations only the columns of objects that moved are read. A cluster that runs empty is
-    given the object farthest from its centroid, taken from a cluster that keeps another one. Ties go
-    to the cluster with the lowest number. On a device the host waits once for each Lloyd iteration.
+    All starts run as one batch: they share each pass over W, and each stops when it has converged.
+    Between iterations only the columns of moved objects are read. An empty cluster gets the object farthest
+    from its centroid, taken from a cluster with at least two objects. Ties go to the cluster with the lowest
+    number. On a device the host waits once for each Lloyd iteration.
 
     Parameters
     ----------
@@ -120,16 +121,16 @@ def kmeans(
         Similarities: dot products of the features.
     n_clusters : int
     init : "k-means++", "random", or (n,) int array
-        Start from objects drawn far apart (greedy k-means++), from a random partition into equal parts, or
-        from labels. Objects labelled -1 join the nearest cluster in the first iteration.
+        Initialise with distant random objects (greedy k-means++), with a random partition into equal parts,
+        or with labels. Objects labelled -1 join the nearest cluster in the first iteration.
     n_init : "auto" or int
         The number of starts; the one with the smallest sum of squares wins. With labels as `init`, the
-        first start is from the labels and the others are k-means++. "auto" compares ten starts of
-        k-means++ on all objects, or on a sample of them if they are many, and continues from the best with
-        all objects; a random partition or labels are a single start.
+        first start uses the labels and the others are k-means++. "auto" compares ten starts of k-means++,
+        on a sample if there are many objects, and continues from the best with all objects; a random
+        partition or labels are a single start.
     max_iter : int
     tol : float
-        Stop once the sum of squares falls by no more than this share in an iteration. With 0 the
+        Stop if the sum of squares falls by no more than this share in an iteration. With 0 the
         iteration continues until no label changes, which takes long for very many objects.
     rng : None, int or numpy.random.Generator
 
@@ -165,10 +166,10 @@ def kmeans(
 def _auto_starts(W: Proximity, k: int, rng: np.random.Generator) -> tuple[Array, bool]:
     """Return the starts of n_init="auto", (n, R), and whether they label all objects.
 
-    Ten starts where all objects are at hand; otherwise the best of ten on a sample, on the host.
+    Ten starts on all objects if they are few; otherwise the best of ten on a sample, on the host.
     """
     size = min(max(AUTO_OBJECTS * k, AUTO_LIMITS[0]), AUTO_LIMITS[1])
-    if W.n <= 2 * size and isinstance(W.like, np.ndarray):
+    if W.n <= 2 * size:
         return spread_partitions(W, k, AUTO_STARTS, rng), True
     sample = Sample.draw(W, size, rng)
     starts = spread_partitions(sample.W, k, AUTO_STARTS, rng)
@@ -177,11 +178,11 @@ def _auto_starts(W: Proximity, k: int, rng: np.random.Generator) -> tuple[Array,
 
 
 def kmeans_from(start: Grouped, max_iter: int, tol: float, rng: Seed = None) -> KMeansResult:
-    """Run k-means from the labels of the step before, or from a fresh start if that is clearly better.
+    """Run k-means from the previous labels, or from a new start if that is clearly better.
 
-    Labels of the step before may be a poor local optimum, which Lloyd's iteration never leaves. On a small
-    sample they compete with three starts of k-means++. Where one of these ends with a sum of squares that
-    is smaller by 1 %, both are run on all objects, and the fresh start wins if the same holds there.
+    The previous labels may be a poor local optimum, which Lloyd's iteration never leaves. On a small
+    sample they compete with three starts of k-means++. If one of these has a sum of squares that is smaller
+    by 1 %, both run on all objects, and the new start wins if it is also better there by 1 %.
     """
     fresh = _fresh_start(start, np.random.default_rng(rng))
     if fresh is None:
@@ -192,7 +193,7 @@ def kmeans_from(start: Grouped, max_iter: int, tol: float, rng: Seed = None) -> 
 
 
 def _fresh_start(start: Grouped, rng: np.random.Generator) -> Array | None:
-    """Return labels of a fresh start, -1 for objects not sampled, if it is better on a sample; else None."""
+    """Return labels of a new start, -1 for objects not sampled, if it is better on a sample; else None."""
     W, k = start.proximity, start.k
     size = min(max(FRESH_OBJECTS * k, FRESH_LIMITS[0]), FRESH_LIMITS[1])
     sample = Sample.draw(W, size, rng, start.labels[:, 0])
@@ -209,26 +210,26 @@ def _fresh_start(start: Grouped, rng: np.random.Generator) -> Array | None:
 def check_n_init(n_init: object) -> None:
     """Raise unless `n_init` is "auto" or a positive integer."""
     if isinstance(n_init, str):
-        check_choice("n_init, where it is not a number,", n_init, ("auto",))
+        check_choice("n_init, if not a number,", n_init, ("auto",))
     else:
         check_int("n_init", n_init, 1)
 
 
 @dataclasses.dataclass
 class _Start:
-    """One start, as the host follows it."""
+    """The progress of one start, on the host."""
 
     batch: "_Batch | None" = None  # holds the best labels so far
-    place: int = 0  # of this run in that batch
+    place: int = 0  # the index of this run in that batch
     inertia: float = np.inf  # their sum of squares
     n_iter: int = 0
-    stalled: int = 0  # iterations since the sum of squares last fell
-    is_fixed_point: bool = False  # no label changes any more
-    converged: bool = False  # that, or the sum of squares hardly falls
+    stalled: int = 0  # iterations since the last decrease of the sum of squares
+    is_fixed_point: bool = False  # no label changes
+    converged: bool = False  # a fixed point, or the sum of squares hardly falls
     moved: bool = False
 
     def record(self, batch: "_Batch", r: int, inertia: float, tol: float) -> None:
-        """Keep the labels in place r if they are a fixed point or the best so far; if hardly better, stop."""
+        """Keep the labels of run r if they are a fixed point or the best so far; stop if hardly better."""
         if self.converged or inertia < self.inertia or self.batch is None:
             if np.isfinite(self.inertia) and 0 <= self.inertia - inertia < tol * abs(self.inertia):
                 self.converged = True
@@ -243,14 +244,14 @@ class _Start:
 
 
 @own_threads()
-@np.errstate(over="ignore", invalid="ignore")  # an overflow is told of at the end
+@np.errstate(over="ignore", invalid="ignore")  # overflow raises at the end
 def lloyd(
     start: Grouped, max_iter: int, tol: float = 0.0, *, complete: bool = True, margin: float = RELATIVE_TIE
 ) -> KMeansResult:
     """Run Lloyd's iteration from each of the R partitions of a start and return the best result.
 
-    `complete` tells that no object of the start is unlabelled. A later start must have a sum of squares
-    smaller by the share `margin` to win.
+    `complete` means that the start labels all objects. A later start needs a sum of squares smaller by the
+    share `margin` to win.
     """
     W, runs = start.proximity, [_Start() for _ in range(start.n_runs)]
     batch, active = _Batch.start(start), runs
@@ -263,17 +264,17 @@ def lloyd(
             if iteration > 0 or run.is_fixed_point:
                 run.record(batch, r, assignment.inertia[r], tol)
             elif complete:
-                # Not a result, as clusters of the start may be empty, but something to fall from.
+                # Not a result, since clusters of the start may be empty, but a reference for `tol`.
                 run.inertia = float(assignment.inertia[r])
         if not any(run.continues for run in active):
             break
         keep = [r for r, run in enumerate(active) if run.continues]
-        anew = assignment.n_rows > min(UPDATE_SHARE, W.max_update_share) * W.n
-        batch, active = batch.move(assignment, keep, anew=anew), [active[r] for r in keep]
+        from_scratch = assignment.n_rows > min(UPDATE_SHARE, W.max_update_share) * W.n
+        batch, active = batch.move(assignment, keep, from_scratch=from_scratch), [active[r] for r in keep]
     else:
         for r, (run, inertia) in enumerate(zip(active, batch.read_inertia(), strict=True)):
             run.record(batch, r, inertia, tol)
-    # Of starts that are equally good up to rounding the first one wins, on every library.
+    # Among starts that are equal up to rounding the first one wins, on every library.
     lowest = min(run.inertia for run in runs)
     if not math.isfinite(lowest):
         raise InputError(
@@ -291,35 +292,35 @@ def lloyd(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Assignment:
-    """Each object in the cluster of its nearest centroid, and what the host needs to know of it."""
+    """The nearest centroid of each object, and summaries for the host."""
 
     labels: Array  # (n, R)
     sizes: Array  # (R, k), none of them 0
     n_moved: np.ndarray  # (R,), how many labels have changed
-    n_rows: int  # how many objects have moved in any run
+    n_rows: int  # how many objects moved in any run
     n_reads: int  # how often the host waited
     inertia: np.ndarray  # (R,), of the labels before
     bounds: Any = None  # for the next search
-    rows: Array | None = None  # the objects that have moved, where they are known
+    rows: Array | None = None  # the moved objects, if known
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Batch:
-    """R runs of Lloyd's iteration side by side."""
+    """R parallel runs of Lloyd's iteration."""
 
     groups: Grouped
     known_sizes: Array | None
     w_ii: Array  # (n,)
-    bounds: Any = None  # what the last search for the nearest centroids has left
+    bounds: Any = None  # of the last search for the nearest centroids
 
     @staticmethod
     def start(groups: Grouped) -> "_Batch":
-        """Return the batch of a start."""
+        """Return the batch for the initial labels."""
         return _Batch(groups, None, groups.diagonal())
 
     @functools.cached_property
     def sizes(self) -> Array:
-        """The sizes m of the clusters, (R, k)."""
+        """The cluster sizes m, (R, k)."""
         known = self.known_sizes
         return label_counts(self.groups.labels, self.groups.k) if known is None else known
 
@@ -328,8 +329,8 @@ class _Batch:
         return self.groups.of_runs([run])
 
     def assign(self) -> _Assignment:
-        """Find the nearest centroid of each object; one read of the host, two when a cluster ran empty."""
-        if cuda.is_cupy(self.groups.labels) and self.groups.n_runs * self.groups.k <= cuda.MAX_COUNTS:
+        """Find the nearest centroid of each object; one host sync, two if a cluster is empty."""
+        if is_cupy(self.groups.labels) and self.groups.n_runs * self.groups.k <= cuda.MAX_COUNTS:
             return self._assign_by_kernels()
         m, own, k = self.sizes, self.groups.own(), self.groups.k
         labels, bounds = self.groups.nearest(m, own, self.bounds)
@@ -342,14 +343,14 @@ class _Batch:
         return self._repair(labels, own, inertia)
 
     def _repair(self, labels: Array, own: Array, inertia: np.ndarray) -> _Assignment:
-        """Fill the clusters that ran empty."""
+        """Fill empty clusters."""
         distance = self.groups.distances(slice(0, labels.shape[0]), self.sizes, own)
         labels = _repaired(labels, distance, self.w_ii)
         n_moved, n_rows = to_host(*self._moves(labels), reason="has k-means converged after a repair?")
         return _Assignment(labels, label_counts(labels, self.groups.k), n_moved, int(n_rows), 2, inertia)
 
     def _assign_by_kernels(self) -> _Assignment:
-        """Do the same on CuPy in three launches."""
+        """Do the same with CuPy in three kernel launches."""
         groups, n_runs = self.groups, self.groups.n_runs
         given = *groups.stored_parts(), self.w_ii, groups.labels, groups.k
         labels, rows, sizes, report = cuda.lloyd_assign(*given)
@@ -376,16 +377,16 @@ class _Batch:
         n_moved = xp.sum(xp.astype(moved, xp.int64), axis=0)
         return n_moved, n_moved[0] if moved.shape[1] == 1 else xp.sum(xp.astype(_in_any_run(moved), xp.int64))
 
-    def move(self, found: _Assignment, keep: list[int], *, anew: bool) -> "_Batch":
-        """Return the batch of the runs `keep` with the new labels; multiply all, or what has changed."""
+    def move(self, found: _Assignment, keep: list[int], *, from_scratch: bool) -> "_Batch":
+        """Return the batch of the runs `keep` with new labels; multiply everything, or only the changes."""
         new, sizes, groups = found.labels, found.sizes, self.groups
         xp = array_namespace(new)
         if len(keep) < groups.n_runs:
             runs = from_host(keep, new)
             new, sizes = xp.take(new, runs, axis=1), xp.take(sizes, runs, axis=0)
             groups = groups.of_runs(keep)
-        if anew:
-            return _Batch(groups.anew(new), sizes, self.w_ii, found.bounds)
+        if from_scratch:
+            return _Batch(groups.from_scratch(new), sizes, self.w_ii, found.bounds)
         rows = found.rows
         if rows is None:
             rows = places_of(_in_any_run(found.labels != self.groups.labels), found.n_rows)
@@ -393,9 +394,9 @@ class _Batch:
 
 
 def _repaired(labels: Array, distance: Array, w_ii: Array) -> Array:
-    """Give each empty cluster the object farthest from its centroid, given distances less wᵢᵢ, (n, R, k).
+    """Give each empty cluster the object farthest from its centroid, given distances minus wᵢᵢ, (n, R, k).
 
-    The nearest object of each cluster stays, so that filling one does not empty another.
+    The nearest object of each cluster stays, so that filling one cluster does not empty another.
     """
     xp = array_namespace(labels)
     n, _, k = distance.shape
@@ -416,7 +417,7 @@ def _repaired(labels: Array, distance: Array, w_ii: Array) -> Array:
 
 
 def _in_any_run(moved: Array) -> Array:
-    """Return which objects have moved in any run, (n,)."""
+    """Return a mask of the objects that moved in any run, (n,)."""
     return moved[:, 0] if moved.shape[1] == 1 else array_namespace(moved).any(moved, axis=1)
 
 
@@ -427,33 +428,33 @@ class KMeans(Parameters):
     Parameters
     ----------
     n_clusters : int, a sequence with one for each step, or a rule
-        The rules "silhouette", "calinski_harabasz" and "modularity" choose the number at each step: the one
-        with the best score among 2 ... `max_clusters`. See `affect_xp.clustering.n_clusters`.
+        The rules "silhouette", "calinski_harabasz" and "modularity" select at each step the number with the
+        best score among 2 ... `max_clusters`. See `affect_xp.clustering.n_clusters`.
     init : "k-means++", "random" or (n,) int array
-        How the first step starts, and any other without a past: greedy k-means++, a random partition into
-        equal parts (the paper's setting), or labels. Later steps start from the labels of the step before:
-        new objects join the nearest cluster, a cluster that lost all its objects gets the object farthest
-        from its centroid, and when `n_clusters` falls the largest clusters stay.
+        The initial labels of the first step, and of any other without a past: greedy k-means++, a random
+        partition into equal parts (the paper's setting), or labels. Later steps start from the previous
+        labels: new objects join the nearest cluster, a cluster that lost all its objects gets the object
+        farthest from its centroid, and if `n_clusters` decreases the largest clusters are kept.
     n_init : "auto" or int
-        The number of starts at each step, of which the best is kept. "auto": ten at the first step; at
-        later ones the labels of the step before compete, on a small sample, with three starts of k-means++,
-        and are given up where one of these has a sum of squares smaller by 1 %. With init="random" or labels
-        "auto" is 1.
+        The number of starts at each step; the best one is kept. "auto": ten at the first step; at later
+        steps the previous labels compete, on a small sample, with three starts of k-means++, and are
+        replaced if one of these has a sum of squares smaller by 1 %. With init="random" or labels "auto"
+        is 1.
     max_iter : int
-        The largest number of Lloyd iterations.
+        The maximum number of Lloyd iterations.
     tol : float
-        Stop once the sum of squares falls by no more than this share; with 0, when no label changes.
+        Stop if the sum of squares falls by no more than this share; with 0, if no label changes.
     max_clusters : int
-        The largest number of clusters a rule may choose.
+        The largest number of clusters that a rule may select.
 
     Notes
     -----
     The paper starts from one random partition: `KMeans(k, init="random", n_init=1, tol=0)`. With many
-    clusters that ends in a poor local optimum more often than not, and each later step inherits it.
+    clusters that usually ends in a poor local optimum, which each later step inherits.
 
     See Also
     --------
-    affect_xp.kmeans : the function underneath.
+    affect_xp.kmeans : the underlying function.
     """
 
     wants: ClassVar[str] = "similarity"
@@ -470,11 +471,11 @@ class KMeans(Parameters):
 
     @property
     def translation_free(self) -> bool:
-        """Whether features that are all moved alike have the same clusters: their distances count alone."""
+        """Whether translated features give the same clusters, because only distances matter."""
         return not (isinstance(self.n_clusters, str) and self.n_clusters == "modularity")
 
     def check(self) -> None:
-        """Raise if a parameter is not valid."""
+        """Raise if a parameter is invalid."""
         check_clusters(self.n_clusters, self.max_clusters, self.rules)
         check_n_init(self.n_init)
         check_int("max_iter", self.max_iter, 1)
@@ -483,7 +484,7 @@ class KMeans(Parameters):
             check_choice("init", self.init, STARTS)
 
     def cluster(self, proximity: Proximity, call: Call = FIRST) -> Clustering:
-        """Cluster the objects of step t, from the labels of the step before where there are any."""
+        """Cluster the objects of step t, starting from the previous labels if there are any."""
         k = clusters_at(self.n_clusters, call.t, proximity.n)
         if k is not None:
             result = self._run(proximity, k, call)
@@ -506,7 +507,7 @@ class KMeans(Parameters):
 
     @property
     def _competes(self) -> bool:
-        """Whether labels of the step before compete with fresh starts."""
+        """Whether the previous labels compete with new starts."""
         return self.n_init == "auto" and isinstance(self.init, str) and self.init == "k-means++"
 
     def _run(self, proximity: Proximity, k: int, call: Call) -> KMeansResult:

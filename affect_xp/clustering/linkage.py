@@ -1,20 +1,21 @@
 """Hierarchical clustering by single, complete, average and Ward linkage, on the CPU and on devices.
 
-On the CPU a compiled library does the work, but for single linkage, where reading a square matrix row by row
+On the CPU a compiled library is used, except for single linkage, where reading a square matrix row by row
 is faster. On a device the clusters are merged in rounds of whole-array operations, and the host waits once
 for each round:
 
 * complete, average and Ward linkage merge all pairs of reciprocal nearest neighbours at once. These
-  linkages are reducible, d(a ∪ b, c) ≥ min(d(a, c), d(b, c)): a merge brings no other cluster nearer, so the
-  order of merges does not matter and the dendrogram is that of merging one closest pair at a time;
-* single linkage is a minimum spanning tree, grown by Borůvka's rounds: every cluster takes the edge to its
-  nearest neighbour, in at most log₂ n rounds.
+  linkages are reducible, d(a ∪ b, c) ≥ min(d(a, c), d(b, c)): a merged cluster is no nearer to others than
+  its parts, so the order of merges does not matter and the dendrogram is that of merging one closest pair at
+  a time;
+* single linkage is a minimum spanning tree, found by Borůvka's algorithm: in each of at most log₂ n rounds,
+  every cluster adds the edge to its nearest neighbour.
 
-Ties. Of clusters equally near to cluster i the one with the smallest i XOR j is its nearest. This is
-a symmetric order, so nearest neighbours never run in circles, and one that pairs many clusters
-at once even if all distances are equal. Every merge is one of a closest pair, as it is in any
-library; which one of equal pairs comes first is not the same everywhere. Heights then agree between libraries
-for single linkage, and for the others where no two distances are equal.
+Ties. Among clusters at the same distance from cluster i, the nearest is the one with the smallest i XOR j.
+This order is symmetric, so nearest neighbours never form cycles, and it pairs many clusters at once even if
+all distances are equal. Every merge joins a closest pair, as in any library; the order of equal pairs
+differs between libraries. Heights then agree between libraries for single linkage, and for the others if no
+two distances are equal.
 """
 
 import dataclasses
@@ -25,14 +26,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy  # which imports its parts when they are first used
+import scipy  # imports its submodules lazily
 
 from affect_xp.array.namespace import (
     array_namespace,
+    by_device,
     device_of,
     from_host,
-    is_lazy,
-    on_host,
     on_input_device,
     row_blocks,
     to_host,
@@ -51,23 +51,23 @@ from affect_xp.proximity.dissimilarity import check_dissimilarities, stored
 METHODS = ("single", "complete", "average", "ward")
 
 Combine = Callable[[Array, Array, Array, Array], Array]
-Merges = tuple[np.ndarray, np.ndarray, np.ndarray]  # an object of each of both clusters, and the height
+Merges = tuple[np.ndarray, np.ndarray, np.ndarray]  # one object of each of the two clusters, and the height
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dendrogram:
-    """The tree of merges found by `linkage`, from n clusters of one object to one of n.
+    """The tree of merges from `linkage`, from n clusters of one object to one cluster of n.
 
     Attributes
     ----------
     merges : (n − 1, 4) NumPy array of float64
-        The merge table of SciPy: each row names the two clusters that merge (objects are 0 ... n−1,
-        and row r makes cluster n + r), the height, and the number of objects in the new one. Heights never
-        fall from row to row. All functions of `scipy.cluster.hierarchy` take it.
+        The merge table of SciPy: each row contains the two merged clusters (objects are 0 ... n−1, and
+        row r creates cluster n + r), the height, and the number of objects in the new cluster. Heights
+        are nondecreasing. All functions of `scipy.cluster.hierarchy` accept it.
     method : str
         The linkage.
     like : array
-        Labels are returned in the library and on the device of this one.
+        Labels are returned in the library and on the device of this array.
     n_rounds : int
         How often the host waited for the device; 0 on the CPU.
     """
@@ -88,18 +88,18 @@ class Dendrogram:
         return self.merges[:, 2]
 
     def n_clusters_at(self, distance_threshold: float) -> int:
-        """Return the number of clusters once all merges of at most this height are done."""
+        """Return the number of clusters after all merges up to this height."""
         threshold = check_distance_threshold(distance_threshold)
         return self.n - int(np.searchsorted(self.heights, threshold, side="right"))
 
     def cut_at(self, distance_threshold: float) -> Array:
-        """Return labels, (n,), of the clusters once all merges of at most this height are done."""
+        """Return labels, (n,), of the clusters after all merges up to this height."""
         return self.cut(self.n_clusters_at(distance_threshold))
 
     def cut(self, n_clusters: int) -> Array:
         """Return labels, (n,), of exactly this many clusters, numbered by their first objects.
 
-        Where several merges have the same height, those in the first rows of the table are done.
+        Among merges of the same height, the first rows of the table are merged first.
         """
         n_merges = self.n - check_n_clusters(n_clusters, self.n)
         parent = np.arange(self.n + n_merges)
@@ -110,7 +110,7 @@ class Dendrogram:
 
 
 def check_distance_threshold(value: object) -> float:
-    """Return `value` as a distance."""
+    """Return `value` as a nonnegative distance."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise InputTypeError(f"distance_threshold must be a number, got {value!r}")
     threshold = float(value)
@@ -121,24 +121,24 @@ def check_distance_threshold(value: object) -> float:
 
 @on_input_device
 def linkage(D: Array | Proximity, method: str = "average") -> Dendrogram:
-    """Merge the two closest clusters again and again, and return the tree of merges.
+    """Repeatedly merge the two closest clusters, and return the tree of merges.
 
-    The distance of two clusters is that of their closest objects (single), of their farthest
+    The distance of two clusters is that of their closest objects (single), of their farthest objects
     (complete), the mean over all pairs (average), or √(2 m_a m_b / (m_a + m_b)) times the distance of
-    their centroids (ward): Ward's method merges the pair that increases the sum of squares
-    within clusters least. It takes distances, not squared, as SciPy does. If they are not Euclidean, the
-    distances of clusters are defined by the Lance–Williams recurrence of the squared distances.
+    their centroids (ward): Ward's method merges the pair with the smallest increase of the sum of squares
+    within clusters. Its input is distances, not squared distances, as in SciPy. If they are not Euclidean,
+    the distances of clusters are defined by the Lance–Williams recurrence of the squared distances.
 
-    Arrays in the memory of the CPU go to fastcluster if it is installed, else to SciPy (single linkage
-    to neither). On a device, rounds of whole-array operations need one working copy of D (single
-    linkage needs none). Dask arrays are computed and clustered on the CPU.
+    Arrays in CPU memory are passed to fastcluster if it is installed, otherwise to SciPy (except for single
+    linkage). On a device, rounds of whole-array operations need one working copy of D (single linkage needs
+    none). Dask arrays are computed and clustered on the CPU.
 
     Parameters
     ----------
     D : (n, n) array or Proximity
-        Dissimilarities: zero on the diagonal, nowhere negative. See `to_dissimilarity`.
+        Dissimilarities: zero on the diagonal, nonnegative elsewhere. See `to_dissimilarity`.
     method : "single", "complete", "average" or "ward"
-        On a device the working copy has the precision of D: averages of float32 are good to six digits,
+        On a device the working copy has the precision of D: float32 averages are accurate to six digits,
         Ward distances to five.
 
     Examples
@@ -154,21 +154,25 @@ def linkage(D: Array | Proximity, method: str = "average") -> Dendrogram:
     """
     check_choice("method", method, METHODS)
     proximity = as_proximity(D, name="D")
-    given, some = stored(proximity), proximity.like  # of a dask array: an array of the library of its chunks
+    given, some = stored(proximity), proximity.like  # for dask: an array of the library of its chunks
     like = array_namespace(some).zeros(0, dtype=some.dtype, device=device_of(some))
-    in_memory = on_host(given) or is_lazy(given)
-    d = to_host(given, reason="linkage of arrays on the CPU")[0] if in_memory else given
-    by_library = in_memory and method != "single" and d.shape[0] > 1
-    if not by_library:
-        _check_squares(check_dissimilarities(d), d, method)
-    if d.shape[0] == 1:
+    if proximity.n == 1:
+        check_dissimilarities(given)
         return Dendrogram(np.empty((0, 4)), method, like)
-    if in_memory:
-        table = _by_library(d, method) if by_library else _merge_table(*_grown_tree(d))
-        return Dendrogram(table, method, like)
-    rounds = _spanning_tree(d) if method == "single" else _reciprocal_merges(d, method)
-    joined = tuple(np.concatenate(part) for part in zip(*rounds, strict=True))
-    return Dendrogram(_merge_table(*joined), method, like, n_rounds=len(rounds))
+
+    def on_cpu(d: np.ndarray) -> Dendrogram:
+        if method != "single":  # checks D on the way
+            return Dendrogram(_by_library(d, method), method, like)
+        check_dissimilarities(d)
+        return Dendrogram(_merge_table(*_grown_tree(d)), method, like)
+
+    def on_device(d: Array) -> Dendrogram:
+        _check_squares(check_dissimilarities(d), d, method)
+        rounds = _spanning_tree(d) if method == "single" else _reciprocal_merges(d, method)
+        joined = tuple(np.concatenate(part) for part in zip(*rounds, strict=True))
+        return Dendrogram(_merge_table(*joined), method, like, n_rounds=len(rounds))
+
+    return by_device(given, on_cpu, on_device, reason="linkage of arrays on the CPU")
 
 
 def _check_squares(highest: float, d: Array, method: str) -> None:
@@ -190,15 +194,15 @@ def _condensed(d: np.ndarray) -> np.ndarray:
         for i in range(rows.start, rows.stop):
             begin, stop = stop, stop + n - 1 - i
             condensed[begin:stop] = d[i, i + 1 :]
-        negative = negative or (start < stop and condensed[start:stop].min() < 0)  # while it is in cache
-    if negative:  # perhaps only by rounding
+        negative = negative or (start < stop and condensed[start:stop].min() < 0)  # while in cache
+    if negative:  # may be rounding
         check_dissimilarities(d)
         np.maximum(condensed, 0, out=condensed)
     return condensed
 
 
 def _by_library(d: np.ndarray, method: str) -> np.ndarray:
-    """Return the merge table found by a library for the CPU, from the upper triangle of d."""
+    """Return the merge table from a CPU library, given the upper triangle of d."""
     condensed = _condensed(d)
     if method == "ward":
         _check_squares(float(condensed.max()), condensed, method)
@@ -210,7 +214,7 @@ def _by_library(d: np.ndarray, method: str) -> np.ndarray:
 
 @functools.cache
 def _fastcluster() -> Any:
-    """Return the module, or None if it is not there; an import that fails is slow each time."""
+    """Return the module, or None if it is not installed; cached because a failed import is slow."""
     try:
         import fastcluster
     except ImportError:
@@ -219,9 +223,9 @@ def _fastcluster() -> Any:
 
 
 def _grown_tree(d: np.ndarray) -> Merges:
-    """Return the edges of a minimum spanning tree that grows from the first object (Prim); d is only read."""
+    """Return the edges of a minimum spanning tree, by Prim's algorithm; d is not modified."""
     n = d.shape[0]
-    least, near = np.full(n, math.inf, dtype=d.dtype), np.zeros(n, dtype=np.int64)  # to the tree, and where
+    least, near = np.full(n, math.inf, dtype=d.dtype), np.zeros(n, dtype=np.int64)  # to the tree, and its end
     row, inside = np.empty_like(least), np.full_like(least, -math.inf)
     ends = np.empty((2, n - 1), dtype=np.int64)
     i = 0
@@ -233,14 +237,14 @@ def _grown_tree(d: np.ndarray) -> Merges:
         i = int(np.argmin(least))
         ends[:, edge] = near[i], i
     ends.sort(axis=0)
-    return ends[0], ends[1], d[ends[0], ends[1]].astype(np.float64)  # as the upper triangle has them
+    return ends[0], ends[1], d[ends[0], ends[1]].astype(np.float64)  # from the upper triangle
 
 
 def _spanning_tree(d: Array) -> list[Merges]:
-    """Return the edges of a minimum spanning tree, by Borůvka's rounds; d is only read.
+    """Return the edges of a minimum spanning tree, by Borůvka's algorithm; d is not modified.
 
-    Edges are in the strict order of (dᵢⱼ, i XOR j, min(i, j)), so that edges chosen by different clusters
-    close no cycle: at most two clusters choose each other, and then by the same edge.
+    Edges are strictly ordered by (dᵢⱼ, i XOR j, min(i, j)), so that the edges chosen by different clusters
+    form no cycle: at most two clusters choose each other, by the same edge.
     """
     places = np.arange(d.shape[0])
     cluster, n_clusters, rounds = places, len(places), []
@@ -249,7 +253,7 @@ def _spanning_tree(d: Array) -> list[Merges]:
         near, least = _nearest(d, group, _upper)
         order = np.lexsort((np.minimum(places, near), places ^ near, least))
         _, first = np.unique(cluster[order], return_index=True)
-        i = order[first]  # the object at which the shortest edge of each cluster starts, (n_clusters,)
+        i = order[first]  # start of the shortest edge of each cluster, (n_clusters,)
         target, own = cluster[near[i]], np.arange(n_clusters)
         target = np.where((target[target] == own) & (own < target), own, target)
         kept = i[target != own]
@@ -260,30 +264,30 @@ def _spanning_tree(d: Array) -> list[Merges]:
 
 
 def _reciprocal_merges(d: Array, method: str) -> list[Merges]:
-    """Return the merges of reciprocal nearest neighbours, round by round.
+    """Return the merges of reciprocal nearest neighbours, in rounds.
 
-    The p clusters of a round have their distances, or for Ward the squares, in the first p² entries of
-    the one working copy.
+    The distances of the p clusters of a round (squared for Ward) are the first p² entries of the working
+    copy.
     """
     combine, power = COMBINE[method]
     p, wide, xp = d.shape[0], wide_dtype(d), array_namespace(d)
     work = xp.empty(p * p, dtype=d.dtype, device=device_of(d))
     zero = xp.zeros((), dtype=d.dtype, device=device_of(d))
     _fill(work, p, row_blocks(d), lambda rows: xp.maximum(_upper(d, rows), zero) ** power)
-    objects, m, rounds = np.arange(p), np.ones(p), []  # an object of each cluster, and its size
-    heights = np.zeros(p)  # at which the clusters were made
+    objects, m, rounds = np.arange(p), np.ones(p), []  # one object of each cluster, and the size
+    heights = np.zeros(p)  # of the merges that created the clusters
     while p > 1:
         square = xp.reshape(work[: p * p], (p, p))
         own = np.arange(p)
         near, least = _nearest(square, xp.arange(p, dtype=xp.int64, device=device_of(d)), _rows)
         paired = near[near] == own
-        first = own[~paired | (own < near)]  # of a pair, the cluster that comes first stays
+        first = own[~paired | (own < near)]  # the first cluster of a pair is kept
         second = np.where(paired, near, own)[first]
         joins = first != second
         plan = from_host(np.stack([first, second, m[first], m[second] * joins, least[first]]), d, dtype=wide)
         sizes = from_host(m, d, dtype=wide)
         a, b = first[joins], second[joins]
-        heights[a] = np.max([least[a], heights[a], heights[b]], axis=0)  # rounding must not lower them
+        heights[a] = np.max([least[a], heights[a], heights[b]], axis=0)  # rounding must not decrease them
         rounds.append((objects[a], objects[b], heights[a] ** (1 / power)))
         m[a] += m[b]
         objects, m, heights, p = objects[first], m[first], heights[first], len(first)
@@ -292,10 +296,10 @@ def _reciprocal_merges(d: Array, method: str) -> list[Merges]:
 
 
 def _merge(work: Array, square: Array, plan: Array, sizes: Array, combine: Combine) -> None:
-    """Merge the clusters plan[1] into the clusters plan[0], rows and columns, and close the gaps in place.
+    """Merge the clusters plan[1] into the clusters plan[0], rows and columns, and compact in place.
 
-    `sizes` are those of the old clusters; plan[2:] are m_a, m_b (0 where nothing is merged) and d(a, b). A
-    new row never comes after the old rows it is made of, so nothing is overwritten before it is read.
+    `sizes` are those of the old clusters; plan[2:] are m_a, m_b (0 if nothing is merged) and d(a, b). A
+    new row never follows the old rows it is computed from, so nothing is overwritten before it is read.
     """
     xp, q = array_namespace(work), plan.shape[1]
     first, second = (xp.astype(plan[i, :], xp.int64) for i in (0, 1))
@@ -308,7 +312,7 @@ def _merge(work: Array, square: Array, plan: Array, sizes: Array, combine: Combi
         return combine(x, y, pairs[:, None, :], new_sizes[rows, None])  # (rows, q)
 
     _fill(work, q, row_blocks(square, q), merged)
-    # A mean of means is rounded differently above and below the diagonal: mirror the upper triangle.
+    # A mean of means rounds differently above and below the diagonal: mirror the upper triangle.
     square = xp.reshape(work[: q * q], (q, q))
     _fill(work, q, row_blocks(square), lambda rows: _upper(square, rows))
 
@@ -321,8 +325,8 @@ def _farthest(x: Array, y: Array, pair: Array, m_c: Array) -> Array:
 def _mean(x: Array, y: Array, pair: Array, m_c: Array) -> Array:
     """Return d(a ∪ b, c) = (m_a d(a, c) + m_b d(b, c)) / (m_a + m_b).
 
-    Heights rise because it is never below the smaller one. In this form rounding keeps it so: an inexact
-    y − x is larger by far than its error, and 1/n of it is left over.
+    Heights are nondecreasing because the mean is at least the smaller distance. In this form rounding
+    preserves that: an inexact y − x is much larger than its error, and 1/n of it remains.
     """
     m_a, m_b = pair[0, ...], pair[1, ...]
     x, y = _widened(x, y, m_b)
@@ -345,7 +349,7 @@ def _widened(x: Array, y: Array, like: Array) -> tuple[Array, Array]:
     return xp.astype(x, like.dtype, copy=False), xp.astype(y, like.dtype, copy=False)
 
 
-# How distances to two clusters make that to their union, and the power of distances it is made for.
+# Functions for the distance to a union of two clusters, and the power of distances they apply to.
 COMBINE: dict[str, tuple[Combine, int]] = {
     "complete": (_farthest, 1),
     "average": (_mean, 1),
@@ -356,7 +360,7 @@ COMBINE: dict[str, tuple[Combine, int]] = {
 def _nearest(
     d: Array, group: Array, rows_of: Callable[[Array, slice], Array]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return for each row the nearest column of another group and its distance, in one read."""
+    """Return for each row the nearest column of another group and its distance, with one transfer."""
     xp = array_namespace(d)
     places = xp.arange(d.shape[0], dtype=xp.int32, device=device_of(d))
     infinite = xp.full((), math.inf, dtype=d.dtype, device=device_of(d))
@@ -377,14 +381,14 @@ def _rows(d: Array, rows: slice) -> Array:
 
 
 def _upper(d: Array, rows: slice) -> Array:
-    """Return some rows of d as its upper triangle has them: asymmetry by rounding is left out."""
+    """Return some rows of d mirrored from its upper triangle, which removes asymmetry by rounding."""
     xp = array_namespace(d)
     places = xp.arange(d.shape[0], dtype=xp.int64, device=device_of(d))
     return xp.where(places[None, :] >= places[rows, None], d[rows, :], d[:, rows].T)
 
 
 def _fill(work: Array, q: int, blocks: Iterator[slice], rows_of: Callable[[slice], Array]) -> None:
-    """Write a q×q matrix to the first q² entries of `work`, block of rows by block of rows."""
+    """Write a q×q matrix to the first q² entries of `work`, by blocks of rows."""
     xp = array_namespace(work)
     for rows in blocks:
         block = xp.astype(rows_of(rows), work.dtype, copy=False)
@@ -392,7 +396,7 @@ def _fill(work: Array, q: int, blocks: Iterator[slice], rows_of: Callable[[slice
 
 
 def _roots(parent: np.ndarray) -> np.ndarray:
-    """Return the root of the tree in which each node stands; a root is its own parent."""
+    """Return the root of the tree of each node; a root is its own parent."""
     while True:
         grandparent = parent[parent]
         if np.array_equal(grandparent, parent):
@@ -401,9 +405,9 @@ def _roots(parent: np.ndarray) -> np.ndarray:
 
 
 def _merge_table(i: np.ndarray, j: np.ndarray, heights: np.ndarray) -> np.ndarray:
-    """Return SciPy's merge table from the heights at which the clusters of objects i and j merge.
+    """Return SciPy's merge table, given the heights at which the clusters of objects i and j merge.
 
-    Of merges at the same height those given first come first, so that clusters are made before they merge.
+    Merges of equal height keep their order, so that clusters are created before they merge.
     """
     n = len(heights) + 1
     order = np.argsort(heights, kind="stable")
@@ -419,7 +423,7 @@ def _merge_table(i: np.ndarray, j: np.ndarray, heights: np.ndarray) -> np.ndarra
 
 
 def _root(parent: list[int], node: int) -> int:
-    """Return the root of a node, halving the way to it."""
+    """Return the root of a node, with path halving."""
     while parent[node] != node:
         parent[node] = parent[parent[node]]
         node = parent[node]
@@ -433,19 +437,19 @@ class Linkage(Parameters):
     Parameters
     ----------
     n_clusters : int, a sequence with one for each step, or a rule, optional
-        The rules: "gap" (the largest gap between the heights of merges), "calinski_harabasz", and
+        The rules: "gap" (the largest gap between merge heights), "calinski_harabasz", and
         "silhouette"; all share one dendrogram. See `affect_xp.clustering.n_clusters`.
     distance_threshold : float, optional
         Instead of `n_clusters`: merge up to this height.
     method : "single", "complete", "average" or "ward"
-        Ward squares the distances it is given. Under `Affect` these are the blends α·ψᵢⱼ + (1 − α)·dᵢⱼ of
+        Ward squares its input. With `Affect` the input is the blend α·ψᵢⱼ + (1 − α)·dᵢⱼ of
         distances, not of their squares.
     max_clusters : int
-        The largest number of clusters a rule may choose.
+        The largest number of clusters that a rule may select.
 
     See Also
     --------
-    affect_xp.linkage : the function underneath, which returns the dendrogram.
+    affect_xp.linkage : the underlying function, which returns the dendrogram.
     """
 
     wants: ClassVar[str] = "dissimilarity"
@@ -459,11 +463,11 @@ class Linkage(Parameters):
 
     @property
     def unit_free(self) -> bool:
-        """Whether features of other units have the same clusters: not where a threshold is in their units."""
+        """Whether the units of features do not matter; a threshold is in these units."""
         return self.distance_threshold is None
 
     def check(self) -> None:
-        """Raise if a parameter is not valid."""
+        """Raise if a parameter is invalid."""
         if (self.n_clusters is None) == (self.distance_threshold is None):
             raise InputError(
                 f"give either n_clusters or distance_threshold, got n_clusters={self.n_clusters!r} and "
@@ -488,7 +492,7 @@ class Linkage(Parameters):
         return Clustering(Partition(tree.cut(k), k, 0), n_iter=tree.n_rounds, scores=scores)
 
     def _scores(self, proximity: Proximity, tree: Dendrogram) -> dict[int, float]:
-        """Return the score of each number of clusters by the rule."""
+        """Return the score of each number of clusters for the rule."""
         if self.n_clusters == "gap":
             return height_gap_scores(tree.merges, self.max_clusters)
         if self.n_clusters == "calinski_harabasz":

@@ -1,4 +1,4 @@
-"""How well partitions agree, and how well smoothed proximities follow the true ones."""
+"""Agreement of partitions, and the error of smoothed proximities."""
 
 import numpy as np
 
@@ -36,8 +36,8 @@ def _pairs(counts: np.ndarray) -> int:
 def rand_index(a: Array, b: Array) -> float:
     """Return the share of pairs of objects on which two labellings agree, between 0 and 1.
 
-    A pair agrees when both put it into one cluster, or both into two. Labels of -1 count as a
-    cluster. A single object agrees with itself.
+    Two labellings agree on a pair if both put it into one cluster, or both into two clusters. The label -1
+    counts as a cluster. A single object agrees with itself.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def adjusted_rand_index(a: Array, b: Array) -> float:
     # (together − expected) / (mean(in_a, in_b) − expected), times 2·pairs: integers up to the division
     above = 2 * (together * pairs - in_a * in_b)
     most = (in_a + in_b) * pairs - 2 * in_a * in_b
-    return above / most if most else 1.0  # both partitions trivial, and the same
+    return above / most if most else 1.0  # both partitions are trivial and equal
 
 
 @on_input_device

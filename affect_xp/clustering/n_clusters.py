@@ -1,11 +1,10 @@
-"""How many clusters: scores of partitions, and the choice among them.
+"""Select the number of clusters by scores of partitions.
 
-A score looks at W only through products W·Z and sums by block, so no n×n temporary is made, and gives a
-number on the device. What is undefined scores 0, never NaN: one cluster, an object alone in its
-cluster. Objects labelled -1 take no part. Where a score speaks of distances δᵢⱼ, they come from W by its
-kind:
+Scores use W only through products W·Z and sums by block, without an n×n temporary, and are computed on the
+device. Undefined scores are 0, never NaN: for one cluster, or an object alone in its cluster. Objects
+labelled -1 are excluded. Distances δᵢⱼ follow from W according to its kind:
 
-    dissimilarity    δᵢⱼ = dᵢⱼ, and its square where squares are meant
+    dissimilarity   δᵢⱼ = dᵢⱼ, or its square for squared distances
     similarity       δᵢⱼ = wᵢᵢ + wⱼⱼ − 2wᵢⱼ, the squared distance ‖xᵢ − xⱼ‖² if W = XXᵀ
 """
 
@@ -35,18 +34,18 @@ KINDS = ("dissimilarity", "similarity")
 
 # Candidates are scored together: one pass over W multiplies about this many columns.
 PASS_COLUMNS = 64
-# Distances from similarities below this many units of rounding of the entries are taken for 0.
+# Distances from similarities below this multiple of the rounding of entries are set to 0.
 ROUNDING = 4
 # Rules for similarities alone.
 FOR_GRAPHS = ("modularity", "likelihood")
 # The least dispersion of a graph, as a share of the mean weight of a unit of weight.
 MIN_DISPERSION = 0.05
-# Scores that differ by less are equal, lest rounding decide between numbers of clusters.
+# Scores that differ by less are equal, so that rounding does not select the number of clusters.
 TIE = 1e-10
 
 
 class Selection(NamedTuple):
-    """The number of clusters that was chosen, its partition, and the score of each number tried."""
+    """The selected number of clusters, its partition, and the score of each number tried."""
 
     k: int
     partition: Partition
@@ -55,22 +54,22 @@ class Selection(NamedTuple):
 
 @on_input_device
 def silhouette(W: Array | Proximity, labels: Array | Partition, *, kind: str) -> Array:
-    """Return the mean silhouette of the objects, a number between -1 and 1.
+    """Return the mean silhouette of the objects, between -1 and 1.
 
         sᵢ = (bᵢ − aᵢ) / max(|aᵢ|, |bᵢ|)
 
-    where a is the mean distance δ of object i to the others of its cluster, and b the least mean distance to
-    another cluster. An object alone in its cluster scores 0. With dissimilarities this is the
-    silhouette of scikit-learn, with dot products that of the squared distances of their features. A
-    graph with an empty diagonal compares the mean weight to the own cluster with that to the next.
+    where a is the mean distance δ of object i to the others of its cluster, and b the smallest mean distance
+    to another cluster. An object alone in its cluster scores 0. With dissimilarities this is the silhouette
+    of scikit-learn, with dot products that of the squared distances of their features. For a graph with
+    a zero diagonal it compares the mean weight to the object's cluster with that to the next one.
 
     Parameters
     ----------
     W : (n, n) array or Proximity
     labels : (n,) int array or Partition
-        Clusters 0 ... k-1, and -1 for objects that take no part. A Partition is not read to the host.
+        Clusters 0 ... k-1, and -1 for excluded objects. A Partition is not read to the host.
     kind : "dissimilarity" or "similarity"
-        What W holds.
+        The kind of W.
 
     Examples
     --------
@@ -89,15 +88,15 @@ def silhouette(W: Array | Proximity, labels: Array | Partition, *, kind: str) ->
 def _silhouette(W: Proximity, partition: Partition, wz: Array, kind: str) -> Array:
     z, m = partition.membership, partition.sizes
     xp = array_namespace(z)
-    counts = m[None, :] - z  # the object itself is not counted
+    counts = m[None, :] - z  # exclude the object itself
     means = _distance_sums(W, partition, wz, kind) / _or_one(counts)  # (n, k)
     own = xp.sum(z * means, axis=1)
     others = (z == 0) & (m > 0)[None, :]
     nearest = xp.min(xp.where(others, means, xp.full_like(means, xp.inf)), axis=1)
-    known = (xp.sum(z * counts, axis=1) > 0) & xp.any(others, axis=1)  # neither alone nor without a neighbour
+    known = (xp.sum(z * counts, axis=1) > 0) & xp.any(others, axis=1)  # neither alone nor in the only cluster
     nearest = xp.where(known, nearest, own)
     score = (nearest - own) / _or_one(xp.maximum(xp.abs(own), xp.abs(nearest)))
-    # Distances of an indefinite W may have either sign.
+    # Distances from an indefinite W may have either sign.
     score = xp.minimum(xp.maximum(score, -xp.ones_like(score)), xp.ones_like(score))
     return xp.sum(score) / _or_one(xp.sum(m))
 
@@ -120,9 +119,8 @@ def modularity(W: Array | Proximity, labels: Array | Partition) -> Array:
 
         Q = Σ_c { S_cc / ω − (Σ_d S_cd / ω)² },   S = ZᵀWZ,   ω = ΣS
 
-    One cluster has 0. The diagonal counts as it stands in W, once: a self-loop of weight w in networkx is
-    a diagonal entry 2w here. Similarities are taken to be non-negative; where their sum is not
-    positive, Q is 0.
+    One cluster has 0. The diagonal of W is counted once: a self-loop of weight w in networkx is a diagonal
+    entry 2w here. Similarities are assumed to be nonnegative; if their sum is not positive, Q is 0.
 
     Parameters
     ----------
@@ -216,14 +214,14 @@ def dispersion_of(W: Proximity, partition: Partition) -> Array:
 
 @on_input_device
 def calinski_harabasz(W: Array | Proximity, labels: Array | Partition, *, kind: str) -> Array:
-    """Return the ratio of the dispersion between clusters to that within, each by its degrees of freedom.
+    """Return the ratio of the dispersions between and within clusters, each per degree of freedom.
 
         within = Σ_c Σ_{i,j∈c} δᵢⱼ / 2m_c,   total = Σᵢⱼ δᵢⱼ / 2n,
         score  = (total − within) / (k − 1)  :  within / (n − k)
 
-    δ being squared distances: those of the features with dot products, d² with dissimilarities. With dot
-    products or Euclidean distances this is the score of scikit-learn on the features. It is 0 where k
-    is 1 or n, and infinite (scikit-learn: 1) where nothing is left within. Similarities should be
+    with squared distances δ: those of the features for dot products, d² for dissimilarities. With dot
+    products or Euclidean distances this is the score of scikit-learn on the features. It is 0 if k is 1
+    or n, and infinite (scikit-learn: 1) if the dispersion within clusters is 0. Similarities should be
     positive semi-definite.
 
     Parameters
@@ -263,7 +261,7 @@ def _square_sums(W: Proximity, partition: Partition, wz: Array | None, kind: str
 
 
 def _dispersion_ratio(squares: Array, m: Array) -> Array:
-    """Return the score of Calinski and Harabász from sums of squared distances by block and sizes."""
+    """Return the Calinski-Harabasz score, given sums of squared distances by block and sizes."""
     xp = array_namespace(squares)
     n, k = xp.sum(m), xp.sum(xp.astype(m > 0, m.dtype))
     within = xp.sum(xp.linalg.diagonal(squares) / (2 * _or_one(m)))
@@ -275,15 +273,15 @@ def _dispersion_ratio(squares: Array, m: Array) -> Array:
 
 
 def _without_rounding(W: Proximity, sums: Array, size: Array) -> Array:
-    """Return differences of sums of this size, with those that are mere rounding set to 0."""
+    """Return differences of sums of this magnitude, with rounding errors set to 0."""
     xp = array_namespace(sums)
-    # Entries are rounded when they are stored, and sums of n of them when they are added.
+    # Entries are rounded when they are stored, and sums of n entries when they are added.
     rounding = ROUNDING * float(xp.finfo(W.like.dtype).eps) + W.n * float(xp.finfo(sums.dtype).eps)
     return xp.where(xp.abs(sums) > rounding * size, sums, xp.zeros_like(sums))
 
 
 def _or_one(x: Array) -> Array:
-    """Return x with ones in place of zeros, to divide by."""
+    """Return x with zeros replaced by ones, as a divisor."""
     xp = array_namespace(x)
     return xp.where(x == 0, xp.ones_like(x), x)
 
@@ -311,19 +309,19 @@ def select(
     *,
     kind: str,
 ) -> Selection:
-    """Cluster into each number of clusters there may be, and keep the one with the highest score.
+    """Cluster into each candidate number of clusters, and select the one with the highest score.
 
-    All candidates are scored on the device, in few passes over W, and their scores are read in one go.
+    All candidates are scored on the device, in few passes over W, and their scores are read in one transfer.
 
     Parameters
     ----------
     W : (n, n) array or Proximity
     rule : "silhouette", "modularity", "likelihood" or "calinski_harabasz"
     max_clusters, min_clusters : int
-        The candidates; no more than there are objects. Only for the modularity and the likelihood one cluster
-        is a candidate like others: to the other rules it is the last resort.
+        The candidates, limited by the number of objects. One cluster is a regular candidate only for
+        modularity and likelihood; for the other rules it is the last resort.
     cluster_k : function from k to a Partition
-        The clusterer. What candidates can share (eigenvectors, a dendrogram) it computes before.
+        The clusterer. It should share work between candidates (eigenvectors, a dendrogram).
     kind : "dissimilarity" or "similarity"
 
     Examples
@@ -345,7 +343,7 @@ def select(
     W = as_proximity(W)
     candidates = _candidates(W.n, min_clusters, max_clusters)
     partitions = [cluster_k(k) for k in candidates]
-    by_square = rule == "calinski_harabasz" and kind == "dissimilarity"  # not a matter of products
+    by_square = rule == "calinski_harabasz" and kind == "dissimilarity"  # uses no products
     products = [None] * len(partitions) if by_square else _products(W, partitions)
     score = RULES[rule]
     if rule == "likelihood":
@@ -365,7 +363,7 @@ def _candidates(n: int, min_clusters: int, max_clusters: int) -> range:
 
 
 def _products(W: Proximity, partitions: Iterable[Partition]) -> Iterator[Array]:
-    """Yield W·Z of each partition, (n, k); one pass over W serves several."""
+    """Yield W·Z of each partition, (n, k); several share one pass over W."""
     xp = array_namespace(W.like)
     for group in _groups(partitions):
         wz = W.matmul(xp.concat([p.membership for p in group], axis=1))
@@ -376,7 +374,7 @@ def _products(W: Proximity, partitions: Iterable[Partition]) -> Iterator[Array]:
 
 
 def _groups(partitions: Iterable[Partition]) -> Iterator[list[Partition]]:
-    """Yield the partitions in groups of few clusters all told."""
+    """Yield the partitions in groups with few clusters in total."""
     group: list[Partition] = []
     for partition in partitions:
         if group and sum(p.k for p in group) + partition.k > PASS_COLUMNS:
@@ -387,9 +385,9 @@ def _groups(partitions: Iterable[Partition]) -> Iterator[list[Partition]]:
 
 
 def choose(scores: Mapping[int, float]) -> int:
-    """Return the number of clusters with the highest score, the smallest such number if there are several.
+    """Return the number of clusters with the highest score, the smallest one for ties.
 
-    Scores that differ by rounding only (1e-10) are equal; those that are NaN do not count.
+    Scores that differ only by rounding (1e-10) are tied; NaN scores are ignored.
 
     Examples
     --------
@@ -406,14 +404,13 @@ def choose(scores: Mapping[int, float]) -> int:
 
 
 def eigengap_scores(values: Array, max_clusters: int, min_clusters: int = 2) -> dict[int, float]:
-    """Return |λ_{k+1} − λ_k| for each number of clusters k; 0 for the last value, which has no next.
+    """Return |λ_{k+1} − λ_k| for each number of clusters k; 0 for the last value.
 
     Parameters
     ----------
     values : (r,) array
-        Eigenvalues in the order of the objective, those of the clusters first: the smallest of a
-        Laplacian, the largest of similarities. All n of them, or at least max_clusters + 1. They are
-        read to the host.
+        Eigenvalues in the order of the objective: smallest first for a Laplacian, largest first for
+        similarities. All n of them, or at least max_clusters + 1. They are read to the host.
     max_clusters, min_clusters : int
 
     Examples
@@ -428,14 +425,14 @@ def eigengap_scores(values: Array, max_clusters: int, min_clusters: int = 2) -> 
 
 
 def height_gap_scores(merges: np.ndarray, max_clusters: int, min_clusters: int = 2) -> dict[int, float]:
-    """Return for each number of clusters how much higher the next merge of a dendrogram is than the last.
+    """Return for each number of clusters the height gap between the next merge and the last one.
 
-    One cluster, which has no next merge, scores 0; n clusters lie at the height 0.
+    One cluster has no next merge and scores 0; n clusters are at height 0.
 
     Parameters
     ----------
     merges : (n − 1, 4) array
-        A dendrogram in the format of SciPy, its heights in ascending order.
+        A dendrogram in SciPy's format, with ascending heights.
     max_clusters, min_clusters : int
 
     Examples
@@ -455,15 +452,15 @@ def height_gap_scores(merges: np.ndarray, max_clusters: int, min_clusters: int =
 def calinski_harabasz_scores(
     W: Array | Proximity, merges: np.ndarray, max_clusters: int, min_clusters: int = 2, *, kind: str
 ) -> dict[int, float]:
-    """Return the score of Calinski and Harabász of each cut of a dendrogram.
+    """Return the Calinski-Harabasz score of each cut of a dendrogram.
 
-    One pass over W gives the sums by block of the finest cut; those of the others are sums of these.
+    One pass over W gives the block sums of the finest cut; those of the other cuts are sums of these.
 
     Parameters
     ----------
     W : (n, n) array or Proximity
     merges : (n − 1, 4) array
-        A dendrogram in the format of SciPy.
+        A dendrogram in SciPy's format.
     max_clusters, min_clusters : int
     kind : "dissimilarity" or "similarity"
 
@@ -500,7 +497,7 @@ def _checked_merges(merges: np.ndarray) -> np.ndarray:
 
 
 def _cut(merges: np.ndarray, k: int) -> tuple[np.ndarray, list[int]]:
-    """Return the labels of the k clusters of a dendrogram, and the node that each of them is."""
+    """Return the labels of the k clusters of a dendrogram, and the node of each."""
     n = len(merges) + 1
     children = merges[: n - k, :2].astype(np.int64)
     nodes = np.setdiff1d(np.arange(2 * n - k), children)
@@ -512,7 +509,7 @@ def _cut(merges: np.ndarray, k: int) -> tuple[np.ndarray, list[int]]:
 
 
 def _merged(sums: np.ndarray, i: int, j: int) -> np.ndarray:
-    """Return sums by cluster with the clusters i and j taken together, last, on every axis."""
+    """Return sums by cluster with the clusters i and j merged, in the last position, on every axis."""
     for axis in range(sums.ndim):
         both = np.take(sums, [i, j], axis=axis).sum(axis=axis, keepdims=True)
         sums = np.concatenate([np.delete(sums, [i, j], axis=axis), both], axis=axis)

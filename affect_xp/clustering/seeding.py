@@ -1,4 +1,4 @@
-"""Where k-means starts: random partitions, greedy k-means++, and samples on which starts are compared."""
+"""Initialisation of k-means: random partitions, greedy k-means++, and samples to compare starts."""
 
 import dataclasses
 import math
@@ -10,7 +10,7 @@ from affect_xp.array.namespace import array_namespace, device_of, from_host, not
 from affect_xp.array.typing import Array
 from affect_xp.proximity import Dense, Proximity
 
-# Distances, and sums of them, that differ by less than this share are equal: rounding decides nothing.
+# Distances, and their sums, that differ by less than this share are equal: rounding does not matter.
 RELATIVE_TIE = 1e-9
 
 
@@ -20,13 +20,13 @@ def random_partitions(W: Proximity, k: int, n_init: int, rng: np.random.Generato
     return from_host(rng.permuted(balanced, axis=1).T, W.like)
 
 
-@np.errstate(over="ignore", invalid="ignore")  # k-means refuses what is too large
+@np.errstate(over="ignore", invalid="ignore")  # k-means raises on overflow
 def spread_partitions(W: Proximity, k: int, n_init: int, rng: np.random.Generator) -> Array:
-    """Return labels of the nearest of k objects drawn far apart (greedy k-means++), (n, n_init).
+    """Return labels of the nearest of k distant random objects (greedy k-means++), (n, n_init).
 
     For each further centre 2 + ⌊ln k⌋ objects are drawn with probabilities proportional to their squared
-    distances to the nearest centre. The one that leaves the smallest sum of squares becomes a centre. Objects
-    are drawn in the order of wᵢᵢ, so that the order of the rows matters only where these are equal.
+    distances to the nearest centre. The one with the smallest resulting sum of squares becomes a centre.
+    Objects are drawn in the order of wᵢᵢ, so that the order of the rows matters only for ties.
 
     References
     ----------
@@ -57,7 +57,7 @@ def spread_partitions(W: Proximity, k: int, n_init: int, rng: np.random.Generato
 
 
 def _order(values: Array) -> Array:
-    """Return the order of some values, (n,); those that differ by rounding keep the order of their rows."""
+    """Return the order of some values, (n,); values that differ only by rounding keep their order."""
     xp = array_namespace(values)
     largest = xp.max(xp.abs(values))
     unit = not_zero(largest)
@@ -88,8 +88,8 @@ STARTS: dict[str, Callable[[Proximity, int, int, np.random.Generator], Array]] =
 def draw_mixed(weight: Array, size: int, rng: np.random.Generator) -> Array:
     """Draw objects with replacement, (size,): half uniformly and half in proportion to a weight, (n,).
 
-    Uniform draws represent large clusters, weighted draws do not miss small ones that are far out
-    (Bachem, Lucic & Krause, "Scalable k-Means Clustering via Lightweight Coresets", KDD 2018).
+    Uniform draws represent large clusters; weighted draws include small distant ones (Bachem, Lucic &
+    Krause, "Scalable k-Means Clustering via Lightweight Coresets", KDD 2018).
     """
     xp, n = array_namespace(weight), weight.shape[0]
     total = xp.sum(weight)
@@ -100,15 +100,15 @@ def draw_mixed(weight: Array, size: int, rng: np.random.Generator) -> Array:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sample:
-    """Some objects, and the proximities among them on the host."""
+    """A sample of objects, and the proximities among them on the host."""
 
-    index: np.ndarray  # (m,), perhaps with repetitions
+    index: np.ndarray  # (m,), may contain duplicates
     W: Dense  # (m, m), NumPy
-    labels: np.ndarray | None = None  # (m,), where labels of all objects were given
+    labels: np.ndarray | None = None  # (m,), if labels of all objects were given
 
     @staticmethod
     def draw(W: Proximity, size: int, rng: np.random.Generator, labels: Array | None = None) -> "Sample":
-        """Draw objects, half of them in proportion to wᵢᵢ; all objects where they are not twice as many."""
+        """Draw objects, half of them in proportion to wᵢᵢ; all objects if they are at most twice as many."""
         w_ii = W.diagonal()
         xp, index = array_namespace(w_ii), None
         if W.n > 2 * size:
@@ -121,7 +121,7 @@ class Sample:
         return Sample(place, Dense(entries), rest[0].astype(np.int64) if rest else None)
 
     def spread(self, labels: Array, n: int, like: Array) -> Array:
-        """Return labels of the sampled objects as labels of all n, -1 for those not sampled."""
+        """Return labels of the sample as labels of all n objects, -1 for those not sampled."""
         spread = np.full(n, -1, dtype=np.int64)
         spread[self.index] = labels
         return from_host(spread, like)

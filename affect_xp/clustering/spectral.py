@@ -1,15 +1,15 @@
-"""Spectral clustering on products W·V: eigenvectors of a similarity graph, rounded to clusters.
+"""Spectral clustering on products W·V: eigenvectors of a similarity graph, discretized to clusters.
 
-With degrees d = W1 (row sums *with* the diagonal) and D = diag(d), the clusters are read from
+With degrees d = W1 (row sums *with* the diagonal) and D = diag(d), the clusters are derived from
 
     average association   the top eigenvectors of W
     ratio cut             the bottom ones of L = D − W
     normalised cut        the bottom ones of I − D^{-1/2} W D^{-1/2}, with rows scaled to length 1
 
 The eigenvectors of a cut for the eigenvalue 0 are known: 1 (normalised cut: √d) on one connected component,
-and 0 elsewhere. They are written down, not computed, and the others are sought orthogonal to them. Each way
-of rounding depends on the space that the eigenvectors span and not on their choice in it, so that the
-clusters follow from W and the random numbers, whichever solver is used.
+and 0 elsewhere. They are constructed directly, and the others are computed orthogonally to them. Each
+discretization depends on the span of the eigenvectors, not on the choice of basis, so that the clusters
+follow from W and the random numbers, whichever solver is used.
 """
 
 import dataclasses
@@ -22,10 +22,12 @@ import numpy as np
 
 from affect_xp.array.namespace import (
     array_namespace,
+    as_like,
+    computed,
     device_of,
+    eager_product,
     from_host,
     gather,
-    is_lazy,
     on_input_device,
     one_hot,
     to_host,
@@ -48,13 +50,13 @@ from affect_xp.clustering.base import (
 from affect_xp.clustering.bethe_hessian import bethe_hessian_scores
 from affect_xp.clustering.connectivity import Components, connected_components
 from affect_xp.clustering.discretize import ASSIGNMENTS, EQUAL, unit_rows
-from affect_xp.clustering.eigen import SOLVERS, Eigenpairs, Operator, host_product, top_eigenpairs
+from affect_xp.clustering.eigen import SOLVERS, Eigenpairs, Operator, top_eigenpairs
 from affect_xp.clustering.n_clusters import choose, eigengap_scores, select
 from affect_xp.exceptions import ConvergenceWarning, InputError
 from affect_xp.parameters import Parameters
 from affect_xp.partition import Partition
 from affect_xp.proximity import Blend, Proximity, as_proximity
-from affect_xp.proximity.object_blend import ObjectBlend
+from affect_xp.proximity.blend import ObjectBlend
 from affect_xp.proximity.sparse import Sparse
 
 CUTS = ("normalized_cut", "ratio_cut")
@@ -68,16 +70,16 @@ MAX_UNEVENNESS = 0.4
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class SpectralResult:
-    """What spectral clustering found.
+    """The result of spectral clustering.
 
     Attributes
     ----------
     labels : (n,) int array
         Clusters 0 ... k-1, none of them empty, numbered in the order of their first objects.
     vectors : (n, r) array
-        The orthonormal eigenvectors the clusters were read from; give them as `start` the next time. r is
-        the number of clusters unless that eigenvalue is tied with the next, see
-        `affect_xp.clustering.eigen.top_eigenpairs`. Rows of objects in components set apart are zero.
+        The orthonormal eigenvectors that the clusters were derived from; pass them as `start` the next
+        time. r is the number of clusters unless that eigenvalue is tied with the next, see
+        `affect_xp.clustering.eigen.top_eigenpairs`. Rows of objects in separate components are zero.
     values : (r,) array
         Their eigenvalues: of W, largest first, for average association; of the Laplacian of a cut, smallest
         first.
@@ -86,9 +88,9 @@ class SpectralResult:
     converged : bool
         Whether the eigenvectors have converged.
     residual : float
-        The largest residual of an eigenvector, as a share of the largest eigenvalue.
+        The largest residual of an eigenvector, relative to the largest eigenvalue.
     n_components : int or None
-        Connected components of the graph; None where they were not looked for.
+        Connected components of the graph; None if they were not computed.
     """
 
     labels: Array
@@ -119,30 +121,30 @@ def spectral(
     Parameters
     ----------
     W : (n, n) array or Proximity
-        Similarities. For the cuts they must not be negative: an error is raised if negative ones make a
-        degree or an eigenvalue of the Laplacian negative. Average association takes any.
+        Similarities. For the cuts they must be nonnegative: an error is raised if negative ones make a
+        degree or an eigenvalue of the Laplacian negative. Average association accepts any.
     n_clusters : int
     objective : "normalized_cut", "ratio_cut" or "average_association"
     assign_labels : "kmeans", "rotation" or "cluster_qr"
-        How eigenvectors become clusters: k-means on their rows; the rotation that brings them nearest to
+        The discretization of eigenvectors: k-means on their rows; the rotation that brings them closest to
         a membership (Yu & Shi 2003); or QR with column pivoting (Damle, Minden & Ying 2019), which has
-        no random start. Should either of the latter leave a cluster empty, k-means goes on from there.
+        no random start. If either of the latter leaves a cluster empty, k-means continues from its labels.
     components : "joint" or "separate"
-        What to do with a graph that is not connected. "joint": cluster all objects together; if a cut
-        has at least as many components as clusters to find, the largest components are a cluster each,
-        and the last cluster holds all others. "separate": each component smaller than the largest is a
+        How to cluster a graph that is not connected. "joint": cluster all objects together; if a cut
+        has at least as many components as requested clusters, the largest components are a cluster each,
+        and the last cluster contains all others. "separate": each component smaller than the largest is a
         cluster (if they are too many, they share one), and the largest, or all of that size together, is
-        clustered into as many as are left; "joint" if it has not so many objects.
+        clustered into the remaining number; "joint" if it has fewer objects than that.
     n_init : int
         Starts of k-means and of the rotation; the best one wins.
     solver : "auto", "full" or "iterative"
-        Of the eigenvalue problem. "auto" is full for small n, iterative otherwise.
+        The solver of the eigenvalue problem. "auto" is full for small n, iterative otherwise.
     tol : float
-        The largest residual of an eigenvector of a cut by the iterative solver, as a share of the first
-        eigenvalue of the Laplacian that is left out. With 0, and for average association, the solver
-        goes on to about half the digits.
+        The largest residual of an eigenvector of a cut by the iterative solver, relative to the first
+        excluded eigenvalue of the Laplacian. With 0, and for average association, the solver
+        continues to about half of the digits.
     start : (n, r) array, optional
-        The `vectors` of a similar problem; rows of zeros for objects that it did not have.
+        The `vectors` of a similar problem; rows of zeros for new objects.
     rng : None, int or numpy.random.Generator
 
     Examples
@@ -170,7 +172,7 @@ def spectral(
 
 
 class SpectralScan:
-    """Spectral clustering into any number of clusters up to a largest one, with one eigenvalue problem.
+    """Spectral clustering into any number of clusters up to a maximum, with one eigenvalue problem.
 
     Parameters
     ----------
@@ -178,7 +180,7 @@ class SpectralScan:
     max_clusters : int
     settings : Spectral
     call : Call
-        The vectors to start from, and the random numbers.
+        The starting vectors, and the random numbers.
     unit_rows : bool, optional
         Whether rows of eigenvectors are scaled to length 1; by default for normalised cut.
     """
@@ -208,7 +210,7 @@ class SpectralScan:
         return _result(found, k, self._like, self._graph.components)
 
     def spectrum(self, result: SpectralResult) -> Spectrum:
-        """Return what the next call of the step may start from."""
+        """Return starting values for the next call of the step."""
         return Spectrum(result.vectors, self._graph.components, self._graph.blended)
 
     def vectors(self) -> Array:
@@ -221,18 +223,18 @@ class SpectralScan:
 
 
 def _checked_start(given: Call | Spectrum, n: int) -> Array | None:
-    """Return the vectors to start from, on the host if their library is lazy."""
+    """Return the starting vectors, on the host if their library is lazy."""
     start = given.memory if isinstance(given, Call) else given.vectors
     if start is None:
         return None
     if start.ndim != 2 or start.shape[0] != n:
         raise InputError(f"start must have {n} rows, one for each object, got shape {tuple(start.shape)}")
-    return to_host(start, reason="vectors of a lazy library")[0] if is_lazy(start) else start
+    return computed(start, reason="vectors of a lazy library")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Found:
-    """Clusters, and the eigenvectors they were read from."""
+    """Clusters, and the eigenvectors that they were derived from."""
 
     labels: Array
     pairs: Eigenpairs
@@ -240,28 +242,28 @@ class _Found:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Graph:
-    """Similarities W through products, with what the objectives need to know of them.
+    """Similarities W through products, with the properties that the objectives need.
 
-    All arrays are where the products are: on the host for a lazy library.
+    All arrays are on the device of the products: on the host for a lazy library.
     """
 
     n: int
     like: Array
     multiply: Callable[[Array], Array]  # X ↦ WX
-    thin_dtype: object  # in which products are fastest
-    components: Components | None  # None if they were not looked for
-    blended: bool = False  # whether W is a blend in which the past counts
+    thin_dtype: object  # with the fastest products
+    components: Components | None  # None if they were not computed
+    blended: bool = False  # whether W is a blend with a nonzero weight of the past
 
     @staticmethod
     def of(W: Proximity, settings: "Spectral", call: Call) -> "_Graph":
-        """Return the graph of a proximity; a sparse blend is formed, which a step does in any case."""
+        """Return the graph of a proximity; a sparse blend is formed, since the step needs it anyway."""
         blended, components = isinstance(W, Blend) and not W.without_past, None
         is_sparse = isinstance(W, Blend | ObjectBlend) and isinstance(W.pair.current, Sparse)
         formed = W.formed() if is_sparse else W
         if settings.components == "separate" or settings.objective in CUTS:
-            components = _known_components(W, call) or _components(W, formed)
-        like, multiply = host_product(formed)
-        thin_dtype = None if is_lazy(W.like) else formed.thin_dtype
+            components = _known_components(W, call) or _components(W, formed).computed()
+        like, multiply = eager_product(formed.matmul, formed.like)
+        thin_dtype = formed.thin_dtype if multiply == formed.matmul else None
         return _Graph(W.n, like, multiply, thin_dtype, components, blended)
 
     @functools.cached_property
@@ -272,14 +274,14 @@ class _Graph:
 
     @property
     def parts(self) -> Components:
-        """The connected components, which were looked for."""
+        """The connected components, which must have been computed."""
         assert self.components is not None
         return self.components
 
     def among(self, chosen: np.ndarray, index: Array, places: Array) -> "_Graph":
-        """Return the graph of the objects at `index`, those of the chosen (c,) components.
+        """Return the graph of the objects at `index`, which are those of the chosen (c,) components.
 
-        `places` (n,) are the positions of all objects in it, -1 for those left out.
+        `places` (n,) are the positions of all objects in it, -1 for excluded ones.
         """
         xp = array_namespace(index)
         number = from_host(np.cumsum(chosen) - 1, index)
@@ -292,18 +294,18 @@ class _Graph:
 
 
 def _components(W: Proximity, formed: Proximity) -> Components:
-    """Return the connected components; where the present is connected, so is every blend of it."""
+    """Return the connected components; if the current graph is connected, so is every blend of it."""
     if isinstance(W, Blend) and formed is W and not (isinstance(W.alpha, float) and W.alpha == 1.0):
         found = connected_components(W.pair.current)
         if found.count == 1 or W.without_past:
-            return _on_host_if_lazy(found)
-    return _on_host_if_lazy(connected_components(formed))
+            return found
+    return connected_components(formed)
 
 
 def _known_components(W: Proximity, call: Call) -> Components | None:
-    """Return the connected components, where another call of the step has found them.
+    """Return the connected components, if another call of the step has computed them.
 
-    All blends of a pair with 0 < α < 1 have the same; where the present is connected, they are.
+    All blends of a pair with 0 < α < 1 have the same components; one if the current graph is connected.
     """
     only_past = isinstance(W, Blend) and isinstance(W.alpha, float) and W.alpha == 1.0
     if not isinstance(W, Blend) or only_past:
@@ -315,14 +317,8 @@ def _known_components(W: Proximity, call: Call) -> Components | None:
     return None
 
 
-def _on_host_if_lazy(found: Components) -> Components:
-    if not is_lazy(found.labels):
-        return found
-    return Components(to_host(found.labels, reason="components of a lazy graph")[0], found.sizes)
-
-
 def _check_degrees(graph: _Graph, objective: str) -> None:
-    """Raise if a degree is negative, or zero although the object has neighbours."""
+    """Raise if a degree is negative, or zero for an object with neighbours."""
     d, parts = graph.degrees, graph.parts
     xp = array_namespace(d)
     size = xp.take(from_host(parts.sizes, d), parts.labels)
@@ -340,11 +336,9 @@ def _raise_negative(objective: str, symptom: str) -> None:
 
 
 def _result(found: _Found, k: int, like: Array, components: Components | None) -> SpectralResult:
-    """Return what was found, in the library and on the device of `like`."""
-    labels, pairs = _in_order(found.labels, k), found.pairs
-    vectors = pairs.vectors
-    if is_lazy(like):
-        labels, vectors = from_host(labels, like), from_host(vectors, like)
+    """Return the result, in the library and on the device of `like`."""
+    reason, pairs = "vectors of a lazy library", found.pairs
+    labels, vectors = as_like(_in_order(found.labels, k), like, reason), as_like(pairs.vectors, like, reason)
     return SpectralResult(
         labels=labels,
         vectors=vectors,
@@ -357,7 +351,7 @@ def _result(found: _Found, k: int, like: Array, components: Components | None) -
 
 
 def _in_order(labels: Array, k: int) -> Array:
-    """Number the clusters, none of which is empty, in the order of their first objects."""
+    """Number nonempty clusters in the order of their first objects."""
     xp = array_namespace(labels)
     first = xp.argmax(one_hot(labels, k, wide_dtype(labels)), axis=0)
     return xp.take(xp.argsort(xp.argsort(first, stable=True), stable=True), labels)
@@ -365,7 +359,7 @@ def _in_order(labels: Array, k: int) -> Array:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Problem:
-    """A graph and what is asked of it, besides the number of clusters."""
+    """A graph, and the settings of its clustering except for the number of clusters."""
 
     graph: _Graph
     k_max: int
@@ -390,7 +384,7 @@ class _Problem:
 
     @functools.cached_property
     def giant(self) -> tuple["_Problem", Array]:
-        """The problem of the largest component, or all of that size, and where in it objects are, or -1."""
+        """The problem of the largest component, or all of that size, and the positions of objects in it."""
         parts = self.graph.parts
         giant = parts.sizes == parts.sizes.max()
         component = to_host(parts.labels, reason="objects of the largest component")[0]
@@ -403,7 +397,7 @@ class _Problem:
 
 
 def _separate(problem: _Problem, k: int, rng: np.random.Generator) -> _Found:
-    """Set the components smaller than the largest apart, and cluster the largest."""
+    """Separate the components smaller than the largest, and cluster the largest."""
     parts = problem.graph.parts
     giant = parts.sizes == parts.sizes.max()
     own = np.cumsum(~giant) - 1 if parts.count <= k else np.zeros_like(parts.sizes)  # clusters of small ones
@@ -420,10 +414,10 @@ def _separate(problem: _Problem, k: int, rng: np.random.Generator) -> _Found:
 
 
 def _by_component(graph: _Graph, k: int, objective: str) -> _Found:
-    """Make a cluster of each of the k − 1 largest components, and one of all others.
+    """Make each of the k − 1 largest components a cluster, and put all others into one.
 
-    No union of components has anything to cut. Of the partitions into such unions this is the one with the
-    smallest sum of squares, if components are points at equal distances.
+    Every union of components has a cut of 0. Among the partitions into unions this one has the smallest sum
+    of squares, if components are points at equal distances.
     """
     parts = graph.parts
     cluster = np.arange(parts.count)
@@ -438,7 +432,7 @@ def _by_component(graph: _Graph, k: int, objective: str) -> _Found:
 
 
 def _null_vectors(graph: _Graph, labels: Array, c: int, objective: str) -> Array:
-    """Return orthonormal vectors that are constant (normalised cut: ∝ √d) on a part each, (n, c)."""
+    """Return orthonormal vectors, each constant (normalised cut: ∝ √d) on one part, (n, c)."""
     d = graph.degrees
     xp = array_namespace(d)
     height = xp.ones_like(d)
@@ -455,22 +449,22 @@ def _joint(problem: _Problem, k: int, rng: np.random.Generator) -> _Found:
         return _by_component(graph, k, settings.objective)
     pairs = problem.pairs.leading(k)
     vectors = pairs.vectors
-    if vectors.shape[1] == 0:  # all eigenvalues are tied: nothing tells one object from another
+    if vectors.shape[1] == 0:  # all eigenvalues are tied: objects are indistinguishable
         vectors = array_namespace(vectors).zeros_like(graph.degrees)[:, None]
     rows = unit_rows(vectors) if problem.unit_rows else vectors
     return _Found(ASSIGNMENTS[settings.assign_labels](vectors, rows, k, settings.n_init, rng), pairs)
 
 
 def _cut_pairs(problem: _Problem, k: int) -> Eigenpairs:
-    """Return the bottom eigenpairs of the Laplacian: those of the eigenvalue 0, which are known, then others.
+    """Return the smallest eigenpairs of the Laplacian: the known ones for the eigenvalue 0, then others.
 
-    They are the top ones of A, with L = u(l − A), orthogonal to those known.
+    They are the largest ones of A, with L = u(l − A), orthogonal to the known ones.
     """
     graph, start, objective = problem.graph, problem.start, problem.settings.objective
     c = graph.parts.count
     null = _null_vectors(graph, graph.parts.labels, c, objective)
     a, unit = LAPLACIANS[objective](graph, null)
-    # The vectors of a similar problem end with those that were not known.
+    # The vectors of a similar problem end with the computed ones.
     start = start if start is None else start[:, -min(k - c, start.shape[1]) :]
     pairs = problem.solved(a, k - c, start)
     values = unit * (a.top - pairs.values)
@@ -501,7 +495,7 @@ def _unnormalized(graph: _Graph, null: Array) -> tuple[Operator, float]:
 
 
 def _operator(graph: _Graph, s: Array | float, e: Array | float, null: Array, top: float) -> Operator:
-    """Return S W S + diag(e), with eigenvalues of the size of 1."""
+    """Return S W S + diag(e), with eigenvalues of magnitude 1."""
     return Operator(graph.n, graph.like, graph.multiply, s, e, null, top, 1.0, graph.thin_dtype)
 
 
@@ -525,17 +519,17 @@ class Spectral(Parameters):
     assign_labels : "kmeans", "rotation" or "cluster_qr"
     components : "joint" or "separate"
     n_init : int
-        The number of starts of k-means and of the rotation, of which the best is kept.
+        The number of starts of k-means and of the rotation; the best one is kept.
     solver : "auto", "full" or "iterative"
-        The iterative solver starts from the eigenvectors of the step before.
+        The iterative solver starts from the eigenvectors of the previous step.
     tol : float
         The largest residual of an eigenvector of a cut by the iterative solver.
     max_clusters : int
-        The largest number of clusters a rule may choose.
+        The largest number of clusters that a rule may select.
 
     See Also
     --------
-    affect_xp.spectral : the function underneath, which explains the parameters.
+    affect_xp.spectral : the underlying function, which explains the parameters.
     """
 
     wants: ClassVar[str] = "similarity"
@@ -553,7 +547,7 @@ class Spectral(Parameters):
     max_clusters: int = 10
 
     def check(self) -> None:
-        """Raise if a parameter is not valid."""
+        """Raise if a parameter is invalid."""
         check_clusters(self.n_clusters, self.max_clusters, self.rules)
         check_choice("objective", self.objective, OBJECTIVES)
         check_choice("assign_labels", self.assign_labels, ASSIGNMENTS)
@@ -563,16 +557,16 @@ class Spectral(Parameters):
         check_fraction("tol", self.tol)
 
     def cluster(self, proximity: Proximity, call: Call = FIRST) -> Clustering:
-        """Cluster the objects of step t; eigenvectors start from those of the step before."""
+        """Cluster the objects of step t; the eigensolver starts from the previous eigenvectors."""
         return cluster_by(self, lambda k: SpectralScan(proximity, k, self, call), proximity, call)
 
 
 def cluster_by(
     settings: Spectral, scan_up_to: Callable[[int], SpectralScan], judged: Proximity, call: Call
 ) -> Clustering:
-    """Cluster by a scan up to a number of clusters, which the rules for it judge by some similarities."""
+    """Cluster by a scan up to a number of clusters; rules for the number score the similarities `judged`."""
     k, scores, count = clusters_at(settings.n_clusters, call.t, judged.n), None, None
-    # The gap after the last candidate needs one eigenvalue more.
+    # The gap after the last candidate needs one more eigenvalue.
     scan = scan_up_to(min(settings.max_clusters + 1, judged.n) if k is None else k)
     if k is None:
         scores, k = _proposal(settings, scan, judged)
@@ -581,7 +575,7 @@ def cluster_by(
             k = min(count.chosen, settings.max_clusters, judged.n)
     result = scan.result(k)
     if not result.converged:
-        # The same text at each step: then Python shows it once.
+        # The same text at each step, so that Python shows it once.
         warnings.warn(
             f"eigenvectors have not converged after {result.n_iter} products; use solver='full', or "
             "objective='normalized_cut', which is easier to solve",

@@ -68,13 +68,14 @@ def boids(
 
     At each step after the first, a random boid joins a random other flock.
 
-    The paper mentions separate cubes and goals, but does not specify `spacing`, `layout`, `separation` and
-    `goal`; these parameters show how much depends on them. The defaults are the simplest interpretation: the
-    cubes are side by side with gaps between them, each boid keeps away from all others, and a flock
-    follows a point that moves ahead of it. Boids start with the velocity of the goals, and goals start
-    at the centres of the cubes. All boids move simultaneously, and only alignment slows them, so that flocks
-    oscillate about their paths. The speed of the goals does not affect distances; the spacing has the largest
-    effect, because flocks are about as wide as their cubes.
+    The paper mentions separate cubes and goals, but does not specify `spacing`, `layout` and `goal`; these
+    parameters show how much depends on them. The defaults are the simplest interpretation: the cubes are side
+    by side with gaps between them, and a flock follows a point that moves ahead of it. In the paper each boid
+    keeps away from all others, and follows its "local flock mates", here the rest of its flock. Boids start
+    with the velocity of the goals, and goals start at the centres of the cubes. All boids move
+    simultaneously, and only alignment slows them, so that flocks oscillate about their paths. The speed of
+    the goals does not affect distances; the spacing has the largest effect, because flocks are about as wide
+    as their cubes.
 
     Parameters
     ----------
@@ -154,7 +155,7 @@ def _one_changes(labels: np.ndarray, n_flocks: int, rng: np.random.Generator) ->
 
 @dataclasses.dataclass(frozen=True)
 class _Rules:
-    """The rules of motion that the paper does not specify."""
+    """The rules of motion that can be chosen."""
 
     separation: str
     goal: str

@@ -1,4 +1,4 @@
-"""American college football: who plays whom, and teams that change their conference."""
+"""American college football: games between teams, which sometimes change conferences."""
 
 import dataclasses
 from pathlib import Path
@@ -29,7 +29,7 @@ PARTS: dict[int, tuple[tuple[int, ...], ...]] = {
     3: ((8, 9), (10,), (11, 12, 1, 2)),
 }
 UNSCORED = -1
-# Teams without a conference play each other: so many of them form a cluster.
+# Teams without a conference form a cluster if there are at least this many, because they play each other.
 INDEPENDENTS = 10
 
 
@@ -46,7 +46,7 @@ class FootballStep:
     labels : (n,) int array
         Their conference; -1 for independents and members of conferences of fewer than four teams.
     k : int
-        The number of conferences, and one more where ten or more teams have none.
+        The number of conferences, plus one if ten or more teams have none.
     season : int
     """
 

@@ -195,7 +195,7 @@ def _read_cells(path: Path) -> list[np.ndarray]:
             "of another kind: fetch it again"
         ) from error
     cells = [data.get(name) for name in CELLS]
-    if any(not isinstance(cell, np.ndarray) or cell.dtype != object for cell in cells):
+    if any(getattr(cell, "dtype", None) != np.dtype(object) for cell in cells):
         raise InputError(
             f"{path} must contain the cell arrays {', '.join(CELLS)} with one cell per week; it contains "
             f"{', '.join(found) or 'no variables'}; rename them in MATLAB and save it again"

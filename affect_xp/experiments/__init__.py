@@ -49,7 +49,7 @@ EXPERIMENTS = {
     "boids-variable": Experiment("boids_variable", "Flocks of boids that scatter and regroup", 100, 3),
     "reality": Experiment("reality", "MIT Reality Mining", 5, 1, ("reality.npz", "reality.mat")),
     "nasdaq": Experiment("nasdaq", "NASDAQ stock prices of 2008", 5, 1, ("nasdaq2008.npz",)),
-    "choices": Experiment("choices", "Unspecified choices: init and correction", 40, 2),
+    "choices": Experiment("choices", "Choices: init and correction", 40, 2),
     "networks": Experiment("networks", "Networks of contacts, measured and simulated", 5, 1),
     "counts": Experiment("counts", 'What rescale="auto" decides on weights of many kinds', 5, 1),
     "movers": Experiment("movers", "Objects that move from one group to another", 20, 1),

@@ -7,7 +7,7 @@ from affect_xp.models.affect import Affect
 from affect_xp.models.rg import RG
 from affect_xp.models.static import Static
 
-# Features and similarities without preparation.
+# Use features and similarities without preparation.
 affect = functools.partial(Affect, scale="none", rescale=None, alpha_tol=0.0)
 static = functools.partial(Static, scale="none")
 rg = functools.partial(RG, scale="none")

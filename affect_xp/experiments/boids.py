@@ -1,6 +1,6 @@
 """Four flocks of boids that exchange members: complete linkage of their distances.
 
-Xu, Kliger & Hero, section 5.3. The paper does not specify all details of the simulation; a table shows the
+Xu, Kliger & Hero, section 5.3.1. The paper does not specify all details of the simulation; a table shows the
 effect of each.
 """
 
@@ -43,9 +43,11 @@ CHOICES = (
     "was chosen.",
     "The cubes are in a row, the simplest arrangement with parallel paths; the table includes a square.",
     "The goal of a flock is a point that moves along its path, and each boid moves 1/100 of the way to it, "
-    "as in the pseudocode that the paper takes its rules and constants from. The table includes a goal that "
-    "is only a direction and does not keep flocks on their paths.",
-    "Boids keep away from boids of all flocks, because they would collide otherwise.",
+    "as in Parker's pseudocode, on which the paper bases its simulation. The table includes a goal that is "
+    "only a direction and does not keep flocks on their paths.",
+    "Boids keep away from boids of all flocks, as in the text. Its 'local flock mates' are the whole flock "
+    "here.",
+    "The text does not give the number of steps.",
     "A boid that changes flocks is labelled with its new flock immediately and then flies there: for one or "
     "two steps it is closer to other boids, and no method can classify it.",
     "Dissimilarities are Euclidean distances of positions, as is common for hierarchical clustering.",
@@ -201,7 +203,7 @@ def sensitivity_table(others: Mapping[str, Runs], methods: Sequence[str], n_runs
         for method in methods
     ]
     return Table(
-        f"Effect of choices that the paper does not specify, {n_runs} runs",
+        f"Effect of other choices, {n_runs} runs",
         "Rand index",
         tuple(entries),
         "Each row differs from the table above in one choice; see the remarks.",

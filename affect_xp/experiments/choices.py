@@ -1,6 +1,6 @@
-"""Choices that the paper does not specify: the labels for the first α of a step, and its correction.
+"""Choices that the paper leaves open: the labels for the first α of a step, and the correction of α.
 
-Not an experiment of the paper: it repeats them with each value of `init` and `correction` of `Affect`.
+Not an experiment of the paper: this repeats its experiments with each value of `init` and `correction`.
 """
 
 import functools
@@ -128,14 +128,15 @@ def run(options: Options) -> Report:
             claims.append(_claim(name, measure, scores))
     return Report(
         name="choices",
-        title="Choices that the paper does not specify",
+        title="Choices: init and correction",
         settings={"runs": options.runs or RUNS, "seed": options.seed, "iterations": 3},
         tables=tuple(tables),
         claims=tuple(claims),
         remarks=(
-            "`init` selects the labels for the first α of a step, `correction` whether α is corrected for "
-            "entries that share an object. All choices use the same data in each run, so their differences "
-            "are more precise than the errors in the tables suggest.",
+            "`init` selects the labels for the first α of a step; the paper names the previous and the "
+            "static ones. `correction` selects whether α is corrected for entries that share an object. All "
+            "choices use the same data in each run, so their differences are more precise than the errors in "
+            "the tables suggest.",
             'The default is init="auto" without correction. The correction brings α closer to that of an '
             "oracle if the clusters are correct. If members change clusters, it treats the change as noise "
             "slightly longer, which costs more on the colliding Gaussians than it gains.",

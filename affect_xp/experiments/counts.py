@@ -137,7 +137,7 @@ KINDS: dict[str, Callable[[int], Steps]] = {
     "log-normal weights, sparse": _links(0.1, 0.03, "log-normal"),
     "uniform weights": _links(0.3, 0.2, "uniform"),
     "exponential weights": functools.partial(_in_blocks, _draw_exponential),
-    "bursts of pairs all alike": functools.partial(_in_blocks, _draw_bursts),
+    "bursts, identical pairs": functools.partial(_in_blocks, _draw_bursts),
     "Poisson counts about 20": _poisson(20, 17.5),
     "Poisson counts about 2": _poisson(2, 1.5),
     "Poisson counts about 0.1": _poisson(0.1, 0.03),

@@ -1,7 +1,7 @@
 """Objects that move from one group to another: AFFECT with a weight for each object, and other methods.
 
-Not an experiment of the paper. Teams of college football change their conference; people of simulated and
-measured contact networks change their group or only seem to.
+Not an experiment of the paper. College football teams change conferences; people in simulated and measured
+contact networks change groups, or only seem to.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ FOR_CONTACTS: dict[str, Any] = {"rescale": "log1p", "absent": "keep"}
 
 @dataclasses.dataclass(frozen=True)
 class DataSet:
-    """A data set, and how our methods are to treat its weights."""
+    """A data set, and the options of our methods for its weights."""
 
     steps: Callable[[int], Steps]  # of a seed
     prepared: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -60,7 +60,7 @@ def _weeks(path: Path, seed: int) -> Steps:
 
 
 def data_sets(options: Options) -> dict[str, DataSet]:
-    """Return the data sets; those that are measured if their files exist."""
+    """Return the data sets: simulations, and measured networks if their files exist."""
     football, reality = options.find_data("football.npz"), options.find_data("reality.npz")
     found: dict[str, DataSet] = {}
     if football is not None:
@@ -186,10 +186,10 @@ def scored(labels: Labels, steps: Steps) -> Scores:
 
 
 def delays(labels: Sequence[np.ndarray], steps: Steps) -> list[int]:
-    """Return for each move the number of steps until the object is with its new group.
+    """Return the delay of each move: the number of steps until the object is with its new group.
 
-    That is in the cluster which holds most of the other members of the group. A move that is never seen
-    counts the steps until the object leaves the group.
+    This means that it is in the cluster that contains most other members of the group. A move that is never
+    detected counts the steps until the object leaves the group.
     """
     where = [{name: i for i, name in enumerate(step.ids)} for step in steps]
     found = []
@@ -205,7 +205,7 @@ def delays(labels: Sequence[np.ndarray], steps: Steps) -> list[int]:
 
 
 def _moves(steps: Steps) -> list[tuple[int, Any, int]]:
-    """Return the step, the object and its new group of each move between two groups that are scored."""
+    """Return the step, the object and its new group of each move between two scored groups."""
     before: dict[Any, int] = {}
     moves = []
     for t, step in enumerate(steps):
@@ -219,7 +219,7 @@ def _moves(steps: Steps) -> list[tuple[int, Any, int]]:
 
 
 def _home(labels: np.ndarray, members: np.ndarray, i: int) -> int:
-    """Return the cluster of most members of a group, object i left out."""
+    """Return the cluster that contains most members of a group, excluding object i."""
     others = members.copy()
     others[i] = False
     return int(np.bincount(labels[others]).argmax()) if others.any() else int(labels[i])
@@ -254,7 +254,7 @@ def calibration_run(options: Mapping[str, Any], seed: int) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Calibration(Table):
-    """For each setting, the share of objects that had moved by probability, and the share of moves found."""
+    """For each setting, the share of moved objects by predicted probability, and the share of moves found."""
 
     pairs: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 

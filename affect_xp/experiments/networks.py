@@ -42,7 +42,7 @@ GROUPS = 5
 ARI, RAND, STABILITY, SECONDS = "ARI", "Rand", "stability", "seconds"
 MEASURES = (ARI, RAND, STABILITY, SECONDS)
 
-# Few contacts, between an office and a school: with many, nearly every method succeeds.
+# Few contacts, between those of an office and a school: with many, nearly every method succeeds.
 SIMULATIONS: dict[str, dict[str, Any]] = {
     "absences": {"absence": 0.2, "churn": 0.02},
     "moves": {"moves": 0.03},

@@ -4,6 +4,7 @@ import re
 import shutil
 import tempfile
 import threading
+import uuid
 import weakref
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from affect_xp.exceptions import InputError
 REASONS = {
     r"Expected Number of Columns: (\d+) Found: (\d+)": r"it has \2 values, but there are \1 columns",
     "[Uu]nquoted|unterminated": "a quotation mark is not closed, or text follows a closed one",
+    'not support the encoding: "(.*)"': r"it is packed, and encoding='\1' is not read there; unpack it first",
     "[Uu]nicode|utf-8": "it is not UTF-8; pass its encoding, as in encoding='latin-1'",
     "[Mm]aximum line size": "it is too long; look for a quotation mark that is not closed",
     "Out of Memory": "it needs more memory; pass a larger memory_limit",
@@ -40,13 +42,17 @@ class Engine:
             self.run(f"SET memory_limit = {literal(limit)}", f"memory_limit={memory_limit!r}")
             self.run("SET threads = 1")  # each thread has buffers of its own
 
-    def run(self, sql: str, title: str = "the table", fetch: str = "fetchall") -> Any:
+    def new_file(self) -> Path:
+        """Return the path of a file that does not exist yet, deleted with the engine."""
+        return self.folder / f"{uuid.uuid4().hex}.csv"
+
+    def run(self, sql: str, title: object = "the table", fetch: str = "fetchall") -> Any:
         """Return the result of a statement; errors name the input by its title, and its line if known."""
         try:
             with self._lock:
                 return getattr(self.connection.execute(sql), fetch)()
         except self._error as error:
-            line = re.search(r"(?:on Line|in line)[: ]+(\d+)", str(error))
+            line = re.search(r"on Line[: ]+(\d+)", str(error))
             where = f"line {line[1]} of {title}" if line else title
             raise InputError(f"{where} cannot be read: {reason(str(error))}") from error
 

@@ -21,9 +21,10 @@ from affect_xp.io.observed import Snapshot
 from affect_xp.io.options import ReadOptions
 from affect_xp.io.roles import USUAL
 from affect_xp.io.snapshots import adjacency, complete_rows
-from affect_xp.io.sources import is_frame, is_missing
+from affect_xp.io.sources import is_missing, is_table
 from affect_xp.proximity import is_sparse
 
+Ids = tuple[Hashable, ...]
 Timed = Iterator[tuple[Hashable, Any]]  # (time, matrix or graph) of each step
 
 
@@ -33,13 +34,11 @@ def as_snapshot(time: Hashable, given: Any, options: ReadOptions) -> Snapshot:
         return given
     if is_graph(given):
         return _from_graph(time, given, options)
-    if is_frame(given):
+    if is_table(given):
         return _from_frame(time, given, options)
     if not (is_sparse(given) or is_array(given)):
-        raise InputTypeError(
-            f"the step at time {time} is of type {type(given).__name__}; pass a matrix, a frame whose index "
-            "contains the ids, or a networkx graph"
-        )
+        how = "pass a matrix, a frame whose index contains the ids, or a networkx graph"
+        raise InputTypeError(f"the step at time {time} is of type {type(given).__name__}; {how}")
     if len(given.shape) != 2:
         raise InputError(f"the step at time {time} has shape {tuple(given.shape)}; pass one matrix per step")
     return Snapshot(time, None, given)
@@ -55,8 +54,7 @@ def kind_of(snapshot: Snapshot, given: Any) -> str:
     if is_graph(given):
         return "edges"
     n_rows, n_columns = snapshot.values.shape
-    named = getattr(given, "columns", None)
-    same = not is_frame(given) or (named is not None and tuple(named) == snapshot.ids)
+    same = not is_table(given) or tuple(getattr(given, "columns", ())) == snapshot.ids
     return "proximities" if n_rows == n_columns and same else "features"
 
 
@@ -72,9 +70,7 @@ def _from_graph(time: Hashable, graph: Any, options: ReadOptions) -> Snapshot:
     return Snapshot(time, ids, W.astype(options.dtype))
 
 
-def graph_adjacency(
-    graph: Any, weight: str = "weight", directed: str = "sum"
-) -> tuple[tuple[Hashable, ...], Array]:
+def graph_adjacency(graph: Any, weight: str = "weight", directed: str = "sum") -> tuple[Ids, Array]:
     """Return the nodes of a graph and its weights as a symmetric sparse matrix.
 
     An edge without a weight counts 1, parallel edges are summed, and `directed` combines both directions.
@@ -119,9 +115,8 @@ def _from_frame(time: Hashable, frame: Any, options: ReadOptions) -> Snapshot:
     else:
         id = options.id or next((name for name in columns if name.lower() in USUAL["id"]), None)
         if id not in columns:
-            raise InputError(
-                f"the frame at time {time} has no column of ids; pass id=, one of {list(columns)}"
-            )
+            what = f"the frame at time {time} has no column of ids"
+            raise InputError(f"{what}; pass id=, one of {list(columns)}")
         ids = list(columns.pop(id))
     X = np.column_stack([_numbers(column, name) for name, column in columns.items()])
     missing = "error" if [str(id) for id in ids] == list(columns) else options.missing  # proximities need all
@@ -142,82 +137,56 @@ def timed(sequence: Iterable[Any]) -> Timed:
 
 
 def npy_steps(path: Path) -> Timed:
-    """Yield the matrices of a (T, n, n) or (T, n, p) array; only the one needed is read."""
+    """Return the matrices of a (T, n, n) or (T, n, p) array; only the one needed is read."""
     try:
         stack = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # of several kinds, by what the damage hits
         raise InputError(f"{path} cannot be read as an .npy file of numbers: {error}") from error
+    return _split(str(path), {"": stack})
+
+
+def _split(title: str, arrays: dict[str, np.ndarray], name: str = "") -> Timed:
+    """Yield the matrices of a stack, with the ids and times beside it."""
+    stack, ids = arrays[name], arrays.get("ids")
     if stack.ndim != 3:
-        raise InputError(f"{path} has shape {stack.shape}; it must be (steps, n, n) or (steps, n, features)")
-    yield from ((t, np.array(stack[t])) for t in range(len(stack)))
+        raise InputError(f"{title} has shape {stack.shape}; it must be (steps, n, n) or (steps, n, features)")
+    times = arrays.get("times", np.arange(len(stack)))
+    if len(times) != len(stack) or (ids is not None and ids.shape != stack.shape[1:2]):
+        counts = f"{len(stack)} steps of {stack.shape[1]} objects"
+        raise InputError(f"{title} has {counts}, but ids or times are not as many")
+    times = times.astype("datetime64[us]") if times.dtype.kind == "M" else times
+    for time, matrix in zip(times.tolist(), stack, strict=True):
+        yield time, Snapshot(time, None if ids is None else tuple(ids.tolist()), np.array(matrix))
 
 
 def npz_steps(path: Path) -> Timed:
-    """Yield the steps of an .npz file.
+    """Return the steps of an .npz file.
 
     It may hold `W` (T, n, n) or `X` (T, n, p), and beside it `ids` (n,) and `times` (T,); or one matrix for
     each step under names of their own, as `np.savez(path, *matrices)` writes them; or one sparse matrix,
     or the layout of `load_reality`.
     """
-    names = _npz_names(path)
-    if "member_ptr" in names:
-        yield from _reality(path)
-    elif {"format", "shape", "data"} <= set(names):
-        yield 0, scipy.sparse.load_npz(path)
-    elif "W" in names or "X" in names:
-        yield from _stacked(path, "W" if "W" in names else "X", names)
-    else:
-        yield from _each(path, names)
-
-
-def _each(path: Path, names: list[str]) -> Timed:
-    arrays = read_npz(path, names)
-    for name, matrix in arrays.items():
-        if matrix.ndim != 2:
-            raise InputError(
-                f"{path}: {name} has shape {matrix.shape}; store one matrix for each step, or W "
-                "(steps, n, n) or X (steps, n, features) with ids and times"
-            )
-    yield from ((_number(name), matrix) for name, matrix in arrays.items())
-
-
-def _npz_names(path: Path) -> list[str]:
     if not zipfile.is_zipfile(path):
         read_npz(path, ())  # which says what is wrong
         raise InputError(f"{path} is not an .npz file; rename it to what it is")
     with zipfile.ZipFile(path) as archive:
-        return [name.removesuffix(".npy") for name in archive.namelist()]
+        names = [name.removesuffix(".npy") for name in archive.namelist()]
+    if "member_ptr" in names:
+        from affect_xp.datasets import load_reality  # one of many; most readers need none of them
 
-
-def _number(name: str) -> Hashable:
-    """Return 3 for "arr_3", and other names as they are."""
-    digits = name.removeprefix("arr_")
-    return int(digits) if digits.isdecimal() else name
-
-
-def _stacked(path: Path, name: str, names: list[str]) -> Timed:
-    beside = [other for other in ("ids", "times") if other in names]
-    arrays = read_npz(path, (name, *beside))
-    stack = arrays[name]
-    if stack.ndim != 3:
-        raise InputError(
-            f"{path}: {name} has shape {stack.shape}; it must be (steps, n, n) or (steps, n, features)"
-        )
-    T, n = stack.shape[:2]
-    ids, times = arrays.get("ids"), arrays.get("times", np.arange(T))
-    if len(times) != T or (ids is not None and ids.shape != (n,)):
-        raise InputError(f"{path}: {name} has {T} steps of {n} objects, but ids or times are not as many")
-    if times.dtype.kind == "M":
-        times = times.astype("datetime64[us]")
-    for time, matrix in zip(times.tolist(), stack, strict=True):
-        yield time, matrix if ids is None else Snapshot(time, tuple(ids.tolist()), matrix)
-
-
-def _reality(path: Path) -> Timed:
-    from affect_xp.datasets import load_reality  # one of many; most readers need none of them
-
-    for step in load_reality(path):
-        yield step.start, Snapshot(step.start, tuple(step.ids), step.W)
+        return ((step.start, Snapshot(step.start, tuple(step.ids), step.W)) for step in load_reality(path))
+    if {"format", "shape", "data"} <= set(names):
+        return iter([(0, scipy.sparse.load_npz(path))])
+    for name in {"W", "X"}.intersection(names):
+        beside = [other for other in ("ids", "times") if other in names]
+        return _split(f"{path}: {name}", read_npz(path, (name, *beside)), name)
+    arrays = read_npz(path, names)
+    for name, matrix in arrays.items():
+        if matrix.ndim != 2:
+            how = "store one matrix for each step, or W (steps, n, n) or X (steps, n, features)"
+            raise InputError(f"{path}: {name} has shape {matrix.shape}; {how} with ids and times")
+    numbered = all(name.removeprefix("arr_").isdecimal() for name in names)
+    return ((int(name.removeprefix("arr_")) if numbered else name, arrays[name]) for name in names)
 
 
 def mat_steps(path: Path) -> Timed:
@@ -235,26 +204,21 @@ def mat_steps(path: Path) -> Timed:
         raise InputError(f"{path} cannot be read as a .mat file ({type(error).__name__}: {error})") from error
     if "W" not in stored:
         raise InputError(f"{path} has no variable W; store the proximities of each step in the cells of W")
-    W = stored["W"]
-    if is_sparse(W):
-        matrices = [W]
-    else:
-        matrices = list(W.ravel()) if W.dtype == object else list(np.moveaxis(np.atleast_3d(W), 2, 0))
-    cells = stored["ids"].ravel() if "ids" in stored else None
-    by_step = cells is not None and len(cells) == len(matrices) and not isinstance(cells[0], str | np.str_)
+    W, cells = stored["W"], stored.get("ids")
+    cells = None if cells is None else cells.ravel()
+    if not is_sparse(W):
+        W = W.ravel() if W.dtype == object else np.moveaxis(np.atleast_3d(W), 2, 0)
+    matrices = [W] if is_sparse(W) else list(W)
+    by_step = cells is not None and len(cells) == len(matrices) and not isinstance(cells[0], str)
     for t, matrix in enumerate(matrices):
-        if cells is None:
-            yield t, matrix
-            continue
-        ids = _names(cells[t] if by_step else cells)
-        if len(ids) != matrix.shape[0]:
-            raise InputError(
-                f"{path}: W of step {t} has {matrix.shape[0]} rows, but there are {len(ids)} ids"
-            )
+        ids = None if cells is None else _names(cells[t] if by_step else cells)
+        if ids is not None and len(ids) != matrix.shape[0]:
+            counts = f"W of step {t} has {matrix.shape[0]} rows, but there are {len(ids)} ids"
+            raise InputError(f"{path}: {counts}; store as many")
         yield t, Snapshot(t, ids, matrix)
 
 
-def _names(cell: Any) -> tuple[Hashable, ...]:
+def _names(cell: Any) -> Ids:
     """Return ids stored as numbers, as a character matrix, or as cells of text."""
     parts = np.asarray(cell).ravel()
     if parts.dtype.kind in "iuf":

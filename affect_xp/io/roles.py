@@ -105,7 +105,7 @@ def is_edge_list(columns: Sequence[str]) -> bool:
     return bool(named_as("source", columns) and named_as("target", columns))
 
 
-def is_over_time(columns: Sequence[str], *, alone: bool) -> bool:
+def has_times(columns: Sequence[str], *, alone: bool) -> bool:
     """Return whether a table contains several times, by the names of its columns.
 
     With `alone`, a clear name of a time suffices; other names of times need ids or edges besides.

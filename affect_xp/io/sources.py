@@ -1,6 +1,5 @@
 """What the caller passed, as relations of DuckDB: text files, Parquet, JSON, DataFrames, dicts of columns."""
 
-import contextlib
 import csv
 import dataclasses
 import glob
@@ -15,6 +14,7 @@ import numpy as np
 
 from affect_xp.exceptions import InputError
 from affect_xp.io.engine import Engine, literal, quoted
+from affect_xp.io.options import ReadOptions
 
 TEXT, JSON, PARQUET = (".csv", ".tsv", ".txt"), (".jsonl", ".ndjson", ".json"), (".parquet", ".pq")
 FILES = (*TEXT, *JSON, *PARQUET)
@@ -23,12 +23,14 @@ COMMENTS = ("#", "%")
 UNREADABLE = (UnicodeError, EOFError, OSError, LookupError, zlib.error, csv.Error)
 # Rows that DuckDB rejects go to a table with their line numbers. Its sniffer, which guesses, is off.
 CSV = "auto_detect=false, header=false, strict_mode=true, null_padding=false, store_rejects=true"
+CSV += ", buffer_size=8000000"  # a quarter of the default, for small memory limits
+LINES = f"{CSV}, delim='\x01', quote='', escape=''"
+JSON_KIND = "CASE WHEN json_valid(json) THEN json_type(json) END"
 FORGET = "DROP TABLE IF EXISTS reject_errors; DROP TABLE IF EXISTS reject_scans"
 REJECTED = (
     "SELECT line, trim(csv_line, '\n '), error_message, file_path FROM reject_errors "
     "JOIN reject_scans USING (scan_id, file_id) ORDER BY file_id, line LIMIT 1"
 )
-LINES = f"{CSV}, delim='\x01', quote='', escape=''"
 
 
 @dataclasses.dataclass(eq=False)
@@ -45,6 +47,8 @@ class Source:
         What follows FROM.
     too_wide : str
         What follows FROM to read a file of lines with one column too many, which rejects all rows.
+    file : str
+        The text file that DuckDB reads: the one passed, or a copy that is easier to read.
     originals : dict
         Ids that are not texts, by the text that DuckDB has for them.
     """
@@ -53,6 +57,7 @@ class Source:
     columns: dict[str, str]
     rows: str
     too_wide: str = ""
+    file: str = ""
     originals: dict[str, Hashable] = dataclasses.field(default_factory=dict)
 
     def place(self, engine: Engine, row: int) -> str:
@@ -62,29 +67,29 @@ class Source:
             return f"line {line} of {self.title} ({text[:80]!r})"
         return f"row {row + 1} of {self.title}"
 
-    def rewrite(self, engine: Engine) -> bool:
-        """Write the rows again in a form that is easier to read; return whether that was possible."""
-        return False
-
 
 def ending(path: Path) -> str:
     """Return the suffix of a file name without .gz or .zst."""
     return next((s.lower() for s in reversed(path.suffixes) if s.lower() not in (".gz", ".zst")), "")
 
 
-def file_source(engine: Engine, path: Path, names: Sequence[str] | None, encoding: str | None) -> Source:
-    """Return the rows of a file, by the suffix of its name."""
+def file_source(engine: Engine, path: Path, options: ReadOptions, *, rewrite: bool = False) -> Source:
+    """Return the rows of a file, by the suffix of its name; with `rewrite`, of a copy if it is a text."""
     if ending(path) in TEXT:
-        return TextSource(engine, path, names, encoding)
+        return _text_source(engine, path, options, rewrite)
     if ending(path) in PARQUET:
         return _described(engine, str(path), f"read_parquet({_file(path)})")
-    objects = f"read_json_objects({_file(path)}, format='auto', maximum_object_size=100000000)"
-    keys = engine.run(
-        f"SELECT DISTINCT unnest(json_keys(json)) AS key FROM {objects} ORDER BY key", str(path)
-    )
-    columns = {name: f"json->>{literal('$.' + quoted(name))}" for (name,) in keys}
-    lines = f"read_csv({_file(path)}, {LINES}, columns={_texts(2)})"
-    return Source(str(path), columns, objects, "" if ending(path) == ".json" else lines)
+    rows, too_wide = (_read(path, LINES, count) for count in (1, 2))
+    rows = f"(SELECT c0 AS json FROM {rows} WHERE trim(c0) <> '')"
+    lines = Source(str(path), {}, rows, too_wide, str(path))
+    kinds = f"SELECT row_number() OVER () - 1 AS row, {JSON_KIND} AS kind FROM {rows}"
+    bad = f"FROM ({kinds}) WHERE kind IS DISTINCT FROM 'OBJECT' ORDER BY row LIMIT 1"
+    for (row,) in engine.run(f"SELECT row {bad}", path):
+        what = "it must be a JSON object, one for each row"
+        raise InputError(f"{lines.place(engine, row)} cannot be read: {what}")
+    for (name,) in engine.run(f"SELECT DISTINCT unnest(json_keys(json)) AS key FROM {rows} ORDER BY key"):
+        lines.columns[name] = f"json->>{literal('$.' + quoted(name))}"
+    return lines
 
 
 def _described(engine: Engine, title: str, rows: str) -> Source:
@@ -96,100 +101,93 @@ def _file(path: Path) -> str:
     return literal(glob.escape(str(path)))
 
 
-def _texts(count: int) -> str:
-    return "{" + ", ".join(f"'c{i}': 'VARCHAR'" for i in range(count)) + "}"
+def _read(path: Path, options: str, n_columns: int) -> str:
+    columns = ", ".join(f"'c{i}': 'VARCHAR'" for i in range(n_columns))
+    return f"read_csv({_file(path)}, {options}, columns={{{columns}}})"
 
 
-class TextSource(Source):
-    """The rows of a text file; its first line names the columns, unless `names` does."""
+def _text_source(engine: Engine, path: Path, options: ReadOptions, rewrite: bool) -> Source:
+    """Return the rows of a text file; its first line names the columns, unless `names` does."""
+    text = _Text(str(path), path, options.encoding or "utf-8-sig")
+    if path.suffix.lower() == ".zst":  # which Python 3.13 cannot open
+        file = engine.new_file()
+        lines = _read(path, f"{LINES}, encoding={literal(text.encoding.removesuffix('-sig'))}", 1)
+        engine.run(f"COPY (FROM {lines}) TO {literal(file)} (HEADER false, DELIMITER '\x01', QUOTE '')", path)
+        text = _Text(str(path), file, "utf-8-sig")
+    head = text.head()
+    header, names = text.cells(head[-1]), options.names
+    if names is None and all(name.strip("-").replace(".", "").isdecimal() for name in header):
+        how = f"name its {len(header)} columns, as in names=['time', 'source', 'target']"
+        raise InputError(f"line {len(head)} of {path} contains numbers, not names of columns; {how}")
+    if names is not None and len(names) != len(header):
+        raise InputError(f"names has {len(names)} entries, but {path} has {len(header)} columns")
+    columns = _columns(text.title, names or header, [f"c{i}" for i in range(len(header))])
+    if rewrite or text.delimiter == " " or text.commented or text.encoding not in ("utf-8", "utf-8-sig"):
+        text.rewrite(engine.new_file())
+    delimiter = literal("\t" if text.delimiter == " " else text.delimiter)
+    how = f"{CSV}, skip={len(head) - (names is not None)}, delim={delimiter}, quote='\"', escape='\"'"
+    rows, too_wide = (_read(text.file, how, len(header) + more) for more in (0, 1))
+    return Source(text.title, columns, rows, too_wide, str(text.file))
 
-    def __init__(self, engine: Engine, path: Path, names: Sequence[str] | None, encoding: str | None) -> None:
-        self.title, self.file, self.encoding = str(path), path, encoding or "utf-8-sig"
-        if path.suffix.lower() == ".zst":  # which Python 3.13 cannot open
-            self.file = engine.folder / f"{uuid.uuid4().hex}.csv"
-            lines = (
-                f"COPY (FROM read_csv({_file(path)}, {LINES}, columns={_texts(1)})) TO {literal(self.file)}"
-            )
-            engine.run(f"{lines} (HEADER false, DELIMITER '\x01', QUOTE '')", self.title)
-        head = self._head()
-        self.commented = any(line.startswith(COMMENTS) for line in head[:-1])
-        self.delimiter = (
-            max(DELIMITERS, key=head[-1].count) if any(d in head[-1] for d in DELIMITERS) else " "
-        )
-        self.skip = len(head) - (names is not None)
-        header = self._cells(head[-1])
-        if names is None and all(name.strip("-").replace(".", "").isdecimal() for name in header):
-            how = f"name its {len(header)} columns, as in names=['time', 'source', 'target']"
-            raise InputError(f"line {len(head)} of {path} contains numbers, not names of columns; {how}")
-        names = header if names is None else names
-        if len(names) != len(header):
-            raise InputError(f"names has {len(names)} entries, but {path} has {len(header)} columns")
-        super().__init__(self.title, _columns(self.title, names, [f"c{i}" for i in range(len(names))]), "")
-        self._relate()
-        if self.delimiter == " " or self.commented or encoding not in (None, "utf-8"):
-            self.rewrite(engine)
 
-    def _relate(self) -> None:
-        delimiter = literal("\t" if self.delimiter == " " else self.delimiter)
-        options = f"{_file(self.file)}, {CSV}, skip={self.skip}, delim={delimiter}, quote='\"', escape='\"'"
-        self.rows, self.too_wide = (
-            f"read_csv({options}, columns={_texts(len(self.columns) + more)})" for more in (0, 1)
-        )
+@dataclasses.dataclass(eq=False)
+class _Text:
+    """A text file as Python reads it."""
 
-    @contextlib.contextmanager
-    def _open(self, errors: str) -> Iterator[Any]:
-        opened = gzip.open if self.file.suffix.lower() == ".gz" else open
+    title: str
+    file: Path
+    encoding: str
+    delimiter: str = ""
+    commented: bool = False
+
+    def lines(self, errors: str) -> Iterator[str]:
+        opened: Any = gzip.open if self.file.suffix.lower() == ".gz" else open
         try:
             with opened(self.file, "rt", encoding=self.encoding, errors=errors) as file:
-                yield file
+                yield from file
         except UNREADABLE as error:
             how = f"as {self.encoding} text ({error}); pass its encoding, as in encoding='utf-16'"
             raise InputError(f"{self.title} cannot be read {how}") from error
 
-    def _head(self) -> list[str]:
-        """Return the lines up to the first that is neither blank nor a comment."""
-        lines = []
-        with self._open("replace") as file:
-            for line in file:
-                lines.append(line.rstrip("\r\n"))
-                if "\0" in line or "\ufffd" in line:
-                    raise InputError(
-                        f"line {len(lines)} of {self.title} is not {self.encoding}; pass its encoding"
-                    )
-                if line.strip() and not line.startswith(COMMENTS):
-                    return lines
+    def head(self) -> list[str]:
+        """Return the lines up to the first that is neither blank nor a comment, and find the delimiter."""
+        found = []
+        for line in self.lines("replace"):
+            found.append(line.rstrip("\r\n"))
+            if "\0" in line or "\ufffd" in line:
+                where = f"line {len(found)} of {self.title}"
+                raise InputError(f"{where} is not {self.encoding}; pass its encoding")
+            if line.strip() and not line.startswith(COMMENTS):
+                self.commented = any(line.startswith(COMMENTS) for line in found)
+                self.delimiter = max(" " + DELIMITERS, key=lambda d: line.count(d) * (d != " "))
+                return found
         raise InputError(f"{self.title} is empty; it needs a line of column names and rows below it")
 
-    def _cells(self, line: str) -> list[str]:
+    def cells(self, line: str) -> list[str]:
         if self.delimiter == " " and '"' not in line:
             return line.split()
         return next(csv.reader([line.strip("\n")], delimiter=self.delimiter, skipinitialspace=True), [])
 
-    def rewrite(self, engine: Engine) -> bool:
-        """Write the file again, line by line: in UTF-8, without comments, with tabs for blanks."""
-        if self.encoding == "utf-8":  # it was written before
-            return False
-        file = engine.folder / f"{uuid.uuid4().hex}.csv"
-        with self._open("surrogateescape") as lines, file.open("w", encoding="utf-8", newline="\n") as out:
-            for number, line in enumerate(lines, 1):
+    def rewrite(self, file: Path) -> None:
+        """Write a copy, line by line: in UTF-8, without comments, with tabs for blanks."""
+        with file.open("w", encoding="utf-8", newline="\n") as out:
+            for number, line in enumerate(self.lines("surrogateescape"), 1):
                 line = "\n" if self.commented and line.startswith(COMMENTS) else line
-                line = "\t".join(self._cells(line)) + "\n" if self.delimiter == " " else line
+                line = "\t".join(self.cells(line)) + "\n" if self.delimiter == " " else line
                 try:
                     out.write(line)
                 except UnicodeEncodeError as error:
                     raise InputError(f"line {number} of {self.title} is not {self.encoding}") from error
-        self.file, self.encoding = file, "utf-8"
-        self._relate()
-        return True
+        self.file = file
 
 
 def _columns(title: str, names: Sequence[Any], columns: Sequence[Any]) -> dict[str, Any]:
     """Return columns by their names, which must be distinct."""
-    found = {str(name).strip(): column for name, column in zip(names, columns, strict=True)}
-    if len(found) < len(names):
-        twice = next(name for name in found if [str(other).strip() for other in names].count(name) > 1)
-        raise InputError(f"{title} has more than one column {twice!r}; use distinct names")
-    return found
+    texts = [str(name).strip() for name in names]
+    for name in texts if len(set(texts)) < len(texts) else ():
+        if texts.count(name) > 1:
+            raise InputError(f"{title} has more than one column {name!r}; use distinct names")
+    return dict(zip(texts, columns, strict=True))
 
 
 class _Stream:
@@ -206,23 +204,17 @@ def frame_source(engine: Engine, frame: Any, time: Hashable = None) -> Source:
     """
     title, table = f"the {type(frame).__name__}", f"frame_{uuid.uuid4().hex}"
     originals: dict[str, Hashable] = {}
-    zoned: list[str] = []
     frame = frame.collect() if hasattr(frame, "collect") else frame  # a LazyFrame of polars
     if hasattr(frame, "__arrow_c_stream__") and not hasattr(frame, "reset_index"):
         given: Any = _Stream(frame)
     else:
-        names, columns = zip(
-            *(_with_index(frame) if hasattr(frame, "reset_index") else frame).items(), strict=True
-        )
-        given = _columns(title, names, [_array(column, originals) for column in columns])
-        zoned = [str(name) for name, column in zip(names, columns, strict=True) if _has_zone(column)]
+        columns = dict((_with_index(frame) if hasattr(frame, "reset_index") else frame).items())
+        given = _columns(title, list(columns), [_array(column, originals) for column in columns.values()])
         if len({len(array) for array in given.values()}) > 1:
             raise InputError(f"the columns of {title} differ in length; use one value for each row")
     engine.connection.register("given", given)
     constant = "" if time is None else f"{literal(time)} AS time, "
-    zones = ", ".join(f"timezone('UTC', {quoted(name)}) AS {quoted(name)}" for name in zoned)
-    replaced = f"* REPLACE ({zones})" if zones else "*"
-    engine.run(f"CREATE TEMP TABLE {table} AS SELECT {constant}{replaced} FROM given", title)
+    engine.run(f"CREATE TEMP TABLE {table} AS SELECT {constant}* FROM given", title)
     engine.connection.unregister("given")
     return dataclasses.replace(_described(engine, title, table), originals=originals)
 
@@ -230,25 +222,20 @@ def frame_source(engine: Engine, frame: Any, time: Hashable = None) -> Source:
 def _with_index(frame: Any) -> Any:
     """Return a pandas frame with its index, if it is named or contains times, in its first columns."""
     names, dated = frame.index.names, frame.index.nlevels == 1 and frame.index.dtype.kind == "M"
-    if len(names) == 1 and names[0] is None and not dated:
+    if names == [None] and not dated:
         return frame
     usual = ("time", "id", *names[2:])
     return frame.reset_index(names=[usual[i] if name is None else name for i, name in enumerate(names)])
 
 
-def _has_zone(column: Any) -> bool:
-    return getattr(getattr(column, "dtype", None), "tz", None) is not None
-
-
 def _array(column: Any, originals: dict[str, Hashable]) -> np.ndarray:
-    """Return a column as numbers, as dates in UTC, or as texts; `originals` gets other objects by text."""
-    if _has_zone(column):
-        column = column.dt.tz_convert(None)
+    """Return a column as numbers, dates or texts; `originals` gets objects that are not texts by text."""
     if not hasattr(column, "dtype"):
         plain = {type(value) for value in column} <= {int, float, bool}
         column = np.asarray(column) if plain else np.fromiter(column, object, len(column))
+    zoned = getattr(column.dtype, "tz", None) is not None  # the texts of such times have a zone, too
     values = column.to_numpy() if hasattr(column, "to_numpy") else column
-    if values.dtype.kind in "biufM":
+    if values.dtype.kind in "biufM" and not zoned:
         return values.astype("datetime64[us]") if values.dtype.kind == "M" else values
     texts = np.empty(len(values), dtype=object)
     for row, value in enumerate(values.tolist()):
@@ -276,11 +263,11 @@ def names_of(frame: Any) -> list[str]:
     return [str(name) for name in (*getattr(getattr(frame, "index", None), "names", ()), *columns)]
 
 
-def is_frame(table: Any) -> bool:
-    """Return whether something is a table with named columns."""
-    if isinstance(table, dict):
-        parts = [list(part[:1]) if isinstance(part, list | tuple) else part for part in table.values()]
+def is_table(given: Any) -> bool:
+    """Return whether something is a table with named columns: a dict of them, or a frame."""
+    if isinstance(given, dict):
+        parts = [list(part[:1]) if isinstance(part, list | tuple) else part for part in given.values()]
         return bool(parts) and all(np.ndim(part) == 1 and not hasattr(part, "nodes") for part in parts)
     # In this order: a LazyFrame warns when asked for its columns.
-    named = any(hasattr(table, name) for name in ("collect_schema", "column_names", "columns"))
-    return (named and hasattr(table, "__getitem__")) or hasattr(table, "__arrow_c_stream__")
+    named = any(hasattr(given, name) for name in ("collect_schema", "column_names", "columns"))
+    return (named and hasattr(given, "__getitem__")) or hasattr(given, "__arrow_c_stream__")

@@ -1,5 +1,6 @@
 """From files, tables, graphs and matrices to the steps that a model takes."""
 
+import dataclasses
 import glob
 import itertools
 import os
@@ -15,14 +16,15 @@ from affect_xp.io import matrices
 from affect_xp.io.engine import Engine
 from affect_xp.io.observed import Snapshot
 from affect_xp.io.options import ReadOptions
-from affect_xp.io.roles import find_roles, is_edge_list, is_over_time
+from affect_xp.io.roles import find_roles, has_times, is_edge_list
 from affect_xp.io.snapshots import KINDS
-from affect_xp.io.sources import FILES, ending, file_source, frame_source, is_frame, names_of
-from affect_xp.io.tables import Table, dated_index
-from affect_xp.io.times import parse_freq
+from affect_xp.io.sources import FILES, ending, file_source, frame_source, is_table, names_of
+from affect_xp.io.tables import dated_index
+from affect_xp.io.times import Freq, parse_freq
 from affect_xp.proximity import is_sparse
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Steps:
     """The steps of an input, one `Snapshot` per step; see `read_steps`.
 
@@ -34,6 +36,10 @@ class Steps:
     kind : "features", "edges" or "proximities"
         What the steps contain: features, for a model with a `proximity` such as "dot"; the adjacency matrix
         of a graph, which is a similarity; or proximities of any kind.
+    snapshots : callable
+        Returns an iterator over the steps.
+    title : str
+        The input as messages call it.
     names : tuple of str
         The columns of features, if they have names.
     n_steps : int or None
@@ -44,26 +50,19 @@ class Steps:
         What was decided: the columns used and not used, rows left out or sorted, how times were read.
     """
 
-    def __init__(
-        self,
-        snapshots: Callable[[], Iterator[Snapshot]],
-        kind: str,
-        title: str,
-        *,
-        names: tuple[str, ...] = (),
-        n_steps: int | None = None,
-        of_series: bool = False,
-        notes: Sequence[str] = (),
-    ) -> None:
-        self.kind, self.names, self.n_steps = kind, names, n_steps
-        self.of_series, self.notes = of_series, tuple(notes)
-        self._snapshots, self._title = snapshots, title
+    snapshots: Callable[[], Iterator[Snapshot]]
+    kind: str
+    title: str
+    names: tuple[str, ...] = ()
+    n_steps: int | None = None
+    of_series: bool = False
+    notes: Sequence[str] = ()
 
     def __iter__(self) -> Iterator[Snapshot]:
-        return self._snapshots()
+        return self.snapshots()
 
     def __repr__(self) -> str:
-        return f"Steps({self.kind} of {self._title})"
+        return f"Steps({self.kind} of {self.title})"
 
 
 def read_steps(
@@ -196,88 +195,87 @@ def read_steps(
     >>> ax.Affect(ax.KMeans(2), proximity="dot", random_state=0).fit(steps).ids_
     ('A', 'B', 'C')
     """
-    given = {name: argument for name, argument in locals().items() if name != "table"}
-    options = ReadOptions(**given)
-    parse_freq(options.freq)
-    files, frames = _tables(table)
-    if not files and not frames:
-        return _matrix_steps(_opened(table), options)
-    return _table_steps(files, frames, options)
+    options = ReadOptions(**{name: given for name, given in locals().items() if name != "table"})
+    freq, parts = parse_freq(options.freq), _parts(table)
+    return _table_steps(parts, options, freq) if parts else _matrix_steps(table, options)
 
 
-def _table_steps(files: list[Path], frames: list[tuple[Hashable, Any]], options: ReadOptions) -> Steps:
+def _table_steps(
+    parts: list[tuple[Hashable, Any]], options: ReadOptions, freq: Freq | None, *, rewrite: bool = False
+) -> Steps:
     engine = Engine(options.memory_limit)
-    sources = [file_source(engine, path, options.names, options.encoding) for path in files]
-    sources += [frame_source(engine, frame, time) for time, frame in frames]
+    sources = [
+        file_source(engine, part, options, rewrite=rewrite)
+        if isinstance(part, Path)
+        else frame_source(engine, part, time)
+        for time, part in parts
+    ]
     roles = find_roles(sources[0].title, list(sources[0].columns), options, dated_index(engine, sources[0]))
-    _check_suited(roles.kind, sources[0].title, options)
-    table = Table(engine, sources, roles, options)
-    found = KINDS[roles.kind](table)
+    _check_suited(roles.kind, sources[0].title, options, freq)
+    try:
+        table = KINDS[roles.kind](engine, sources, roles, options, freq)
+    except InputError as error:  # lines may end in several ways
+        if rewrite or "state machine" not in str(error):
+            raise
+        return _table_steps(parts, options, freq, rewrite=True)
     if table.doubts:
         warn_caller("; ".join(table.doubts), InputWarning)
-    return Steps(
-        found.__iter__,
-        "edges" if roles.kind == "edges" else "features",
-        table.title,
-        names=roles.values if roles.kind == "features" else (),
-        n_steps=found.n_steps,
-        of_series=roles.kind == "series",
-        notes=[str(roles), *table.notes, *table.doubts],
-    )
+    kind, names = ("edges", ()) if roles.kind == "edges" else ("features", roles.values)
+    of_series, notes = roles.kind == "series", (str(roles), *table.notes, *table.doubts)
+    names = () if of_series else names
+    return Steps(table.__iter__, kind, table.title, names, table.n_steps, of_series, notes)
 
 
-def _check_suited(kind: str, title: str, options: ReadOptions) -> None:
+def _check_suited(kind: str, title: str, options: ReadOptions, freq: Freq | None) -> None:
     """Raise if an option does not suit a kind of table."""
-    freq = parse_freq(options.freq)
     in_rows = freq is not None and freq.unit == "rows"
     series = {"changes": options.changes, "standardize": options.standardize, "freq in rows": in_rows}
-    asked = [name for name, given in series.items() if given] if kind != "series" else []
-    asked += ["directed"] if options.directed and kind != "edges" else []
-    for name in asked:
-        suited = "edges" if name == "directed" else "series"
+    asked = {name: "series" for name, given in series.items() if given and kind != "series"}
+    asked |= {"directed": "edges"} if options.directed and kind != "edges" else {}
+    for name, suited in asked.items():
         raise InputError(f"{name} is for {suited}, but {title} contains {kind}; omit it")
     if kind == "series" and freq is None:
         how = "pass the length of a window, as in freq='30D' or freq='20 rows'"
         raise InputError(f"{title} contains series, whose values in a window are features; {how}")
 
 
-def is_table(given: Any) -> bool:
+def is_over_time(given: Any) -> bool:
     """Return whether something is a file or a table over time, which `read_steps` splits into steps."""
-    if is_frame(given):
+    if is_table(given):
         dated = getattr(getattr(getattr(given, "index", None), "dtype", None), "kind", "") == "M"
-        return dated or matrices.is_stacked(given) or is_over_time(names_of(given), alone=True)
-    return isinstance(given, str | os.PathLike) or any(_tables(given))
+        return dated or matrices.is_stacked(given) or has_times(names_of(given), alone=True)
+    return isinstance(given, str | os.PathLike) or bool(_parts(given))
 
 
-def _tables(table: Any) -> tuple[list[Path], list[tuple[Hashable, Any]]]:
-    """Return the files of a table, or its frames with their times; none, if it contains matrices."""
+def _parts(table: Any) -> list[tuple[Hashable, Any]]:
+    """Return the files or frames of a table, with the time of a frame; none, if it contains matrices."""
     if isinstance(table, str | os.PathLike):
         table = [table]
-    if is_frame(table):
-        return [], [] if matrices.is_stacked(table) else [(None, table)]
+    if is_table(table):
+        return [] if matrices.is_stacked(table) else [(None, table)]
     parts = list(table.values()) if isinstance(table, dict) else table
     if not isinstance(parts, list | tuple) or not parts:
-        return [], []
+        return []
     if all(isinstance(part, str | os.PathLike) for part in parts) and not isinstance(table, dict):
         paths = [path for part in parts for path in _files(part)]
-        return [] if len(paths) == 1 and ending(paths[0]) in matrices.READERS else paths, []
-    if not all(map(is_frame, parts)):
-        return [], []
+        alone = len(paths) == 1 and ending(paths[0]) in matrices.READERS
+        return [] if alone else [(None, path) for path in paths]
+    if not all(map(is_table, parts)):
+        return []
     names = names_of(parts[0])
     if isinstance(table, dict):
-        return [], list(matrices.timed(table)) if is_edge_list(names) and "time" not in names else []
-    return [], [(None, frame) for frame in parts] if is_over_time(names, alone=False) else []
+        return list(matrices.timed(table)) if is_edge_list(names) and "time" not in names else []
+    return [(None, frame) for frame in parts] if has_times(names, alone=False) else []
 
 
 def _files(path: str | os.PathLike[str]) -> list[Path]:
     """Return the file with a name, or the files that match a pattern, in the order of their names."""
     text = os.fspath(path)
-    if glob.has_magic(text) and not Path(text).exists():
-        found = [Path(name) for name in sorted(glob.glob(text, recursive=True))]
-        if not found:
-            raise InputError(f"path must match a file, but no file matches {text}; check its name and folder")
-    else:
-        found = [existing_file(text)]
+    matching = glob.has_magic(text) and not Path(text).exists()
+    found = [Path(name) for name in sorted(glob.glob(text, recursive=True))] if matching else []
+    if matching and not found:
+        raise InputError(f"path must match a file, but no file matches {text}; check its name and folder")
+    found = found or [existing_file(text)]
     for file in found:
         if ending(file) not in (*FILES, *(matrices.READERS if len(found) == 1 else ())):
             known = ", ".join([*FILES, *matrices.READERS])
@@ -285,50 +283,48 @@ def _files(path: str | os.PathLike[str]) -> list[Path]:
     return found
 
 
-def _opened(table: Any) -> tuple[str, Callable[[], matrices.Timed], int | None]:
-    """Return the title, the reader and the number of steps of a sequence of matrices."""
-    if isinstance(table, str | os.PathLike):
-        path = Path(table)
-        return str(path), lambda: matrices.READERS[ending(path)](path), None
-    if isinstance(table, Steps):
-        return table._title, lambda: ((step.time, step) for step in table), table.n_steps
-    title = f"the {type(table).__name__}"
-    if is_frame(table):
-        table = matrices.stacked(table)
+def _matrix_steps(table: Any, options: ReadOptions) -> Steps:
+    title = str(table) if isinstance(table, str | os.PathLike) else f"the {type(table).__name__}"
+    title = table.title if isinstance(table, Steps) else title
+    given = {name: getattr(options, name) for name in ("freq", "value", "changes", "standardize")}
+    given |= {f"kind={options.kind!r}": options.kind in ("edges", "series")}
+    for name in (name for name, value in given.items() if value):
+        raise InputError(f"{name} is for tables, but {title} contains matrices; omit it")
+    table = matrices.stacked(table) if is_table(table) else table
     if is_sparse(table) or matrices.is_graph(table) or (is_array(table) and table.ndim != 3):
         raise InputTypeError(f"{title} is one step; pass a list with one entry per step")
-    if not isinstance(table, Iterable):
-        raise InputTypeError(
-            f"table must be a path, a table with named columns, or a sequence of steps, got {title}"
-        )
-    if isinstance(table, Iterator):
-        once = enumerate(table)
-        return title, lambda: once, None
-    return title, lambda: matrices.timed(table), len(table) if isinstance(table, Sized) else None
-
-
-def _matrix_steps(
-    opened: tuple[str, Callable[[], matrices.Timed], int | None], options: ReadOptions
-) -> Steps:
-    title, read, n_steps = opened
-    given = {name: getattr(options, name) for name in ("freq", "value", "changes", "standardize")}
-    unfit = [name for name, value in given.items() if value]
-    unfit += [f"kind={options.kind!r}"] if options.kind in ("edges", "series") else []
-    if unfit:
-        raise InputError(f"{unfit[0]} is for tables, but {title} contains matrices; omit it")
-    first_read = read()
-    first = next(first_read, None)
+    # Of an iterator there is one iteration, of others any number; the first begins here.
+    once = isinstance(table, Iterator)
+    iterations: Iterator[matrices.Timed]
+    iterations = (_pairs(table, title) for _ in (range(1) if once else itertools.count()))
+    begun = next(iterations)
+    first = next(begun, None)
     if first is None:
         raise InputError(f"{title} contains no steps; pass at least one")
-    kind = matrices.kind_of(matrices.as_snapshot(*first, options), first[1])
-    once = read() is first_read  # an iterator, whose first step was taken above
-    taken: list[bool] = []
+    iterations = itertools.chain([itertools.chain([first], begun)], iterations)
 
     def snapshots() -> Iterator[Snapshot]:
-        if once and taken:
+        pairs = next(iterations, None)
+        if pairs is None:
             raise InputError(f"{title} was read already, and can be read only once; pass a list")
-        taken.append(True)
-        pairs = itertools.chain([first], first_read) if once else read()
         return (matrices.as_snapshot(*pair, options) for pair in pairs)
 
+    kind = matrices.kind_of(matrices.as_snapshot(*first, options), first[1])
+    n_steps = (
+        getattr(table, "n_steps", None)
+        if isinstance(table, str) or not isinstance(table, Sized)
+        else len(table)
+    )
     return Steps(snapshots, kind if options.kind == "auto" else options.kind, title, n_steps=n_steps)
+
+
+def _pairs(table: Any, title: str) -> matrices.Timed:
+    """Return an iterator over the times and the matrices of an input."""
+    if isinstance(table, str | os.PathLike):
+        return matrices.READERS[ending(Path(table))](Path(table))
+    if isinstance(table, Steps):
+        return ((step.time, step) for step in table)
+    if not isinstance(table, Iterable):
+        what = "a path, a table with named columns, or a sequence of steps"
+        raise InputTypeError(f"table must be {what}, got {title}")
+    return matrices.timed(table)

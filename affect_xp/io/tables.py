@@ -1,35 +1,39 @@
-"""The rows of a table in DuckDB, typed by role, with their times, ids and windows numbered."""
+"""A table in DuckDB: its rows typed by role, checked, with objects and windows numbered, taken by window."""
 
-import contextlib
-import dataclasses
+import abc
 import itertools
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 from affect_xp.exceptions import InputError
 from affect_xp.io.engine import Engine, literal, reason
+from affect_xp.io.observed import Snapshot
 from affect_xp.io.options import ReadOptions
 from affect_xp.io.roles import Roles, is_index
-from affect_xp.io.sources import FORGET, REJECTED, Source, TextSource
-from affect_xp.io.times import SINCE_1970, numbers_as_dates, parse_freq, readings, shown, since_1970, strptime
+from affect_xp.io.sources import FORGET, REJECTED, Source
+from affect_xp.io.times import SINCE_1970, Freq, numbers_as_dates, readings, shown, since_1970, strptime
 
+CHUNK_VALUES = 2**21  # fetched at once
 SAMPLE = 1000  # rows that suggest how times are written; all rows are checked
 NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN")
 # No list: IN may become a join, which changes the order of rows, and many lists take long to plan.
-IS_MISSING = r"({t} IS NULL OR regexp_full_match({t}, '(?i)\s*(na|n/a|nan|nat|<na>|null|none)?\s*'))"
+IS_MISSING = r"({t} IS NULL OR regexp_full_match({t}::VARCHAR, '(?i)\s*(na|n/a|nan|nat|<na>|null|none)?\s*'))"
 TRIMMED = "nullif(trim({t}, ' \t\r\n\u00a0\u2009\u3000\ufeff'), '')"
 NUMBER = "CASE WHEN isfinite(try_cast({t} AS DOUBLE)) THEN try_cast({t} AS DOUBLE) END"
-NAN = "'nan'::DOUBLE"
+COMMA = "CASE WHEN NOT contains({t}, '.') THEN replace({t}, ',', '.') END"
 OLDEST = "TIMESTAMP '1000-01-01'"  # %Y takes 24 for a year, too
+Cells = dict[str, np.ndarray]  # columns of the rows of one window
 
 
-@dataclasses.dataclass(eq=False)
-class Table:
+class Table(abc.ABC):
     """The rows of one or several sources.
 
-    In DuckDB they are the table `raw`, with columns p (time), o0, o1 (ids) and v0, v1, ... (values, NaN if
-    missing), in the order of the sources; `ids` numbers the objects, and `windows` the windows.
+    In DuckDB they are first the table `raw`, with columns p (time), o0, o1 (ids) and v0, v1, ... (values, NaN
+    if missing), in the order of the sources. `ids` numbers the objects and `windows` the windows. `cells` has
+    the rows of all steps, with the number w of their window.
 
     Attributes
     ----------
@@ -41,39 +45,63 @@ class Table:
         What to tell the user; the doubts also as a warning.
     """
 
-    engine: Engine
-    sources: Sequence[Source]
-    roles: Roles
-    options: ReadOptions
-    notes: list[str] = dataclasses.field(default_factory=list)
-    doubts: list[str] = dataclasses.field(default_factory=list)
-    scale: str = "date"
-    p: str = "p"
-    window: str = "p"
-
-    def __post_init__(self) -> None:
-        more = f" and {len(self.sources) - 1} more" if len(self.sources) > 1 else ""
-        self.title, self.freq = self.sources[0].title + more, parse_freq(self.options.freq)
-        self.objects = [f"o{i}" for i in range(len(self.roles.objects))]
-        self.values = [f"v{i}" for i in range(len(self.roles.values))]
+    def __init__(
+        self, engine: Engine, sources: Sequence[Source], roles: Roles, options: ReadOptions, freq: Freq | None
+    ) -> None:
+        more = f" and {len(sources) - 1} more" if len(sources) > 1 else ""
+        self.engine, self.sources, self.title = engine, sources, sources[0].title + more
+        self.roles, self.options, self.freq, self.run = roles, options, freq, engine.run
+        self.scale, self.p, self.window = "date", "p", "p"
+        self.notes: list[str] = []
+        self.doubts: list[str] = []
+        self.objects = [f"o{i}" for i in range(len(roles.objects))]
+        self.values = [f"v{i}" for i in range(len(roles.values))]
         self._load()
-        self._check_times()
-        self._check_numbers()
-        self._set_windows()
+        self.check("time", {roles.time: "p"}, "{x} IS NULL")
+        self.check("value", dict(zip(roles.values, self.values, strict=True)), "isnan({x})")
+        self._set_window()
+        self.ids: list[Hashable] = self._number_objects() if self.objects else list(roles.values)
+        self.prepare()
+        self.run("DROP TABLE raw")
+
+    @abc.abstractmethod
+    def prepare(self) -> None:
+        """Make the table `cells`."""
+
+    @abc.abstractmethod
+    def snapshot(self, time: Hashable, cells: Cells) -> Snapshot | None:
+        """Return what is observed in a window; None if that is nothing."""
+
+    @property
+    def n_steps(self) -> int | None:
+        """The number of steps, if it is known before they are made."""
+        return len(self.times)
+
+    def __iter__(self) -> Iterator[Snapshot]:
+        size = max(CHUNK_VALUES // (len(self.values) + 2), 1)
+        starts = np.flatnonzero(np.diff(np.cumsum(self.counts) // size, prepend=-1)).tolist()
+        for first, last in itertools.pairwise([*starts, len(self.times)]):
+            bounds = self.bounds[first : last + 1]
+            part = f"SELECT * FROM cells WHERE w >= {bounds[0]} AND w < {bounds[-1]}"
+            cells = self.run(part, fetch="fetchnumpy")
+            if (np.diff(cells["w"]) < 0).any():
+                order = np.argsort(cells["w"], kind="stable")
+                cells = {name: column[order] for name, column in cells.items()}
+            ends = np.searchsorted(cells["w"], bounds).tolist()
+            for time, low, high in zip(self.times[first:last], ends[:-1], ends[1:], strict=True):
+                snapshot = self.snapshot(time, {name: column[low:high] for name, column in cells.items()})
+                if snapshot is not None:
+                    yield snapshot
+
+    # Rows
 
     def read(self, sql: str) -> Any:
         """Return the result of a query over {rows}, with columns t, o0, o1, v0, v1, ..."""
         rows = " UNION ALL ".join(map(self._select, self.sources))
-        try:
-            self.engine.run(FORGET)
-            found = self.engine.run(sql.replace("{rows}", f"({rows})"), self.title)
-        except InputError as error:  # lines may end in several ways
-            if "state machine" not in str(error) or not sum(s.rewrite(self.engine) for s in self.sources):
-                raise
-            return self.read(sql)
-        texts = {str(source.file): source.title for source in self.sources if isinstance(source, TextSource)}
-        for line, text, why, path in self.engine.run(REJECTED) if texts and "DESC" not in sql else ():
-            raise InputError(f"line {line} of {texts[path]} cannot be read: {text[:80]!r}; {reason(why)}")
+        found = self.run(f"{FORGET}; {sql.replace('{rows}', f'({rows})')}", self.title)
+        titles = {source.file: source.title for source in self.sources if source.file}
+        for line, text, why, file in self.run(REJECTED) if titles else ():
+            raise InputError(f"line {line} of {titles[file]} cannot be read: {text[:80]!r}; {reason(why)}")
         return found
 
     def _select(self, source: Source) -> str:
@@ -84,104 +112,141 @@ class Table:
         columns = ", ".join(f"{source.columns[name]} AS {role}" for name, role in pairs)
         return f"SELECT {columns} FROM {source.rows}"
 
-    def place(self, row: int) -> str:
+    def _load(self) -> None:
+        types: dict[str, set[str]] = {}
+        for source in self.sources:
+            for name, of, *_ in self.run(f"DESCRIBE {self._select(source)}", source.title):
+                types.setdefault(name, set()).add(of)
+        if len({"ZONE" in of for of in types["t"]}) > 1:
+            what = f"column {self.roles.time!r} has a time zone in some tables only"
+            raise InputError(f"{what}; convert all to UTC")
+        self.reading = self._reading(types["t"])
+        self.texts = any(re.match("VARCHAR|ENUM", of) for name in self.objects for of in types[name])
+        typed = {"t": self.reading.replace("{t}", "t")}
+        for name in self.values:
+            commas = self.options.decimal == "," and "VARCHAR" in types[name]
+            typed[name] = f"try_cast({COMMA.replace('{t}', name) if commas else name} AS DOUBLE)"
+        ids = {name: f"{name}{'::VARCHAR' if self.texts else ''}" for name in self.objects}
+        cells = ", ".join(f"{sql} AS {name.replace('t', 'p')}" for name, sql in (typed | ids).items())
+        self.read(f"CREATE TEMP TABLE raw AS SELECT {cells} FROM {{rows}}")
+        self._check_read(typed)
+
+    def _check_read(self, typed: dict[str, str]) -> None:
+        """Raise at the first time or value that is there but cannot be read. `typed`: the SQL of each."""
+        counts = ", ".join(f"count({name.replace('t', 'p')})" for name in typed)
+        total, *found = self.run(f"SELECT count(*), {counts} FROM raw")[0]
+        gaps = [name for name, count in zip(typed, found, strict=True) if count < total]
+        for part in _batches(gaps, 50):  # all at once take long to plan
+            tests = (f"{typed[name]} IS NULL AND NOT {IS_MISSING.replace('{t}', name)}" for name in part)
+            flags = ", ".join(f"{test} AS is_{name}" for name, test in zip(part, tests, strict=True))
+            rows = f"(SELECT row_number() OVER () - 1 AS row, {flags} FROM {{rows}})"
+            some = " OR ".join(f"is_{name}" for name in part)
+            for row, *bad in self.read(f"SELECT * FROM {rows} WHERE {some} ORDER BY row LIMIT 1"):
+                raise InputError(self._unread(row, part[bad.index(True)]))
+            missing = ", ".join(f"{name} = coalesce({name}, 'nan'::DOUBLE)" for name in part if name != "t")
+            self.run(f"UPDATE raw SET {missing}" if missing else "SELECT 1")
+
+    def check(self, what: str, columns: dict[str, str], missing: str) -> None:
+        """Raise at the first row without a time, id or value, or leave such rows out.
+
+        `columns`: the columns in `raw`, by name. `missing`: the SQL that tests a column {x}.
+        """
+        kept = what == "value" and self.roles.kind == "series" and self.options.missing == "drop"
+        for part in _batches(list(columns), 100):
+            if what == "value" and not self._first("NOT isfinite({x})", columns, part):
+                continue
+            for row, column in self._first("isinf({x})", columns, part) if what == "value" else ():
+                raise InputError(self._unread(row, columns[column]))
+            for row, column in () if kept else self._first(missing, columns, part):
+                if self.options.missing == "error":
+                    how = "pass missing='drop' to leave such rows out, or fill it in first"
+                    raise InputError(f"{self._place(row)} has no {what} in column {column!r}; {how}")
+                tests = " OR ".join(missing.replace("{x}", columns[name]) for name in part)
+                ((count,),) = self.run(f"DELETE FROM raw WHERE {tests}")
+                self.notes.append(f"rows without a {what} left out: {count}")
+
+    def _first(self, test: str, columns: dict[str, str], part: list[str]) -> list[tuple[int, str]]:
+        """Return the first row of `raw` for which a test of one of the columns is true, and the column."""
+        tests = [f"({test.replace('{x}', columns[name])})" for name in part]
+        sql = f"SELECT rowid, {', '.join(tests)} FROM raw WHERE {' OR '.join(tests)} ORDER BY rowid LIMIT 1"
+        return [(row, part[flags.index(True)]) for row, *flags in self.run(sql)]
+
+    def _unread(self, row: int, name: str) -> str:
+        """Return the message for a time or a value that cannot be read; `name` is that in {rows}."""
+        column = self.roles.time if name == "t" else self.roles.values[self.values.index(name)]
+        ((text,),) = self.read(f"SELECT {name}::VARCHAR FROM {{rows}} LIMIT 1 OFFSET {row}")
+        where, given = self._place(row), self.options.time_format
+        if name != "t" and re.fullmatch(r"\s*[-+]?inf(inity)?\s*", text, re.IGNORECASE):
+            how = "replace it by a number, or leave it empty and pass missing='drop'"
+            return f"{where} has the value {text.strip()} in column {column!r}; {how}"
+        if name != "t":
+            how = "name the columns to use with features=[...]"
+            how += ", or the ends of edges with source= and target=" if self.options.kind == "auto" else ""
+            how = "pass decimal=',' for decimal commas" if re.search(r"\d,\d", text) else how
+            return f"{where} has no number in column {column!r}; {how}"
+        zoned = bool(re.search(r":\d\d.*([Zz]|UTC|[+-]\d\d(:?\d\d)?)$", text.strip()))
+        why = f"cannot be read {f'by time_format={given!r}' if given else f'as a {self.scale}'}"
+        if self.scale == "date" and not given and zoned != ("%z" in self.reading):
+            why = "mixes times with and without a time zone; convert all to UTC"
+        return f"{where}: {text!r} in column {column!r} {why}"
+
+    def _place(self, row: int) -> str:
         """Return what messages call a row, counted from 0."""
         for source in self.sources:
-            ((count,),) = self.engine.run(f"SELECT count(*) FROM {source.rows}")
+            ((count,),) = self.run(f"SELECT count(*) FROM {source.rows}")
             if row < count:
                 return source.place(self.engine, row)
             row -= count
         raise AssertionError("a row of no source")
 
-    def _load(self) -> None:
-        types = {name: of for name, of, *_ in self.read("DESCRIBE FROM {rows}")}
-        of_time = (f"DESCRIBE SELECT {s.columns[self.roles.time]} FROM {s.rows}" for s in self.sources)
-        if len({"ZONE" in self.engine.run(sql)[0][1] for sql in of_time}) > 1:
-            raise InputError(
-                f"column {self.roles.time!r} has a time zone in some tables only; convert all to UTC"
-            )
-        self.reading = self._reading(types["t"])
-        self.texts = any(re.match("VARCHAR|ENUM", types[name]) for name in self.objects)
-        cells = [f"{self.reading.replace('{t}', 't')} AS p"]
-        cells += [f"{name}{'::VARCHAR' if self.texts else ''} AS {name}" for name in self.objects]
-        cells += [f"{self._number(name, types[name])} AS {name}" for name in self.values]
-        self.read(f"CREATE TEMP TABLE raw AS SELECT {', '.join(cells)} FROM {{rows}}")
-
-    def _number(self, name: str, of: str = "VARCHAR") -> str:
-        """Return the SQL of a value; NULL if it is missing or not a number."""
-        if self.options.decimal == "," and of == "VARCHAR":
-            name = f"CASE WHEN NOT contains({name}, '.') THEN replace({name}, ',', '.') END"
-        return f"try_cast({name} AS DOUBLE)"
-
-    def _check_numbers(self) -> None:
-        """Raise at the first value that is not a number; make missing values NaN."""
-        counts = ", ".join(["count(*)", *(f"count({name})" for name in self.values)])
-        total, *found = self.engine.run(f"SELECT {counts} FROM raw")[0]
-        gaps = [i for i, count in enumerate(found) if count < total]
-        for batch in (gaps[start : start + 50] for start in range(0, len(gaps), 50)):
-            present = {i: f"NOT {IS_MISSING.replace('{t}', f'v{i}::VARCHAR')}" for i in batch}
-            bad = ", ".join(f"{self._number(f'v{i}')} IS NULL AND {present[i]} AS b{i}" for i in batch)
-            rows = f"(SELECT row_number() OVER () - 1 AS row, {bad} FROM {{rows}})"
-            some = " OR ".join(f"b{i}" for i in batch)
-            for row, *flags in self.read(f"SELECT * FROM {rows} WHERE {some} ORDER BY row LIMIT 1"):
-                column = self.roles.values[batch[flags.index(True)]]
-                how = "name the columns to use with features=[...], or pass decimal=',' for decimal commas"
-                raise InputError(f"{self.place(row)} has no number in column {column!r}; {how}")
-            self.engine.run(f"UPDATE raw SET {', '.join(f'v{i} = coalesce(v{i}, {NAN})' for i in batch)}")
-
-    def require(self, what: str, lacking: dict[str, str]) -> None:
-        """Raise at the first row that lacks something, or leave such rows out. `lacking`: SQL by column."""
-        test = " OR ".join(lacking.values())
-        for row, *lacks in self.engine.run(
-            f"SELECT rowid, {', '.join(lacking.values())} FROM raw WHERE {test} LIMIT 1"
-        ):
-            if self.options.missing == "error":
-                how = "pass missing='drop' to leave such rows out, or fill it in first"
-                column = list(lacking)[lacks.index(True)]
-                raise InputError(f"{self.place(row)} has no {what} in column {column!r}; {how}")
-            ((count,),) = self.engine.run(f"DELETE FROM raw WHERE {test}")
-            self.notes.append(f"rows without a {what} left out: {count}")
-
-    def check_values(self) -> None:
-        """Raise at the first row without a value, or leave such rows out."""
-        lacking = {name: f"NOT isfinite(v{i})" for i, name in enumerate(self.roles.values)}
-        for i in range(0, len(lacking), 100):
-            self.require("value", dict(list(lacking.items())[i : i + 100]))
-
     # Times
 
-    def _reading(self, of: str) -> str:
-        """Return the SQL that reads the time {t} of a row; NULL if it is missing or not a time."""
-        number, time_format = of.lstrip("U").startswith(NUMBERS), self.options.time_format
-        if of.startswith(("TIMESTAMP", "DATE")):
-            return "make_timestamp(epoch_us({t}))"
-        if time_format in SINCE_1970:
-            return since_1970(time_format).replace("{t}", "try_cast({t} AS DOUBLE)")
-        if time_format is not None:
-            return strptime([time_format]).replace("{t}", "{t}::BIGINT::VARCHAR" if number else "trim({t})")
-        self.scale = "number" if number else self.scale
-        return NUMBER if number else self._text_reading()
+    def _reading(self, types: set[str]) -> str:
+        """Return the SQL of the time {t} of a row; NULL if it is missing or not a time."""
+        number, time_format = (
+            all(of.lstrip("U").startswith(NUMBERS) for of in types),
+            self.options.time_format,
+        )
+        if all(of.startswith(("TIMESTAMP", "DATE")) for of in types):
+            sql = "make_timestamp(epoch_us({t}))"
+        elif time_format in SINCE_1970:
+            sql = since_1970(time_format).replace("{t}", "try_cast({t} AS DOUBLE)")
+        elif time_format is not None:
+            sql = strptime([time_format]).replace("{t}", "{t}::BIGINT::VARCHAR" if number else "trim({t})")
+        else:
+            self.scale, sql = ("number", NUMBER) if number else self._text_reading()
+        if self.scale == "label":
+            return f"CASE WHEN NOT {IS_MISSING} THEN trim({{t}}) END"
+        return f"nullif(greatest({sql}, {OLDEST}), {OLDEST})" if self.scale == "date" else sql
 
-    def _text_reading(self) -> str:
+    def _text_reading(self) -> tuple[str, str]:
+        """Return the scale of times that are texts, and the SQL that reads one of them."""
         rows = f"(SELECT trim(t) AS t FROM {{rows}} WHERE NOT {IS_MISSING.replace('{t}', 't')})"
         sample = [text for (text,) in self.read(f"SELECT t FROM {rows} LIMIT {SAMPLE}")]
-        if 2 * sum(map(_is_finite, sample)) > len(sample):  # the others are errors
-            self.scale = "number"
-            return NUMBER
-        found = best_readings(self.engine, sample)
+        if 2 * len(self.run(_values(sample, f"{NUMBER} IS NOT NULL"))) > len(sample):  # others are errors
+            return "number", NUMBER
+        few = _values(list(dict.fromkeys(sample))[:100], "true")
+        found = self._fitting(readings(sample), lambda sql: self.run(f"{sql} FROM ({few})"))
         if len(found) > 1:
-            found = _fitting(found, lambda sql: self.read(f"{sql} FROM {rows}"))
+            found = self._fitting(found, lambda sql: self.read(f"{sql} FROM {rows}"))
             self._check_unique(found, rows)
         for name, sql in list(found.items())[:1]:
             if not name.startswith("%Y-%m-%d"):
                 self.notes.append(f"times such as {sample[0]!r} are read as {name}")
-            return sql.replace("{t}", "trim({t})")
-        self.scale = "label"
+            return "date", sql.replace("{t}", "trim({t})")
         if sample:
             dated = any(re.search(r"\d\D+\d", text) for text in sample)
             what = f"times such as {sample[0]!r} are labels, in the order in which they appear"
             (self.doubts if dated else self.notes).append(f"{what}; pass time_format= if they are dates")
-        return f"CASE WHEN NOT {IS_MISSING} THEN trim({{t}}) END"
+        return "label", ""
+
+    @staticmethod
+    def _fitting(found: dict[str, str], run: Any) -> dict[str, str]:
+        """Return the readings that fit most of the texts; none, if none fits."""
+        tests = (f"count(nullif({sql.replace('{t}', 't')} >= {OLDEST}, false))" for sql in found.values())
+        fits = list(zip(found, *run(f"SELECT {', '.join(tests)}"), strict=True))
+        most = max(count for _, count in fits)
+        return {name: found[name] for name, count in fits if count == most > 0}
 
     def _check_unique(self, found: dict[str, str], rows: str) -> None:
         """Raise if two ways to read the times give different dates."""
@@ -192,35 +257,15 @@ class Table:
                 how = f"pass time_format={one!r} or time_format={other!r}"
                 raise InputError(f"column {self.roles.time!r} of {self.title} is ambiguous: {both}; {how}")
 
-    def _check_times(self) -> None:
-        """Raise at the first time that cannot be read; raise at rows without a time, or leave them out."""
-        unread = f"(p IS NULL OR p < {OLDEST})" if self.scale == "date" else "p IS NULL"
-        if self.engine.run(f"SELECT count(*) FROM raw WHERE {unread}") == [(0,)]:
-            return
-        p = self.reading.replace("{t}", "t")
-        rows = f"SELECT row_number() OVER () - 1 AS row, t::VARCHAR AS t, {p} AS p"
-        bad = f"{unread} AND NOT {IS_MISSING.replace('{t}', 't')} ORDER BY row LIMIT 1"
-        for row, text in self.read(f"SELECT row, t FROM ({rows} FROM {{rows}}) WHERE {bad}"):
-            zoned = bool(re.search(r":\d\d.*([Zz]|UTC|[+-]\d\d(:?\d\d)?)$", text.strip()))
-            given = self.options.time_format
-            what = f"cannot be read {f'by time_format={given!r}' if given else f'as a {self.scale}'}"
-            if self.scale == "date" and not given and zoned != ("%z" in self.reading):
-                what = "mixes times with and without a time zone; convert all to UTC"
-            raise InputError(f"{self.place(row)}: {text!r} in column {self.roles.time!r} {what}")
-        self.require("time", {self.roles.time: unread})
-
-    def _set_windows(self) -> None:
+    def _set_window(self) -> None:
         """Set the SQL of windows, after a check that `freq` suits the times."""
-        low, high = self.engine.run("SELECT min(p), max(p) FROM raw")[0]
+        low, high = self.run("SELECT min(p), max(p) FROM raw")[0]
         if self.freq is None or self.freq.unit == "rows" or low is None:
             return
         number, column = self.freq.unit == "number", f"column {self.roles.time!r} of {self.title}"
         if self.scale == "label" or (self.scale == "date" and number):
-            how = (
-                "freq is a number; add a unit, as in '7D'"
-                if number
-                else "for freq, pass time_format='%d/%m/%Y'"
-            )
+            unit = "freq is a number; add a unit, as in '7D'"
+            how = unit if number else "for freq, pass time_format='%d/%m/%Y'"
             raise InputError(f"{column} contains {self.scale}s such as {shown(low)!r}; {how}")
         if self.scale == "number" and not number:
             ways = numbers_as_dates(low, high)
@@ -228,15 +273,14 @@ class Table:
                 how = "pass freq as a number, too, or time_format='s' (since 1970), '%Y%m%d' or '%Y'"
                 raise InputError(f"{column} contains numbers such as {low:.12g}, but freq is a time; {how}")
             ((name, sql),) = ways.items()
-            self.p, self.scale, number = sql.replace("{t}", "p"), "date", low
-            low = self.engine.run(f"SELECT min({self.p}) FROM raw")[0][0]
-            what = f"{column} contains {number:.15g}, read as {shown(low)}"
-            self.doubts.append(f"{what}; confirm it with time_format={name!r}")
+            what, self.p, self.scale = f"{column} contains {low:.15g}", sql.replace("{t}", "p"), "date"
+            low = self.run(f"SELECT min({self.p}) FROM raw")[0][0]
+            self.doubts.append(f"{what}, read as {shown(low)}; confirm it with time_format={name!r}")
         self.window = self.freq.window(self.p, low, self.options.origin)
 
     # Objects and windows
 
-    def number_objects(self) -> list[Hashable]:
+    def _number_objects(self) -> list[Hashable]:
         """Make the table `ids`: id, name, and the number k in the order of appearance. Return the ids."""
         name = TRIMMED.replace("{t}", "id") if self.texts else "id"
         side = "SELECT o{0} AS id, 2 * min(rowid) + {0} AS r, {0} AS side FROM raw GROUP BY 1"
@@ -245,30 +289,39 @@ class Table:
         ends = "bool_or(side = 0) AS source, bool_or(side = 1) AS target"
         grouped = f"SELECT {columns}, {ends} FROM ({sides}) GROUP BY id"
         ranked = f"SELECT *, (dense_rank() OVER (ORDER BY first) - 1)::INT AS k FROM ({grouped})"
-        self.engine.run(f"CREATE OR REPLACE TEMP TABLE ids AS {ranked}")
-        if self.engine.run("SELECT 1 FROM ids WHERE name IS NULL LIMIT 1"):
-            pairs = zip(self.roles.objects, self.objects, strict=True)
-            self.require("id", {column: f"{name.replace('id', o)} IS NULL" for column, o in pairs})
-            return self.number_objects()
-        names = self.engine.run("SELECT any_value(name) FROM ids GROUP BY k ORDER BY k")
+        self.run(f"CREATE OR REPLACE TEMP TABLE ids AS {ranked}")
+        if self.run("SELECT 1 FROM ids WHERE name IS NULL LIMIT 1"):
+            missing = f"{name.replace('id', '{x}')} IS NULL"
+            self.check("id", dict(zip(self.roles.objects, self.objects, strict=True)), missing)
+            return self._number_objects()
+        names = self.run("SELECT any_value(name) FROM ids GROUP BY k ORDER BY k")
         originals = {text: id for source in self.sources for text, id in source.originals.items()}
         return [originals.get(name, name) for (name,) in names]
 
-    def number_windows(
-        self, rows: str, window: str, place: str = "rowid"
-    ) -> tuple[list[Hashable], list[int]]:
-        """Make the table `windows`: start w and number k. Return the starts and numbers of rows."""
+    def number_windows(self, rows: str, window: str, place: str = "rowid") -> None:
+        """Make the table `windows`: start w and number k; set the starts and the numbers of rows."""
         counts = f"count(*) AS n, min({place}) AS first, max({place}) AS last"
         grouped = f"SELECT {window} AS w, {counts} FROM {rows} GROUP BY 1"
         order = "first" if self.scale == "label" else "w"
         numbered = f"SELECT *, (row_number() OVER (ORDER BY {order}) - 1)::INT AS k FROM ({grouped})"
-        self.engine.run(f"CREATE TEMP TABLE windows AS {numbered}")
-        found = self.engine.run("SELECT w, n, first, last FROM windows ORDER BY k")
+        self.run(f"CREATE TEMP TABLE windows AS {numbered}")
+        found = self.run("SELECT w, n, first, last FROM windows ORDER BY k")
+        self.times: list[Hashable] = [plain(w) for w, *_ in found]
+        self.counts, self.firsts = [n for _, n, *_ in found], [first for *_, first, _ in found]
+        self.bounds: Sequence[int] = range(len(found) + 1)
         self.in_order = all(a[3] < b[2] for a, b in itertools.pairwise(found))
-        self.firsts = [first for _, _, first, _ in found]
         if not self.in_order:
             self.notes.append("rows are not in the order of time and were sorted")
-        return [plain(w) for w, *_ in found], [n for _, n, *_ in found]
+
+
+def _batches(names: list[str], size: int) -> Iterator[list[str]]:
+    return (names[start : start + size] for start in range(0, len(names), size))
+
+
+def _values(texts: list[str], test: str) -> str:
+    """Return the SQL of the texts t for which a test of {t} is true."""
+    rows = ", ".join(f"({literal(text)})" for text in texts) or "(NULL)"
+    return f"SELECT t FROM (VALUES {rows}) AS texts(t) WHERE {test.replace('{t}', 't')}"
 
 
 def plain(time: Any) -> Hashable:
@@ -276,33 +329,10 @@ def plain(time: Any) -> Hashable:
     return int(time) if isinstance(time, float) and time.is_integer() else time
 
 
-def _fitting(found: dict[str, str], run: Any) -> dict[str, str]:
-    """Return the readings that fit most of the texts; none, if none fits."""
-    tests = (f"count(nullif({sql.replace('{t}', 't')} >= {OLDEST}, false))" for sql in found.values())
-    counts = run(f"SELECT {', '.join(tests)}")[0]
-    return {name: sql for (name, sql), n in zip(found.items(), counts, strict=True) if n == max(counts) > 0}
-
-
-def best_readings(engine: Engine, sample: list[str]) -> dict[str, str]:
-    """Return the ways to read texts as dates that fit most of a sample."""
-    rows = ", ".join(f"({literal(text)})" for text in list(dict.fromkeys(sample))[:100]) or "(NULL)"
-    return _fitting(readings(sample), lambda sql: engine.run(f"{sql} FROM (VALUES {rows}) AS sample(t)"))
-
-
-def _is_finite(text: str) -> bool:
-    try:
-        return abs(float(text)) < float("inf")
-    except ValueError:
-        return False
-
-
 def dated_index(engine: Engine, source: Source) -> str | None:
     """Return the index column of a saved DataFrame, if it contains dates."""
     for name in filter(is_index, source.columns):
-        with contextlib.suppress(InputError):  # which comes again when all rows are read
-            ((text,),) = engine.run(
-                f"SELECT trim({source.columns[name]}::VARCHAR) FROM {source.rows} LIMIT 1"
-            ) or [("",)]
-            if text and not _is_finite(text) and best_readings(engine, [text]):
-                return name
+        sql = f"SELECT trim({source.columns[name]}::VARCHAR) FROM {source.rows} LIMIT 1"
+        if re.match(r"\d+[-/.]\d+[-/.]\d|\d+[- ][A-Z]", "".join(text or "" for (text,) in engine.run(sql))):
+            return name
     return None

@@ -33,7 +33,9 @@ UNITS: dict[str, tuple[float, str]] = {
     )
     for name in names.split()
 }
-WEEKDAYS, MONTHS = "MON TUE WED THU FRI SAT SUN", "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC"
+WEEKDAYS = ["MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN"]
+MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
+UNDERSTOOD = "pass a number and a unit, such as '7D', '12h', '2W', 'W-FRI', '1mo', 'QE', '1Y' or '15 rows'"
 
 DATES = (
     *("%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d"),
@@ -97,41 +99,29 @@ def parse_freq(freq: object) -> Freq | None:
     >>> parse_freq("2QE"), parse_freq("W-FRI")
     (Freq(width=6, unit='month', anchor=0), Freq(width=604800000000, unit='week', anchor=5))
     """
-    if isinstance(freq, np.timedelta64):
-        freq = freq.astype("timedelta64[us]").item()
-    if freq is None or isinstance(freq, datetime.timedelta):
-        return None if freq is None else _positive(freq / datetime.timedelta(microseconds=1), "time", freq)
+    if freq is None:
+        return None
+    if isinstance(freq, np.timedelta64 | datetime.timedelta):
+        freq = f"{np.timedelta64(freq, 'us').astype(int)}us"
     if isinstance(freq, bool) or not isinstance(freq, str | numbers.Real):
         raise InputTypeError(f"freq must be a string such as '7D', or a number, got {freq!r}")
     text = str(freq).strip()
     if re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|inf", text):
         return _positive(float(text), "number", freq)
     # A number and a unit, several of them ("1d12h"), or a unit with an anchor ("W-FRI")
-    found = re.fullmatch(r"((\d+\.?\d*|\.\d+)?\s*[A-Za-zµ]+)(\d+[a-zµ]+)*(-(?P<anchor>[A-Z]{3}))?", text)
-    parts = re.findall(r"(\d*\.?\d*)\s*([A-Za-zµ]+)", text.partition("-")[0]) if found else []
-    units = {UNITS[name][1] for _, name in parts if name in UNITS}
-    names = (
-        [WEEKDAYS if units == {"week"} else MONTHS if re.match(r"B?[QAY]", parts[-1][1]) else ""]
-        if parts
-        else []
-    )
-    anchor = found["anchor"] if found else None
-    if (
-        not units
-        or any(name not in UNITS for _, name in parts)
-        or (anchor and anchor not in names[0].split())
-    ):
+    body, _, anchor = text.partition("-")
+    parts = re.findall(r"(\d+\.?\d*|\.\d+|)\s*([A-Za-zµ]+)", body)
+    known = [UNITS.get(name, (0, "unknown")) for _, name in parts]
+    units, ends = {unit for _, unit in known}, [name for _, name in parts if re.match("B?[QAY]", name)]
+    calendar = WEEKDAYS if units == {"week"} else MONTHS if ends else []
+    understood = bool(parts) and "unknown" not in units and (not anchor or anchor in calendar)
+    understood &= "".join(map("".join, parts)) == "".join(body.split())
+    if not understood or (len(parts) > 1 and not units <= {"time", "week"}):
         raise InputError(f"freq={freq!r} is not understood; {UNDERSTOOD}")
-    if len(parts) > 1 and not units <= {"time", "week"}:
-        raise InputError(f"freq={freq!r} is not understood; {UNDERSTOOD}")
-    days = names[0].split()
     # W-FRI ends on Friday and QE-JAN in January, but QS-FEB starts in February.
-    start = (days.index(anchor) + (not parts[0][1].endswith("S"))) % len(days) if anchor else 0
-    width = sum(float(count or 1) * UNITS[name][0] for count, name in parts)
-    return _positive(width, "time" if len(parts) > 1 else units.pop(), freq, start)
-
-
-UNDERSTOOD = "pass a number and a unit, such as '7D', '12h', '2W', 'W-FRI', '1mo', 'QE', '1Y' or '15 rows'"
+    first = (calendar.index(anchor) + (not parts[0][1].endswith("S"))) % len(calendar) if anchor else 0
+    width = sum(float(count or 1) * size for (count, _), (size, _) in zip(parts, known, strict=True))
+    return _positive(width, units.pop() if len(parts) == 1 else "time", freq, first)
 
 
 def _positive(width: float, unit: str, freq: object, anchor: int = 0) -> Freq:

@@ -1,20 +1,20 @@
 """The estimator `Affect`; `affect_xp.models.base` has the base class."""
 
+import dataclasses
 from typing import Any, final
 
 import numpy as np
 
 from affect_xp.affect.absence import ABSENT, keep_absent
 from affect_xp.affect.forgetting import Alpha, check_alpha, check_correction
-from affect_xp.affect.state import State, Step
-from affect_xp.affect.step import FORGETTING, INITS, Options, step
-from affect_xp.alignment import Ids
+from affect_xp.affect.step import FORGETTING, INITS, Options, State, Step, step
 from affect_xp.array.namespace import array_namespace, from_host, to_host
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_choice, check_fraction, check_int, warn_caller
 from affect_xp.clustering.base import Clusterer
 from affect_xp.exceptions import InputError, InputWarning, SkewedWarning
 from affect_xp.models.base import Evolving
+from affect_xp.partition import Ids
 from affect_xp.proximity import Dense, Factored, Proximity, Sparse
 from affect_xp.proximity.constancy import constant_facts, warn_of_constant
 from affect_xp.proximity.kernels import Block
@@ -31,6 +31,7 @@ from affect_xp.tracking.events import DEFAULT_RULES, EventRules
 
 
 @final
+@dataclasses.dataclass(eq=False, repr=False)
 class Affect(Evolving):
     """Evolutionary clustering with an adaptive forgetting factor.
 
@@ -139,40 +140,22 @@ class Affect(Evolving):
     [0.0, 0.33, 0.61, 0.78, 0.68]
     """
 
-    def __init__(
-        self,
-        clusterer: Any,
-        *,
-        proximity: str | Block = "precomputed",
-        scale: Any = "auto",
-        gamma: str | float = "first",
-        rescale: Transform = "auto",
-        absent: str = "forget",
-        max_absence: int = 10,
-        n_iter: int = 3,
-        alpha: Alpha = "estimate",
-        init: str = "auto",
-        correction: str | None = None,
-        forgetting: str = "global",
-        alpha_tol: float = 0.01,
-        events: EventRules = DEFAULT_RULES,
-        random_state: Any = None,
-    ) -> None:
-        self.clusterer = clusterer
-        self.proximity = proximity
-        self.scale = scale
-        self.gamma = gamma
-        self.rescale = rescale
-        self.absent = absent
-        self.max_absence = max_absence
-        self.n_iter = n_iter
-        self.alpha = alpha
-        self.init = init
-        self.correction = correction
-        self.forgetting = forgetting
-        self.alpha_tol = alpha_tol
-        self.events = events
-        self.random_state = random_state
+    clusterer: Any
+    _: dataclasses.KW_ONLY
+    proximity: str | Block = "precomputed"
+    scale: Any = "auto"
+    gamma: str | float = "first"
+    rescale: Transform = "auto"
+    absent: str = "forget"
+    max_absence: int = 10
+    n_iter: int = 3
+    alpha: Alpha = "estimate"
+    init: str = "auto"
+    correction: str | None = None
+    forgetting: str = "global"
+    alpha_tol: float = 0.01
+    events: EventRules = DEFAULT_RULES
+    random_state: Any = None
 
     def _check(self) -> None:
         if not self._is_auto:

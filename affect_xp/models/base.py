@@ -12,9 +12,13 @@ from typing import Any, Self
 import numpy as np
 
 from affect_xp import display
-from affect_xp.affect.state import State, Step
-from affect_xp.alignment import Ids, as_ids
-from affect_xp.array.namespace import array_namespace, current_device_of, from_host, is_array, to_host
+from affect_xp.affect.step import State, Step
+from affect_xp.array.namespace import (
+    as_like,
+    current_device_of,
+    is_array,
+    to_host,
+)
 from affect_xp.array.random import draw_seed
 from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array
@@ -39,6 +43,7 @@ from affect_xp.models.inputs import (
 from affect_xp.models.scoring import agreements, silhouette_ahead
 from affect_xp.models.sklearn import SklearnEstimator
 from affect_xp.parameters import defaults_of
+from affect_xp.partition import Ids, as_ids
 from affect_xp.progress import Progress
 from affect_xp.proximity import Proximity
 from affect_xp.proximity.kinds import hint_at_kind
@@ -137,7 +142,7 @@ class Evolving(Observing, SklearnEstimator):
 
         Parameters
         ----------
-        sequence : iterable of (n, n) arrays or Proximities, one (T, n, n) array, or what `read_steps` returns
+        sequence : iterable of (n, n) arrays or Proximities, one (T, n, n) array, or result of `read_steps`
             The proximities of each step. A generator is read one step at a time; a dict maps times to steps.
             Unless `proximity` is "precomputed", the features of each step; then a single (n, p) array is
             one step.
@@ -307,7 +312,7 @@ class Evolving(Observing, SklearnEstimator):
         as_clusterer(self.clusterer).check()
 
     def _read(self, given: Any, ids: IdsOrNone) -> tuple[Any, IdsOrNone]:
-        """Return the input of a step as an array or a proximity, without a table or graph around it."""
+        """Return the input of a step as an array or a proximity; convert tables and graphs."""
         values, names = given, ids
         if not is_array(given):
             values, names = of_graph(values, names, square=self._takes_proximities)
@@ -351,10 +356,8 @@ class Evolving(Observing, SklearnEstimator):
     @property
     def labels_(self) -> Array:
         """The cluster of each object at the last step; ids are consistent over time."""
-        like, labels = self._fitted().partition.labels, self.history_[-1].labels
-        if isinstance(like, np.ndarray):
-            return labels
-        return from_host(labels, like, array_namespace(like).int64)
+        like = self._fitted().partition.labels
+        return as_like(self.history_[-1].labels, like, reason="labels")
 
     @property
     def _like(self) -> Array | None:
@@ -397,7 +400,7 @@ OWNERS: dict[int, tuple[int, object]] = {}
 def exclusive(model: Any, *given: object) -> Iterator[None]:
     """Raise if another thread is using the model, and lock it otherwise. One thread may nest calls.
 
-    The device of what is given, or else of the model, is current in the block.
+    The device of the input is current in the block, or that of the model if there is no input.
     """
     mine = threading.get_ident(), object()
     first = OWNERS.setdefault(id(model), mine)

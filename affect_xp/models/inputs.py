@@ -1,7 +1,7 @@
-"""From the input of a model to proximities.
+"""Conversion of the input of a model to proximities.
 
-Sequences of steps are lists, stacked arrays, tables, graphs, and the output of `read_steps`. How a step
-becomes proximities is decided at the first step.
+Sequences of steps are lists, stacked arrays, tables, graphs, and the output of `read_steps`. The conversion
+to proximities is decided at the first step.
 """
 
 import abc
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp.array.namespace import array_namespace, as_array, device_of, is_array, is_lazy, to_host
+from affect_xp.array.namespace import array_namespace, as_array, device_of, is_array, to_host
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_choice
 from affect_xp.clustering.base import as_clusterer
@@ -24,6 +24,7 @@ from affect_xp.io import Snapshot
 from affect_xp.io.matrices import graph_adjacency, is_graph, timed
 from affect_xp.progress import Progress
 from affect_xp.proximity import Factored, Proximity, as_proximity, is_sparse
+from affect_xp.proximity.chunked import Chunked
 from affect_xp.proximity.kernels import KERNELS, Block, features_to_proximity
 from affect_xp.proximity.preparation import Preparation, Request, decide
 from affect_xp.tracking.history import Record
@@ -81,16 +82,22 @@ def reporting(shown: Progress, callback: Callable[[Record], object] | None) -> C
 
 def read_if_table(sequence: Any) -> Any:
     """Return the steps of files or of a table over time, as `read_steps` reads them; otherwise the input."""
-    if not isinstance(sequence, str | os.PathLike | dict | list | tuple) and not is_frame(sequence):
+    if not isinstance(sequence, str | os.PathLike | dict | list | tuple) and not is_feature_table(sequence):
         return sequence
-    from affect_xp.io.steps import is_table, read_steps  # the readers are imported when they are first used
+    # The readers are imported when they are first used.
+    from affect_xp.io.steps import is_over_time, read_steps
 
-    return read_steps(sequence) if not is_sparse(sequence) and is_table(sequence) else sequence
+    return read_steps(sequence) if not is_sparse(sequence) and is_over_time(sequence) else sequence
 
 
 def _is_matrix(sequence: Any) -> bool:
     """Return whether `sequence` is a single matrix."""
-    if isinstance(sequence, Proximity) or is_sparse(sequence) or is_frame(sequence) or is_graph(sequence):
+    if (
+        isinstance(sequence, Proximity)
+        or is_sparse(sequence)
+        or is_feature_table(sequence)
+        or is_graph(sequence)
+    ):
         return True
     if isinstance(sequence, list | tuple) and sequence:
         row = sequence[0]
@@ -98,23 +105,23 @@ def _is_matrix(sequence: Any) -> bool:
     return is_array(sequence) and sequence.ndim == 2
 
 
-def is_frame(given: Any) -> bool:
+def is_feature_table(given: Any) -> bool:
     """Return whether `given` is a table such as a DataFrame."""
     if hasattr(given, "collect_schema") and hasattr(
         given, "collect"
-    ):  # a LazyFrame warns if asked for columns
+    ):  # accessing the columns of a LazyFrame warns
         return True
     return hasattr(given, "to_numpy") and hasattr(given, "columns") and not is_array(given)
 
 
 def columns_of(given: Any) -> list[str] | None:
     """Return the column names of a DataFrame; None for other types."""
-    return [str(name) for name in given.columns] if is_frame(given) else None
+    return [str(name) for name in given.columns] if is_feature_table(given) else None
 
 
 def of_frame(given: Any, ids: IdsOrNone, *, square: bool) -> tuple[Any, IdsOrNone]:
     """Return the values of a DataFrame, and its index as ids if none are given."""
-    if not is_frame(given):
+    if not is_feature_table(given):
         return given, ids
     index, columns = list(getattr(given, "index", ())), list(given.columns)
     if square and index and columns not in (index, list(range(len(columns)))):
@@ -183,6 +190,11 @@ def as_features(given: Any) -> Array:
     return X
 
 
+def dot_products(X: Array) -> Proximity:
+    """Return the dot products of features, without n×n entries if the library allows."""
+    return features_to_proximity(X, "dot") if Chunked.can_hold(X) else Factored.from_features(X)
+
+
 def check_alike(W: Proximity, smoothed: Proximity | None, labels: Array) -> None:
     """Raise if W differs in representation, library or device from the previous steps."""
     if smoothed is not None and type(W) is not type(smoothed):
@@ -236,7 +248,9 @@ def _is_of_step(value: Any) -> bool:
 
 def check_are_labels(y: Any) -> None:
     """Raise if `y` has a different value for each object, as ids have."""
-    if not isinstance(y, list | tuple | np.ndarray | range) or len(y) == 0:
+    if is_array(y):
+        y = to_host(y, reason="are these labels, or ids?")[0]
+    if not hasattr(y, "__getitem__") or len(y) == 0 or isinstance(y, str | dict):
         return
     labels: Any = y[0] if _is_of_step(y[0]) else y
     if labels is None or any(isinstance(label, float | np.floating) for label in labels):
@@ -341,8 +355,8 @@ class Observing(abc.ABC):
 
     def _kernel(self, X: Array) -> Proximity:
         """Return the proximities of prepared features."""
-        if self.proximity == "dot" and not is_lazy(X):
-            return Factored.from_features(X)
+        if self.proximity == "dot":
+            return dot_products(X)
         parameters = {"gamma": self._prepared.gamma} if self.proximity == "rbf" else {}
         return features_to_proximity(X, self.proximity, **parameters)
 

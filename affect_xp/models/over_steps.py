@@ -12,7 +12,7 @@ from affect_xp.array.typing import Array
 from affect_xp.checks import check_choice
 from affect_xp.exceptions import InputError, InputTypeError, NotFittedError
 from affect_xp.io import Snapshot
-from affect_xp.models.inputs import is_frame, steps_of
+from affect_xp.models.inputs import is_feature_table, steps_of
 from affect_xp.parameters import Parameters
 
 __all__ = ["OverSteps"]
@@ -93,12 +93,12 @@ class OverSteps(Parameters):
         results = [self._one(step) for step in steps]
         if is_array(sequence):
             return results[0] if sequence.ndim == 2 else array_namespace(*results).stack(results)
-        return results[0] if is_frame(sequence) else results
+        return results[0] if is_feature_table(sequence) else results
 
     def _one(self, step: Any) -> Any:
         values = _values_of(step)
         result = self.transformer_.transform(values)
-        if is_frame(values):
+        if is_feature_table(values):
             result = self._framed(values, np.asarray(result))
         return dataclasses.replace(step, values=result) if isinstance(step, Snapshot) else result
 
@@ -136,12 +136,12 @@ def _listed(sequence: Any) -> list[Any]:
 def _values_of(step: Any) -> Any:
     """Return the features of a step as an array or a frame."""
     values = step.values if isinstance(step, Snapshot) else step
-    return values if is_frame(values) else as_array(values)
+    return values if is_feature_table(values) else as_array(values)
 
 
 def _joined(values: Sequence[Any]) -> Array:
     """Return the concatenated rows of all steps."""
-    if is_frame(values[0]):
+    if is_feature_table(values[0]):
         rows = np.concatenate([frame.to_numpy() for frame in values])
         names = {"columns" if hasattr(values[0], "index") else "schema": list(values[0].columns)}
         return type(values[0])(rows, **names)

@@ -4,9 +4,7 @@ import dataclasses
 from typing import Any, final
 
 from affect_xp.affect.forgetting import alpha_at
-from affect_xp.affect.state import State, Step
-from affect_xp.affect.step import Options, static_step
-from affect_xp.alignment import Ids, align
+from affect_xp.affect.step import Options, State, Step, static_step
 from affect_xp.array.namespace import array_namespace, not_zero
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_choice
@@ -23,13 +21,14 @@ from affect_xp.models.relaxed import (
     degrees,
     with_means,
 )
-from affect_xp.partition import Partition
+from affect_xp.partition import Ids, Partition, align
 from affect_xp.proximity import Proximity
 from affect_xp.proximity.kernels import Block
 from affect_xp.tracking.events import DEFAULT_RULES, EventRules
 
 
 @final
+@dataclasses.dataclass(eq=False, repr=False)
 class PCM(Evolving):
     """Spectral clustering whose clusters are similar to the previous ones.
 
@@ -75,26 +74,15 @@ class PCM(Evolving):
     array([0, 0, 0, 1, 1, 1])
     """
 
-    def __init__(
-        self,
-        clusterer: Any,
-        *,
-        alpha: Weights = 0.5,
-        membership: str = "relaxed",
-        proximity: str | Block = "precomputed",
-        scale: Any = "auto",
-        gamma: str | float = "first",
-        events: EventRules = DEFAULT_RULES,
-        random_state: Any = None,
-    ) -> None:
-        self.clusterer = clusterer
-        self.alpha = alpha
-        self.membership = membership
-        self.proximity = proximity
-        self.scale = scale
-        self.gamma = gamma
-        self.events = events
-        self.random_state = random_state
+    clusterer: Any
+    _: dataclasses.KW_ONLY
+    alpha: Weights = 0.5
+    membership: str = "relaxed"
+    proximity: str | Block = "precomputed"
+    scale: Any = "auto"
+    gamma: str | float = "first"
+    events: EventRules = DEFAULT_RULES
+    random_state: Any = None
 
     def _check(self) -> None:
         check_settings(self.clusterer, self.alpha, "PCM")

@@ -4,18 +4,18 @@ import dataclasses
 from typing import Any, final
 
 from affect_xp.affect.forgetting import alpha_at
-from affect_xp.affect.state import State, Step
-from affect_xp.affect.step import Options, static_step
-from affect_xp.alignment import Ids, align
+from affect_xp.affect.step import Options, State, Step, static_step
 from affect_xp.clustering.base import Clusterer
 from affect_xp.models.base import Evolving
 from affect_xp.models.relaxed import Combined, Expanded, Quality, Relaxed, Weights, check_settings
+from affect_xp.partition import Ids, align
 from affect_xp.proximity import Proximity
 from affect_xp.proximity.kernels import Block
 from affect_xp.tracking.events import DEFAULT_RULES, EventRules
 
 
 @final
+@dataclasses.dataclass(eq=False, repr=False)
 class PCQ(Evolving):
     """Spectral clustering whose clusters also have a good objective on the previous step.
 
@@ -57,24 +57,14 @@ class PCQ(Evolving):
     array([0, 0, 0, 1, 1, 1])
     """
 
-    def __init__(
-        self,
-        clusterer: Any,
-        *,
-        alpha: Weights = 0.5,
-        proximity: str | Block = "precomputed",
-        scale: Any = "auto",
-        gamma: str | float = "first",
-        events: EventRules = DEFAULT_RULES,
-        random_state: Any = None,
-    ) -> None:
-        self.clusterer = clusterer
-        self.alpha = alpha
-        self.proximity = proximity
-        self.scale = scale
-        self.gamma = gamma
-        self.events = events
-        self.random_state = random_state
+    clusterer: Any
+    _: dataclasses.KW_ONLY
+    alpha: Weights = 0.5
+    proximity: str | Block = "precomputed"
+    scale: Any = "auto"
+    gamma: str | float = "first"
+    events: EventRules = DEFAULT_RULES
+    random_state: Any = None
 
     def _check(self) -> None:
         check_settings(self.clusterer, self.alpha, "PCQ")
@@ -94,4 +84,4 @@ class PCQ(Evolving):
         return dataclasses.replace(found, observed=W, alphas=(alpha,))
 
     def _next_state(self, found: Step, out: Proximity | None) -> State:
-        return found.commit()  # Wᵗ itself: the next step combines it with its own
+        return found.commit()  # stores Wᵗ, which the next step combines with its own W

@@ -1,7 +1,7 @@
 """Clusters from the top eigenvectors of a weighted sum of matrices that is never formed.
 
-PCQ and PCM maximise tr Xᵀ A X over orthonormal X, where A is a sum of a term of the present and one of the
-past. Each spectral clustering objective has a matrix M(W), with degrees d = W1 and D = diag(d):
+PCQ and PCM maximise tr Xᵀ A X over orthonormal X, where A is the sum of a term for the present and one for
+the past. Each spectral clustering objective has a matrix M(W), with degrees d = W1 and D = diag(d):
 
     average association   M = W
     ratio cut             M = W − D
@@ -16,7 +16,6 @@ from typing import Any, Protocol, final
 import numpy as np
 
 from affect_xp.affect.forgetting import alpha_at
-from affect_xp.alignment import UNCHANGED, Alignment
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
@@ -31,6 +30,7 @@ from affect_xp.checks import check_fraction
 from affect_xp.clustering.base import FIRST, Call, Clustering
 from affect_xp.clustering.spectral import CUTS, Spectral, SpectralScan, cluster_by
 from affect_xp.exceptions import InputError, InputTypeError
+from affect_xp.partition import UNCHANGED, Alignment
 from affect_xp.proximity import Dense, Proximity
 from affect_xp.proximity._base import Computed
 
@@ -38,7 +38,7 @@ Weights = float | Sequence[float] | np.ndarray
 
 
 class Term(Protocol):
-    """A symmetric n×n matrix of a sum."""
+    """A symmetric n×n matrix, one term of a sum."""
 
     def matmul(self, v: Array) -> Array:
         """Return its product with a thin V, (n, r)."""
@@ -159,7 +159,7 @@ class Projection:
 
 @final
 class Combined(Computed):
-    """α·P + (1 − α)·M, a term of the past and one of the present, never formed."""
+    """α·P + (1 − α)·M, the weighted sum of a past and a present term, never formed."""
 
     def __init__(self, current: Term, past: Term, alpha: float, n: int, like: Array) -> None:
         self._current, self._past, self.alpha, self._n, self._like = current, past, alpha, n, like
@@ -232,7 +232,7 @@ def check_settings(clusterer: Any, alpha: Any, name: str) -> None:
             f"{name} clusters all connected components together; use Spectral(..., components='joint'), "
             f"got components={clusterer.components!r}"
         )
-    if isinstance(alpha, str) or not isinstance(alpha, Sequence | np.ndarray):
+    if isinstance(alpha, str) or not hasattr(alpha, "__len__"):
         check_fraction("alpha", alpha)
     else:
         for t in range(len(alpha)):

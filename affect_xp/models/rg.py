@@ -4,10 +4,15 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, final
 
-from affect_xp.affect.state import State, Step
-from affect_xp.affect.step import Options, static_step
-from affect_xp.alignment import Ids, align
-from affect_xp.array.namespace import array_namespace, gather, is_lazy, not_zero, one_hot, wide_dtype
+from affect_xp.affect.step import Options, State, Step, static_step
+from affect_xp.array.namespace import (
+    array_namespace,
+    check_in_memory,
+    gather,
+    not_zero,
+    one_hot,
+    wide_dtype,
+)
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_int
 from affect_xp.clustering.base import Clusterer
@@ -15,12 +20,14 @@ from affect_xp.clustering.kmeans import KMeans
 from affect_xp.clustering.linkage import Linkage
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.models.base import Evolving
+from affect_xp.partition import Ids, align
 from affect_xp.proximity import Factored, Proximity
 from affect_xp.proximity.kernels import Block
 from affect_xp.tracking.events import DEFAULT_RULES, EventRules
 
 
 @final
+@dataclasses.dataclass(eq=False, repr=False)
 class RG(Evolving):
     """k-means or hierarchical clustering of features filtered over the last steps.
 
@@ -31,7 +38,7 @@ class RG(Evolving):
     and the proximities of the y are clustered. Steps with well-separated clusters get more weight: bᵢ is
     proportional to the separation at t − i. The objects and the number of clusters are fixed.
 
-    The source leaves details open. Here the separation of a step is the mean Euclidean distance between pairs
+    The source leaves details open. Here the separation of a step is the mean squared distance between pairs
     of centroids of its unfiltered features x, with the clusters found at that step. The current step, whose
     clusters are not known yet, uses the previous clusters. With fewer than l past steps, the filter is
     shorter. If all centroids coincide, the coefficients are equal.
@@ -42,6 +49,10 @@ class RG(Evolving):
         With a fixed number of clusters.
     order : int
         l, the number of past steps in the filter; 0 is static clustering.
+    power : int
+        The power of the distances between centroids whose mean is the separation of a step. The default is
+        2: squared distances are the dissimilarities of k-means, and come closest to the published results
+        (Xu, Kliger & Hero, section 5.2). 1 gives distances, 0 equal coefficients.
     proximity : "dot", "rbf", "cosine", "euclidean", or function
         The proximity of the filtered features: similarities for k-means, dissimilarities for `Linkage`.
     scale, gamma
@@ -66,27 +77,19 @@ class RG(Evolving):
     1.0
     """
 
-    def __init__(
-        self,
-        clusterer: Any,
-        *,
-        order: int = 3,
-        proximity: str | Block = "dot",
-        scale: Any = "auto",
-        gamma: str | float = "first",
-        events: EventRules = DEFAULT_RULES,
-        random_state: Any = None,
-    ) -> None:
-        self.clusterer = clusterer
-        self.order = order
-        self.proximity = proximity
-        self.scale = scale
-        self.gamma = gamma
-        self.events = events
-        self.random_state = random_state
+    clusterer: Any
+    _: dataclasses.KW_ONLY
+    order: int = 3
+    power: int = 2
+    proximity: str | Block = "dot"
+    scale: Any = "auto"
+    gamma: str | float = "first"
+    events: EventRules = DEFAULT_RULES
+    random_state: Any = None
 
     def _check(self) -> None:
         check_int("order", self.order, 0)
+        check_int("power", self.power, 0)
         if not isinstance(self.clusterer, KMeans | Linkage):
             raise InputTypeError(f"RG takes KMeans or Linkage as clusterer, got {self.clusterer!r}")
         if isinstance(self.clusterer.n_clusters, bool) or not isinstance(self.clusterer.n_clusters, int):
@@ -102,11 +105,13 @@ class RG(Evolving):
 
     def _observed(self, given: Array | Proximity, columns: Sequence[str] | None = None) -> Proximity:
         """Return the given features, prepared, as a factored proximity."""
-        if isinstance(given, Proximity) or is_lazy(given):
-            raise InputTypeError(
-                f"RG takes an (n, p) array of features in memory, got {type(given).__name__}; pass features, "
-                "and compute lazy arrays first"
-            )
+        message = (
+            f"RG takes an (n, p) array of features in memory, got {type(given).__name__}; pass features, "
+            "and compute lazy arrays first"
+        )
+        if isinstance(given, Proximity):
+            raise InputTypeError(message)
+        check_in_memory(given, message)
         if self._preparation is None:
             self._decide(given, columns)
         return Factored.from_features(self._prepared.apply(given))
@@ -116,7 +121,7 @@ class RG(Evolving):
         past = () if state is None else _past_frames(state, ids, x, self.order)
         # The current clusters are not known yet: use the previous ones.
         frames = (Frame(x, past[0].labels), *past) if past else ()
-        y = filtered(frames, self.clusterer.n_clusters) if past else x
+        y = filtered(frames, self.clusterer.n_clusters, self.power) if past else x
         found = static_step(state, self._kernel(y), ids, clusterer, Options(events=self.events, seed=seed))
         kept = (Frame(x, found.state.partition.labels), *past)[: self.order]
         return dataclasses.replace(found, state=dataclasses.replace(found.state, memory=_packed(kept)))
@@ -133,9 +138,9 @@ class Frame:
     labels: Array
 
 
-def filtered(frames: Sequence[Frame], k: int) -> Array:
+def filtered(frames: Sequence[Frame], k: int, power: int) -> Array:
     """Return y = Σ bᵢ xᵗ⁻ⁱ, (n, p), for frames from the newest to the oldest."""
-    b = coefficients(frames, k)
+    b = coefficients(frames, k, power)
     x = frames[0].x
     xp = array_namespace(x)
     y = b[0] * frames[0].x
@@ -144,17 +149,17 @@ def filtered(frames: Sequence[Frame], k: int) -> Array:
     return xp.astype(y, x.dtype, copy=False)
 
 
-def coefficients(frames: Sequence[Frame], k: int) -> Array:
+def coefficients(frames: Sequence[Frame], k: int, power: int) -> Array:
     """Return b, (l + 1,): the separation of each frame divided by their sum."""
     xp = array_namespace(frames[0].x)
-    separations = xp.stack([separation(frame, k) for frame in frames])
+    separations = xp.stack([separation(frame, k, power) for frame in frames])
     total = xp.sum(separations)
     equal = xp.full_like(separations, 1 / len(frames))
     return xp.where(total > 0, separations / not_zero(total), equal)
 
 
-def separation(frame: Frame, k: int) -> Array:
-    """Return the mean distance between pairs of centroids; 0 for one cluster."""
+def separation(frame: Frame, k: int, power: int) -> Array:
+    """Return the mean power of the distances between pairs of centroids."""
     wide = wide_dtype(frame.x)
     xp = array_namespace(frame.x)
     z = one_hot(frame.labels, k, wide)  # (n, k)
@@ -162,7 +167,7 @@ def separation(frame: Frame, k: int) -> Array:
     sums = z.T @ xp.astype(frame.x, wide, copy=False)  # (k, p)
     centroids = sums / not_zero(m)[:, None]
     apart = centroids[:, None, :] - centroids[None, :, :]  # (k, k, p)
-    return xp.sum(xp.sqrt(xp.sum(apart * apart, axis=2))) / max(1, k * (k - 1))
+    return xp.sum(xp.sum(apart * apart, axis=2) ** (power / 2)) / max(1, k * (k - 1))
 
 
 def _packed(frames: Sequence[Frame]) -> Array | None:

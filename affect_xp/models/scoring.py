@@ -4,12 +4,11 @@ import dataclasses
 from collections.abc import Hashable, Iterator
 from typing import Any
 
-from affect_xp.alignment import Ids, align
 from affect_xp.array.typing import Array
 from affect_xp.clustering.metrics import adjusted_rand_index
 from affect_xp.clustering.n_clusters import silhouette
 from affect_xp.exceptions import InputError
-from affect_xp.partition import Partition
+from affect_xp.partition import Ids, Partition, align
 from affect_xp.proximity import Proximity
 
 

@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 
 from affect_xp.affect.hindsight import Found, View, two_sided
-from affect_xp.affect.state import Past, State, Step
-from affect_xp.affect.step import Iterations, Options, conclude
-from affect_xp.alignment import as_ids
+from affect_xp.affect.step import Iterations, Options, Past, State, Step, conclude
 from affect_xp.array.namespace import current_device_of
 from affect_xp.array.random import draw_seed
 from affect_xp.array.threads import own_threads
@@ -20,9 +18,10 @@ from affect_xp.exceptions import InputError
 from affect_xp.models.affect import Affect
 from affect_xp.models.base import Given, IdsOrNone, rng_restored_on_error
 from affect_xp.models.inputs import check_alike, columns_of, reporting, zip_steps
+from affect_xp.partition import as_ids
 from affect_xp.progress import Progress
 from affect_xp.proximity import Pair, Proximity
-from affect_xp.proximity.object_blend import ObjectBlend
+from affect_xp.proximity.blend import ObjectBlend
 from affect_xp.tracking.history import History, Record
 
 
@@ -111,7 +110,7 @@ def smooth(
     """
     forward = Affect(clusterer, **options)
     forward._check_parameters()
-    if not isinstance(forward.alpha, str):  # which is "estimate" then
+    if not isinstance(forward.alpha, str):  # the only valid string is "estimate"
         raise InputError(
             f"smooth estimates the weights of past and future, got alpha={forward.alpha!r}; omit alpha"
         )
@@ -200,7 +199,7 @@ SEGMENT = 8  # minimum number of steps whose states the backward pass holds
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Taken:
-    """A step of the backward pass without its proximities: they can be blended again."""
+    """A step of the backward pass without its proximities, which can be recomputed."""
 
     step: Step
     record: Record
@@ -208,7 +207,7 @@ class _Taken:
 
     @staticmethod
     def of(step: Step, record: Record) -> "_Taken":
-        """Let go of the proximities."""
+        """Return the step without its proximities."""
         trust = step.blend.trust if isinstance(step.blend, ObjectBlend) else None
         light = dataclasses.replace(step, observed=None, blend=None, groups=None)  # type: ignore[arg-type]
         return _Taken(light, record, trust)
@@ -226,8 +225,8 @@ class _Taken:
 class _Backward:
     """The states of the backward pass, in forward order.
 
-    Not all smoothed proximities are held: those of every √T steps or so are, and those of a segment are
-    blended again from there on demand, with the known α.
+    Only the smoothed proximities of about every √T-th step are held. Those of the segment in between are
+    recomputed on demand, with the known α.
     """
 
     def __init__(self, forward: Affect, steps: Sequence[GivenStep], shown: Progress) -> None:

@@ -1,19 +1,20 @@
 """The estimator `Static`: a baseline that clusters each step on its own."""
 
+import dataclasses
 from typing import Any, final
 
-from affect_xp.affect.state import State, Step
-from affect_xp.affect.step import Options, static_step
-from affect_xp.alignment import Ids
+from affect_xp.affect.step import Options, State, Step, static_step
 from affect_xp.clustering.base import Clusterer
 from affect_xp.exceptions import InputTypeError
 from affect_xp.models.base import Evolving
+from affect_xp.partition import Ids
 from affect_xp.proximity import Proximity
 from affect_xp.proximity.kernels import Block
 from affect_xp.tracking.events import DEFAULT_RULES, EventRules
 
 
 @final
+@dataclasses.dataclass(eq=False, repr=False)
 class Static(Evolving):
     """Static clustering at each step, with cluster ids that are consistent over time.
 
@@ -40,24 +41,14 @@ class Static(Evolving):
     array([1, 1, 1, 0, 0, 0])
     """
 
-    def __init__(
-        self,
-        clusterer: Any,
-        *,
-        proximity: str | Block = "precomputed",
-        scale: Any = "auto",
-        gamma: str | float = "first",
-        warm_start: bool = True,
-        events: EventRules = DEFAULT_RULES,
-        random_state: Any = None,
-    ) -> None:
-        self.clusterer = clusterer
-        self.proximity = proximity
-        self.scale = scale
-        self.gamma = gamma
-        self.warm_start = warm_start
-        self.events = events
-        self.random_state = random_state
+    clusterer: Any
+    _: dataclasses.KW_ONLY
+    proximity: str | Block = "precomputed"
+    scale: Any = "auto"
+    gamma: str | float = "first"
+    warm_start: bool = True
+    events: EventRules = DEFAULT_RULES
+    random_state: Any = None
 
     def _check(self) -> None:
         if not isinstance(self.warm_start, bool):

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp.array.typing import Array
+from affect_xp.array.random import as_generator
+from affect_xp.array.typing import Array, Seed
 from affect_xp.checks import check_fraction
 from affect_xp.clustering.metrics import rand_index
 from affect_xp.exceptions import InputError
@@ -27,7 +28,7 @@ class Tuning:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CrossValidation:
-    """The α of the first and the second half of the steps, and the Rand index of each step, (T,)."""
+    """The α of the first and the second fold, and the Rand index of each step, (T,)."""
 
     alphas: tuple[float, float]
     rand: np.ndarray
@@ -82,16 +83,20 @@ def cross_validate_alpha(
     grid: Sequence[float] = GRID,
     *,
     ids: Iterable[IdsOrNone] | None = None,
+    rng: Seed = None,
 ) -> CrossValidation:
-    """Score a method whose α is chosen by two-fold cross-validation over the two halves of the steps.
+    """Score a method whose α is chosen by two-fold cross-validation over the steps.
 
-    Each half uses the α that is best on the other half. Every α runs through all steps once, so that the
-    second half has a past; the halves only determine which steps are scored.
+    Each fold uses the α that is best on the other fold. Every α runs through all steps once, so that each
+    step has a past; the folds only determine which steps are scored.
 
     Parameters
     ----------
     make, sequence, truth, grid, ids
         As for `tune_alpha`; at least two steps.
+    rng : None, int or numpy.random.Generator
+        Draws the steps of the first fold, half of all. By default it is the first half of the sequence, so
+        that α must be good at other times than those on which it is chosen.
 
     Examples
     --------
@@ -103,13 +108,14 @@ def cross_validate_alpha(
     (10,)
     """
     table = _rand_table(make, sequence, truth, grid, ids)  # (α, T)
-    half = table.shape[1] // 2
-    if half == 0:
+    n_steps = table.shape[1]
+    if n_steps < 2:
         raise InputError("sequence has 1 step, but cross-validation needs at least 2; use tune_alpha")
-    first = _best(grid, table[:, half:].mean(axis=1))
-    second = _best(grid, table[:, :half].mean(axis=1))
+    order = np.arange(n_steps) if rng is None else as_generator(rng).permutation(n_steps)
+    in_first = order < n_steps // 2
+    first, second = (_best(grid, table[:, other].mean(axis=1)) for other in (~in_first, in_first))
     of_first, of_second = (table[list(grid).index(alpha)] for alpha in (first, second))
-    return CrossValidation((first, second), np.concatenate([of_first[:half], of_second[half:]]))
+    return CrossValidation((first, second), np.where(in_first, of_first, of_second))
 
 
 def _best(grid: Sequence[float], scores: np.ndarray) -> float:

@@ -14,8 +14,8 @@ import numpy as np
 
 from affect_xp import __version__
 from affect_xp.affect.absence import Away, Meetings
-from affect_xp.affect.state import State
-from affect_xp.array.namespace import array_namespace, is_array, to_host
+from affect_xp.affect.step import State
+from affect_xp.array.namespace import array_namespace, check_in_memory, is_array, to_host
 from affect_xp.array.typing import Array, Namespace
 from affect_xp.clustering.base import Count
 from affect_xp.clustering.kmeans import KMeans
@@ -40,14 +40,13 @@ from affect_xp.persistence._proximities import (
 )
 from affect_xp.persistence._steps import (
     KnownNames,
-    Names,
+    NameTable,
     pack_clusters,
     pack_history,
     unpack_clusters,
     unpack_history,
 )
 from affect_xp.persistence._values import Json, decode, encode
-from affect_xp.proximity.chunked import is_dask_array
 from affect_xp.tracking.events import EventRules
 from affect_xp.tracking.history import History
 
@@ -103,7 +102,7 @@ def save(model: Evolving, path: str | os.PathLike[str]) -> None:
     if model._interrupted:
         raise AffectError("the last step was interrupted and the past is lost; call reset() or load a file")
     arrays = Arrays()
-    names = Names()
+    names = NameTable()
     header = {
         "format": FORMAT,
         "version": VERSION,
@@ -177,8 +176,7 @@ def _empty(xp: Namespace, device: object) -> Array:
             "xp must be an array library such as cupy or torch, and device one of its devices, "
             f"got xp={xp!r} and device={device!r} ({error})"
         ) from error
-    if is_dask_array(like):
-        raise InputTypeError("xp must be the library of the chunks, not dask; omit xp, or use cupy")
+    check_in_memory(like, "xp must be the library of the chunks, not dask; omit xp, or use cupy")
     return like
 
 
@@ -209,7 +207,7 @@ def _restored(
     return model
 
 
-def _pack_state(state: State | None, names: Names, arrays: Arrays) -> Json:
+def _pack_state(state: State | None, names: NameTable, arrays: Arrays) -> Json:
     if state is None:
         return None
     partition = state.partition

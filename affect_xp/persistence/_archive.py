@@ -23,8 +23,7 @@ from affect_xp.array.namespace import (
     array_namespace,
     device_of,
     from_host,
-    is_lazy,
-    on_host,
+    is_by_columns,
     row_blocks,
     to_host,
     wide_dtype,
@@ -65,12 +64,8 @@ def write(path: str | os.PathLike[str], header: Json, arrays: Mapping[str, Array
 
 
 def _write_array(archive: zipfile.ZipFile, name: str, x: Array) -> None:
-    """Write an array one block of rows at a time; the memory order is kept, so that BLAS rounds alike."""
-    if on_host(x) and not is_lazy(x):
-        x = to_host(x, reason="saving")[0]
-    by_columns = (
-        isinstance(x, np.ndarray) and x.ndim == 2 and not x.flags.c_contiguous and x.flags.f_contiguous
-    )
+    """Write an array one block of rows at a time; keep the memory order, so that BLAS rounds identically."""
+    by_columns = is_by_columns(x)
     shape, dtype = tuple(x.shape), np.dtype(str(x.dtype).rpartition(".")[2]).newbyteorder("<")
     if dtype.name not in DTYPES:
         raise InputError(f"an array of dtype {dtype} cannot be saved; use one of {', '.join(DTYPES)}")
@@ -258,8 +253,6 @@ def _filled(file: Any, shape: tuple[int, ...], dtype: np.dtype, like: Array) -> 
         block = data.reshape(n_rows, *shape[1:]).astype(dtype.newbyteorder("="), copy=False)
         return from_host(block, like, kind)
 
-    if is_lazy(like):
-        return rows_of(slice(0, shape[0]))
     x = xp.empty(shape, dtype=kind, device=device_of(like))
     for rows in row_blocks(x, n_columns=n_columns):
         x[rows, ...] = rows_of(rows)

@@ -19,7 +19,6 @@ from affect_xp.proximity import Chunked, Dense, Factored, Grouped, Proximity, Sp
 from affect_xp.proximity._columns import Factor, Scatter
 from affect_xp.proximity._factored_groups import FactoredGroups
 from affect_xp.proximity.chunked._plan import compute, mirrored, task, upper_nodes
-from affect_xp.proximity.sparse import _csr_type
 
 
 class Arrays(dict[str, Array]):
@@ -113,20 +112,18 @@ def _unpack_sparse(stored: Json, file: Reader) -> Sparse:
     shape = (stored["n"], stored["n"])
     matrix = scipy.sparse.csr_array(tuple(host), shape=shape)
     matrix.check_format(full_check=True)  # an index out of range would read foreign memory
-    if not isinstance(file.like, np.ndarray):
-        try:
-            parts = tuple(file.array(stored[part]) for part in _CSR)
-            matrix = _csr_type(file.like)(parts, shape=shape)
-        except Exception as error:
-            raise InputError(
-                "the smoothed proximities are sparse, which only NumPy and CuPy support; "
-                "load without xp=, or with xp=cupy"
-            ) from error
+    try:
+        matrix = Sparse.on_device_of(file.like, matrix)
+    except Exception as error:
+        raise InputError(
+            "the smoothed proximities are sparse, which only NumPy and CuPy support; "
+            "load without xp=, or with xp=cupy"
+        ) from error
     return Sparse(matrix, decode(stored["prune"]))
 
 
 def _pack_factored(factored: Factored, arrays: Arrays) -> Json:
-    # Keep cached results as well: recomputing them could round differently.
+    # Store cached results as well: recomputing them could round differently.
     known = vars(factored)
     scatter = known.get("_scatter", factored.leading)
     error = factored.error

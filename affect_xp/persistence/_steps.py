@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp.alignment import Ids
-from affect_xp.array.namespace import array_namespace, from_host, smallest_int, to_host
+from affect_xp.array.namespace import array_namespace, from_host, recorded_labels, smallest_int, to_host
 from affect_xp.exceptions import InputError
+from affect_xp.partition import Ids
 from affect_xp.persistence._archive import Reader
 from affect_xp.persistence._proximities import Arrays
 from affect_xp.persistence._values import Json, decode, encode
@@ -17,7 +17,7 @@ from affect_xp.tracking.events import Clusters, Dormant, Event
 from affect_xp.tracking.history import History, Record
 
 
-class Names:
+class NameTable:
     """A table of all unique ids, and the indices of the ids of steps and clusters in it."""
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ def _id_text(name: Any) -> str:
     return repr(encode(name, "id"))
 
 
-def pack_clusters(clusters: Clusters, names: Names) -> Json:
+def pack_clusters(clusters: Clusters, names: NameTable) -> Json:
     """Return the clusters of a step."""
     return {
         "names": clusters.names.tolist(),
@@ -126,7 +126,7 @@ def unpack_clusters(stored: Json, names: KnownNames) -> Clusters:
     return clusters
 
 
-def pack_history(history: History, names: Names, arrays: Arrays) -> Json:
+def pack_history(history: History, names: NameTable, arrays: Arrays) -> Json:
     """Return all steps; their labels go to one array, and so do probabilities of moves."""
     if moved := [record.moved for record in history if record.moved is not None]:
         joined = array_namespace(*moved).concat(moved)
@@ -136,7 +136,7 @@ def pack_history(history: History, names: Names, arrays: Arrays) -> Json:
     return [_pack_record(record, names) for record in history]
 
 
-def _pack_record(record: Record, names: Names) -> Json:
+def _pack_record(record: Record, names: NameTable) -> Json:
     scores = record.scores
     return {
         "time": encode(record.time, "time"),
@@ -190,7 +190,7 @@ def _unpack_record(
         k=stored["k"],
         alpha=decode(stored["alpha"]),
         alphas=tuple(decode(stored["alphas"])),
-        labels=labels if isinstance(file.like, np.ndarray) else smallest_int(labels),
+        labels=recorded_labels(labels, file.like),
         ids=ids,
         events=tuple(_unpack_event(event) for event in stored["events"]),
         scores=None if scores is None else {k: decode(score) for k, score in scores},

@@ -9,7 +9,7 @@ from affect_xp.plots.one_step import (
     plot_scores_by_k,
     plot_smoothing,
 )
-from affect_xp.plots.over_time import plot_alpha, plot_flow, plot_memberships, plot_scores
+from affect_xp.plots.over_time import plot_alpha, plot_flow, plot_memberships, plot_run, plot_scores
 
 __all__ = [
     "CLUSTER_COLOURS",
@@ -24,6 +24,7 @@ __all__ = [
     "plot_flow",
     "plot_memberships",
     "plot_proximity",
+    "plot_run",
     "plot_scores",
     "plot_scores_by_k",
     "plot_smoothing",

@@ -1,10 +1,16 @@
 """Common style of all figures: colours, Axes and ticks."""
 
-from collections.abc import Sequence
+import numbers
+from collections.abc import Hashable, Sequence
 from typing import Any
+
+from affect_xp.display import time_format
+from affect_xp.exceptions import InputTypeError
+from affect_xp.tracking.history import History
 
 # The colour-blind safe palette of Okabe & Ito; lines also differ in their dashes.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MAX_TICKS = 12
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 2)), (0, (8, 2)))
 
 
@@ -20,6 +26,14 @@ def style() -> dict[str, Any]:
     from matplotlib.rcsetup import cycler
 
     return {"font.size": 9, "axes.prop_cycle": cycler(color=COLOURS, linestyle=DASHES)}
+
+
+def history_of(run: Any) -> History:
+    """Return the history of a model, or the history itself."""
+    history = getattr(run, "history_", run)
+    if not isinstance(history, History):
+        raise InputTypeError(f"history must be a fitted model or its history_, got {run!r}")
+    return history
 
 
 def axes_or_new(ax: Any, size: tuple[float, float] = (7, 3)) -> Any:
@@ -40,13 +54,16 @@ def plain(ax: Any) -> Any:
     return ax
 
 
-def label_steps(ax: Any, shown: Sequence[str], most: int = 8) -> None:
-    """Label at most about `most` steps with their times, on an x axis that counts steps from 0."""
-    every = max(1, -(-len(shown) // most))
+def label_steps(ax: Any, times: Sequence[Hashable]) -> None:
+    """Label as many steps with their times as fit, on an x axis that counts steps from 0."""
+    shown = list(map(time_format(times), times))
+    width = ax.get_window_extent().width / ax.figure.dpi  # in inches
+    room = int(width / (0.25 + 0.08 * max(map(len, shown), default=0)))
+    every = max(1, -(-len(shown) // min(max(2, room), MAX_TICKS)))
     ticks = range(0, len(shown), every)
-    slanted = max((len(shown[t]) for t in ticks), default=0) > 4
-    turn = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if slanted else {}
-    ax.set_xticks(ticks, [shown[t].replace("$", r"\$") for t in ticks], **turn)
+    ax.set_xticks(ticks, [shown[t].replace("$", r"\$") for t in ticks])
+    counted = all(isinstance(time, numbers.Number) for time in times)
+    ax.set_xlabel("time step" if counted else "")
 
 
 def legend_beside(ax: Any) -> Any:

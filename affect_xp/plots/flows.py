@@ -9,8 +9,8 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from affect_xp.alignment import align
 from affect_xp.array.namespace import to_host
+from affect_xp.partition import align
 from affect_xp.tracking.history import History, Record
 
 # Ten colour-blind safe colours for white and black backgrounds: those of Okabe & Ito without black, and three
@@ -19,6 +19,7 @@ CLUSTER_COLOURS = (
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"),
     *("#F0E442", "#AA4466", "#999933", "#8C8C8C"),
 )
+OTHERS = -1  # the name of small clusters that are gathered
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -80,7 +81,43 @@ def flow(history: History) -> Flow:
         sizes.append(_counted(labels))
         links.append({} if before is None else _links(*before, record.ids, labels))
         before = record.ids, labels
-    return Flow(sizes, links, _order(sizes, links), _colours(sizes))
+    order = _order(sizes, links)
+    return Flow(sizes, links, order, _colours(sizes, order))
+
+
+def gathered(found: Flow, most: int) -> Flow:
+    """Return the flow with at most `most` clusters at a step, the largest; others are one, `OTHERS`."""
+    if max(map(len, found.sizes), default=0) <= most:
+        return found
+    steps: dict[int, list[int]] = {}  # of each cluster
+    peak = Counter[int]()
+    for t, sizes in enumerate(found.sizes):
+        peak |= Counter(sizes)  # the larger of both
+        for name in sizes:
+            steps.setdefault(name, []).append(t)
+    kept, room = set[int](), Counter(dict.fromkeys(range(len(found.sizes)), most))
+    for name, _ in peak.most_common():
+        if all(room[t] for t in steps[name]):
+            kept.add(name)
+            room.subtract(steps[name])
+    return _without(found, kept)
+
+
+def _without(found: Flow, kept: set[int]) -> Flow:
+    """Return the flow in which all clusters that are not kept are one."""
+
+    def of(name: int) -> int:
+        return name if name in kept else OTHERS
+
+    sizes = [Counter[int]() for _ in found.sizes]
+    links = [Counter[tuple[int, int]]() for _ in found.links]
+    for t in range(len(sizes)):
+        for name, count in found.sizes[t].items():
+            sizes[t][of(name)] += count
+        for (c, d), count in found.links[t].items():
+            links[t][of(c), of(d)] += count
+    order = [name for name in found.order if name in kept]
+    return Flow([*map(dict, sizes)], [*map(dict, links)], [*order, OTHERS], found.colours)
 
 
 def _counted(labels: np.ndarray) -> dict[int, int]:
@@ -116,21 +153,26 @@ def _order(sizes: list[dict[int, int]], links: list[dict[tuple[int, int], int]])
     return order
 
 
-def _colours(sizes: list[dict[int, int]]) -> dict[int, int]:
+def _colours(sizes: list[dict[int, int]], order: list[int]) -> dict[int, int]:
     """Give each name, in order of appearance, the colour least used by its neighbours; unique if possible.
 
-    Its neighbours are the names of the previous step, where ribbons start, and those that return later.
+    Its neighbours are the names of the previous step, where ribbons start, and those that return later. Of
+    colours that are used equally often, those of the clusters above and below are avoided.
     """
     n = len(CLUSTER_COLOURS)
     last = {name: t for t, present in enumerate(sizes) for name in present}
+    rank = {name: i for i, name in enumerate(order)}
     colours: dict[int, int] = {}
     around: set[int] = set()
     for t, present in enumerate(sizes):
         around = {name for name in around if last[name] >= t - 1}
         used = Counter(colours[name] for name in around)
+        stacked = sorted(present, key=rank.__getitem__)
+        beside = dict(zip(stacked, zip([None, *stacked], [*stacked[1:], None], strict=False), strict=True))
         for name in [name for name in present if name not in colours]:
+            taken = {colours[other] for other in beside[name] if other in colours}
             ahead = [(name + i) % n for i in range(n)]
-            colours[name] = min(ahead, key=used.__getitem__)
+            colours[name] = min(ahead, key=lambda c: (used[c], c in taken))
             used[colours[name]] += 1
             around.add(name)
     return colours

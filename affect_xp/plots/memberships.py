@@ -6,8 +6,8 @@ from collections.abc import Hashable
 
 import numpy as np
 
-from affect_xp.alignment import Ids
 from affect_xp.checks import check_int
+from affect_xp.partition import Ids
 from affect_xp.plots.flows import Flow, host_labels
 from affect_xp.tracking.history import History
 

@@ -9,17 +9,31 @@ from affect_xp.array.namespace import array_namespace, as_array, device_of, from
 from affect_xp.array.typing import Array
 from affect_xp.clustering.linkage import Dendrogram
 from affect_xp.exceptions import InputError
-from affect_xp.plots._style import axes_or_new, plain
-from affect_xp.plots.flows import CLUSTER_COLOURS
+from affect_xp.plots._style import axes_or_new, history_of, plain
+from affect_xp.plots.flows import CLUSTER_COLOURS, flow, host_labels
 from affect_xp.proximity import Proximity, as_proximity
+from affect_xp.tracking.history import History
 
 MAX_DRAWN = 1000  # objects: a figure has no more pixels
+MAX_NAMES = 20  # of clusters beside a matrix
+STRIP = 0.025  # the width of the strip of clusters, as a share of the matrix
+SIGNED = 1e-6  # negative entries above this share of the largest are rounding errors
 
 
-def plot_proximity(W: Array | Proximity, labels: Array, *, ax: Any = None, title: str = "") -> Any:
+def plot_proximity(W: Any, labels: Any, *, ax: Any = None, title: str = "") -> Any:
     """Plot proximities with objects ordered by cluster, and lines between clusters.
 
-    If there are more than 1000 objects, 1000 evenly spaced ones are drawn.
+    Proximities of both signs, such as correlations, are drawn in diverging colours with white at 0. The strip
+    on the left shows the colour of each cluster, the same as in `plot_flow`. If there are more than 1000
+    objects, 1000 evenly spaced ones are drawn.
+
+    Parameters
+    ----------
+    W : (n, n) array, DataFrame, sparse matrix or Proximity
+    labels : (n,) array or Series of int, fitted model, or its `history_`
+        Of a model, the labels of the last step are used.
+    ax : matplotlib Axes, optional
+    title : str
 
     Examples
     --------
@@ -29,8 +43,8 @@ def plot_proximity(W: Array | Proximity, labels: Array, *, ax: Any = None, title
     >>> ax.plots.plot_proximity(step.W, step.labels, title="at first").get_title()
     'at first'
     """
-    proximity = as_proximity(W)
-    assigned = to_host(as_array(labels), reason="labels for a figure")[0]
+    proximity = _proximity(W)
+    assigned, colours = _clusters(labels)
     if assigned.shape != (proximity.n,):
         raise InputError(
             f"labels has shape {assigned.shape}, but W has {proximity.n} objects; pass one per object"
@@ -38,18 +52,26 @@ def plot_proximity(W: Array | Proximity, labels: Array, *, ax: Any = None, title
     order = np.argsort(assigned, kind="stable")
     if len(order) > MAX_DRAWN:
         order = order[np.arange(MAX_DRAWN) * len(order) // MAX_DRAWN]
-    ax = axes_or_new(ax, (4, 3.4))
-    image = ax.imshow(_entries(proximity, order), cmap="viridis", interpolation="nearest")
+    ax = axes_or_new(ax, (4.8, 3.4))
+    image = ax.imshow(_entries(proximity, order), interpolation="nearest")
+    _colour_scale([image])
     ax.figure.colorbar(image, ax=ax, shrink=0.8)
-    for border in np.flatnonzero(np.diff(assigned[order])) + 0.5:
-        ax.axhline(border, color="white", linewidth=0.8)
-        ax.axvline(border, color="white", linewidth=0.8)
     ax.set(title=title, xticks=[], yticks=[], xlabel="objects, by cluster")
+    _mark_clusters(ax, assigned[order], colours)
     return ax
 
 
-def plot_smoothing(W: Array | Proximity, smoothed: Array | Proximity, labels: Array) -> Any:
+def plot_smoothing(W: Any, smoothed: Any, labels: Any = None) -> Any:
     """Plot observed and smoothed proximities by cluster, on the same scale; return both Axes.
+
+    Parameters
+    ----------
+    W : as for `plot_proximity`
+        The proximities of the last step.
+    smoothed : as W, or a fitted model
+        Of a model, the smoothed proximities and the labels of the last step are used.
+    labels : as for `plot_proximity`, optional
+        Needed unless `smoothed` is a model.
 
     Examples
     --------
@@ -57,20 +79,63 @@ def plot_smoothing(W: Array | Proximity, smoothed: Array | Proximity, labels: Ar
     >>> import affect_xp as ax
     >>> steps = list(ax.datasets.colliding_gaussians(rng=0))
     >>> model = ax.Affect(ax.KMeans(2), random_state=0).fit(step.W for step in steps)
-    >>> panels = ax.plots.plot_smoothing(steps[-1].W, model.smoothed_, model.labels_)
+    >>> panels = ax.plots.plot_smoothing(steps[-1].W, model)
     >>> [panel.get_title() for panel in panels]
     ['observed W', 'smoothed Ψ']
     """
-    figure = axes_or_new(None, (8, 3.4)).figure
+    if labels is None:
+        labels, smoothed = smoothed, getattr(smoothed, "smoothed_", smoothed)
+    figure = axes_or_new(None, (9, 3.4)).figure
     figure.clear()
     panels = figure.subplots(1, 2)
     plot_proximity(W, labels, ax=panels[0], title="observed W")
     plot_proximity(smoothed, labels, ax=panels[1], title="smoothed Ψ")
-    images = [panel.images[0] for panel in panels]
-    low, high = zip(*(image.get_clim() for image in images), strict=True)
-    for image in images:
-        image.set_clim(min(low), max(high))
+    _colour_scale([panel.images[0] for panel in panels])
     return panels
+
+
+def _proximity(W: Any) -> Proximity:
+    """Return proximities as such; of a DataFrame its values."""
+    return as_proximity(W.to_numpy() if hasattr(W, "to_numpy") else W)
+
+
+def _clusters(labels: Any) -> tuple[np.ndarray, dict[int, str]]:
+    """Return the labels of a step, on the host, and the colour of each cluster; see `Flow.colours`."""
+    if isinstance(labels, History) or hasattr(labels, "history_"):
+        history = history_of(labels)
+        return host_labels(history[-1]), {c: CLUSTER_COLOURS[i] for c, i in flow(history).colours.items()}
+    assigned = to_host(as_array(labels), reason="labels for a figure")[0]
+    n = len(CLUSTER_COLOURS)
+    return assigned, {c: CLUSTER_COLOURS[c % n] for c in np.unique(assigned).tolist()}
+
+
+def _colour_scale(images: list[Any]) -> None:
+    """Give images one scale: diverging and symmetric about 0 if both signs occur, else sequential."""
+    values = [image.get_array() for image in images]
+    low, high = min(float(v.min()) for v in values), max(float(v.max()) for v in values)
+    signed = low < -SIGNED * high < 0
+    if signed:
+        low, high = -max(-low, high), max(-low, high)
+    for image in images:
+        image.set_cmap("RdBu_r" if signed else "viridis")
+        image.set_clim(low, high)
+
+
+def _mark_clusters(ax: Any, ordered: np.ndarray, colours: dict[int, str]) -> None:
+    """Draw lines between clusters, and a strip with the colour and the name of each."""
+    n, borders = len(ordered), np.flatnonzero(np.diff(ordered)) + 1
+    for border in borders - 0.5:
+        ax.plot([-0.5, n - 0.5], [border, border], color="0.3", linewidth=0.8)
+        ax.plot([border, border], [-0.5, n - 0.5], color="0.3", linewidth=0.8)
+    edges = np.array([0, *borders, n]) - 0.5
+    middles, named = (edges[1:] + edges[:-1]) / 2, ordered[np.array([0, *borders], dtype=int)].tolist()
+    colour = [colours.get(name, "0.9") for name in named]
+    ax.barh(middles, STRIP * n, np.diff(edges), -0.5 - 2 * STRIP * n, color=colour)
+    ax.set(xlim=(-0.5 - 2 * STRIP * n, n - 0.5), ylim=(n - 0.5, -0.5))
+    ax.spines[:].set_visible(False)
+    ax.tick_params(axis="y", length=0)
+    if len(named) <= MAX_NAMES:
+        ax.set_yticks(middles, ["" if name < 0 else str(name) for name in named], fontsize="small")
 
 
 def _entries(proximity: Proximity, order: np.ndarray) -> np.ndarray:
@@ -85,7 +150,7 @@ def _entries(proximity: Proximity, order: np.ndarray) -> np.ndarray:
 def plot_dendrogram(
     tree: Dendrogram, *, n_clusters: int | None = None, ax: Any = None, max_leaves: int = 60
 ) -> Any:
-    """Plot a dendrogram; with `n_clusters`, also the height of the cut.
+    """Plot a dendrogram; with `n_clusters`, also the height of the cut and the colours of the clusters.
 
     If there are more than `max_leaves` objects, only the last merges are drawn: the leaves are then clusters,
     with their sizes in brackets.
@@ -102,22 +167,31 @@ def plot_dendrogram(
     from scipy.cluster import hierarchy
 
     ax = axes_or_new(ax)
+    cut_into = n_clusters if n_clusters is not None and 1 < n_clusters <= tree.n else 1
     if tree.n > 1:
+        colours = _branch_colours(tree, cut_into)
         hierarchy.dendrogram(
             tree.merges,
             ax=ax,
             p=max_leaves,
             truncate_mode="lastp" if tree.n > max_leaves else None,
-            color_threshold=0,
-            above_threshold_color=CLUSTER_COLOURS[0],
+            link_color_func=colours.__getitem__,
         )
-    if n_clusters is not None and 1 < n_clusters <= tree.n:
+    if cut_into > 1:
         heights = np.concatenate([[0.0], tree.heights])
-        cut = (heights[tree.n - n_clusters] + heights[tree.n - n_clusters + 1]) / 2
-        ax.axhline(cut, color="#D55E00", linestyle="--", linewidth=1, label=f"{n_clusters} clusters")
+        cut = (heights[tree.n - cut_into] + heights[tree.n - cut_into + 1]) / 2
+        ax.axhline(cut, color="0.3", linestyle="--", linewidth=1, label=f"{cut_into} clusters")
         ax.legend(frameon=False)
     ax.set(ylabel=f"height ({tree.method} linkage)", xlabel="objects")
     return plain(ax)
+
+
+def _branch_colours(tree: Dendrogram, n_clusters: int) -> list[str]:
+    """Return the colour of each node: that of its cluster, grey above the cut."""
+    nodes = to_host(tree.cut(n_clusters), reason="clusters for a figure")[0].tolist()
+    for left, right in tree.merges[:, :2].astype(int).tolist():
+        nodes.append(nodes[left] if nodes[left] == nodes[right] else -1)
+    return ["0.5" if c < 0 else CLUSTER_COLOURS[c % len(CLUSTER_COLOURS)] for c in nodes]
 
 
 def plot_eigenvalues(values: Array, *, n_clusters: int | None = None, ax: Any = None) -> Any:
@@ -155,6 +229,7 @@ def plot_scores_by_k(scores: Mapping[int, float], *, chosen: int | None = None, 
     >>> plot_scores_by_k({2: 0.4, 3: 0.7, 4: 0.5}, chosen=3).get_xlabel()
     'number of clusters k'
     """
+    scores = dict(scores)  # also of a Series
     if not scores:
         raise InputError("scores is empty: the number of clusters was given; use a rule such as 'silhouette'")
     ax = axes_or_new(ax)

@@ -1,4 +1,4 @@
-"""Proximities: symmetric n×n matrices known through what they can be reduced to.
+"""Proximities: symmetric n×n matrices, accessed only through reductions and products.
 
 The letters used in code and comments throughout the package:
 
@@ -6,9 +6,9 @@ The letters used in code and comments throughout the package:
 n, k    number of objects, number of clusters
 c       labels, (n,): the cluster of each object, -1 for none
 Z       one-hot membership, (n, k)
-m       sizes of the clusters, Zᵀ1, (k,)
-W       proximities observed now, (n, n)
-Ψ       smoothed proximities (code: `psi`, or `past` for those of the step before)
+m       cluster sizes, Zᵀ1, (k,)
+W       current proximities, (n, n)
+Ψ       smoothed proximities (code: `psi`, or `past` for those of the previous step)
 N       number of pairs in a block, (k, k)
 μ, σ²   mean and variance of the entries of a block, (k, k)
 α       forgetting factor: the weight of the past
@@ -16,13 +16,12 @@ N       number of pairs in a block, (k, k)
 """
 
 from affect_xp.proximity._base import Proximity
-from affect_xp.proximity.blend import Blend, GroupedPair, Pair
+from affect_xp.proximity.blend import Blend, GroupedPair, ObjectBlend, Pair
 from affect_xp.proximity.checks import as_proximity
 from affect_xp.proximity.chunked import Chunked
 from affect_xp.proximity.dense import Dense
 from affect_xp.proximity.factored import Factored
 from affect_xp.proximity.grouped import Grouped, column_sums, membership
-from affect_xp.proximity.object_blend import ObjectBlend
 from affect_xp.proximity.sparse import Sparse, is_sparse
 
 __all__ = [

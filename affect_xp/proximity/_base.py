@@ -1,4 +1,4 @@
-"""What a proximity can be asked: the contract between storage and algorithms."""
+"""The interface of proximities: the contract between storage and algorithms."""
 
 import abc
 import dataclasses
@@ -9,45 +9,43 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from affect_xp import display
-from affect_xp.alignment import Alignment
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
+    host_view,
     is_array,
-    is_at_hand,
-    is_lazy,
+    native,
     not_zero,
-    on_host,
     to_host,
     wide_dtype,
 )
 from affect_xp.array.typing import Array, Namespace
 from affect_xp.exceptions import InputError, InputTypeError
-from affect_xp.partition import Partition
+from affect_xp.partition import Alignment, Partition
 from affect_xp.proximity.grouped import Grouped, Moves, Stored, Summed, identity
 
-# Up to so many bytes `np.asarray` writes out representations that are not arrays; `to_dense()` has no limit.
+# `np.asarray` writes out other representations up to this many bytes; `to_dense()` has no limit.
 MAX_ARRAY_BYTES = 2 * 2**30
-# Asymmetry relative to the largest entry that is taken for rounding. Products of features in single
-# precision differ from their transposes by some 1e-6.
+# Asymmetry, relative to the largest entry, that is attributed to rounding. Products of features in single
+# precision differ from their transposes by about 1e-6.
 TOLERANCE = {"float64": 1e-8, "float32": 1e-4}
-# Plain sums of squares serve while this share of them is left when the mean is taken off: then the relative
-# error is some 1e-11 at most.
+# Plain sums of squares are used if at least this share of them remains after the mean is subtracted: the
+# relative error is then at most about 1e-11.
 MIN_SHARE_LEFT = 1e-5
-# The diagonal may be taken off plain sums while this share of the squares is left.
+# The diagonal may be subtracted from plain sums if at least this share of the squares remains.
 MIN_OFF_DIAGONAL_SHARE = 1e-7
 
 
 class Proximity(abc.ABC):
-    """A symmetric n×n matrix W of proximities, known only through what it can be reduced to.
+    """A symmetric n×n matrix W of proximities, accessed only through reductions and products.
 
-    Everything above (moments, forgetting factor, clustering) is written on these questions alone, so
-    that a new way of storing W is one new class. All sums are accumulated in float64 where the
-    device has it, whatever W is stored in. Objects whose label is -1 take no part in sums by block.
+    Moments, forgetting factor and clustering use only this interface, so that a new storage format is
+    one new class. All sums are accumulated in float64 if the device has it, whatever the dtype of W.
+    Sums by block exclude objects with the label -1.
     """
 
-    dense_type: ClassVar[Any]  # what holds an array: `Dense`, which no other representation imports
-    carries_products: ClassVar[bool] = True  # whether a product is worth its room from step to step
+    dense_type: ClassVar[Any]  # `Dense`, which no other representation imports
+    carries_products: ClassVar[bool] = True  # whether to keep products from step to step
     max_update_share: ClassVar[float] = 1.0  # if more objects move, a product is computed from scratch
 
     @property
@@ -58,18 +56,18 @@ class Proximity(abc.ABC):
     @property
     @abc.abstractmethod
     def like(self) -> Array:
-        """An array whose library and device are those of all results."""
+        """An array with the library and device of all results."""
 
     @property
     def thin_dtype(self) -> object:
-        """The dtype of thin matrices with which products are fastest, where half the digits will do."""
+        """The dtype of thin matrices for the fastest products, if half of the digits are enough."""
         return wide_dtype(self.like)
 
     @property
     def magnitude(self) -> float:
-        """log₂ of the largest absolute entry, about; −∞ if all are 0. By default W is of usual size.
+        """About log₂ of the largest absolute entry, −∞ if all are 0; 0 by default.
 
-        It is known of matrices that were checked and of their blends; otherwise the host waits for it once.
+        It is known for checked matrices and their blends; otherwise the host waits once to compute it.
         """
         return 0.0
 
@@ -85,7 +83,7 @@ class Proximity(abc.ABC):
     def matmul(self, v: Array, rows: Array | None = None) -> Array:
         """Return W·V for a thin V, (n, r), in the dtype of V.
 
-        With `rows`, V is zero but for these rows, and `v` holds only them: W[:, rows]·v.
+        With `rows`, `v` holds only these rows of V, and all other rows are zero: W[:, rows]·v.
         """
 
     def group(self, partition: Partition) -> Grouped:
@@ -103,9 +101,9 @@ class Proximity(abc.ABC):
         return wz
 
     def carried(self, groups: Grouped) -> Grouped | None:
-        """Return what is known of groups of the same matrix, before it was stored, as groups of this one.
+        """Convert groups of the same matrix, made before it was stored, to groups of this one.
 
-        None where it cannot be told.
+        Return None if that is not possible.
         """
         stored = self.grouped(groups.labels, groups.k, groups.given)
         assert isinstance(stored, Stored)
@@ -113,7 +111,7 @@ class Proximity(abc.ABC):
 
     @abc.abstractmethod
     def block_moments(self, partition: Partition) -> tuple[Array, Array]:
-        """Return the mean μ of each block and the sum of squares Σ(w − μ)² over it, both (k, k).
+        """Return the mean μ and the sum of squares Σ(w − μ)² of each block, both (k, k).
 
         The block (c, d) holds the entries wᵢⱼ with i in c, j in d and i ≠ j.
         """
@@ -136,18 +134,18 @@ class Proximity(abc.ABC):
     def blend(
         self, past: Self, alpha: Array | float, alignment: Alignment, *, out: Self | None = None
     ) -> Self:
-        """Return Ψ̂: α·past + (1 − α)·W where both objects were there before, and W elsewhere.
+        """Return Ψ̂: α·past + (1 − α)·W for pairs of objects that have a past, and W for the others.
 
-        The storage of `out`, which may be the past, is used for the result where it fits; it is not to be
-        read afterwards.
+        The result uses the storage of `out`, which may be the past, if it fits; `out` must not be read
+        afterwards.
         """
 
     def blend_by_object(
         self, past: Self, alpha: Array | float, trust: Array, alignment: Alignment, *, out: Self | None = None
     ) -> Self:
-        """Return wᵢⱼ + α sᵢsⱼ (ψᵢⱼ − wᵢⱼ) with s = `trust`, (n,), which is 0 for objects without a past.
+        """Return wᵢⱼ + α sᵢsⱼ (ψᵢⱼ − wᵢⱼ) with s = `trust`, (n,), 0 for objects without a past.
 
-        The storage of `out` may be used for the result; it may be `past`.
+        The result may use the storage of `out`, which may be `past`.
         """
         raise InputError(f"{type(self).__name__} does not hold its entries; call its formed() first")
 
@@ -160,16 +158,16 @@ class Proximity(abc.ABC):
 
     @abc.abstractmethod
     def copy(self) -> Self:
-        """Return the same proximities in storage of their own."""
+        """Return a copy of the proximities."""
 
     def formed(self) -> "Proximity":
-        """Return a proximity that is stored, not one that is computed when asked."""
+        """Return a stored proximity; a computed one is formed."""
         return self
 
     def mapped(self, function: Callable[[Array], Array]) -> "Proximity":
-        """Return f(wᵢⱼ) for a function of entries, which gets some of them at a time, to be read only.
+        """Return f(wᵢⱼ) for a function of entries, which receives read-only blocks of them.
 
-        Only what is stored is mapped: where zeros are not, the function must leave them zero.
+        Only stored entries are mapped: if zeros are not stored, the function must map 0 to 0.
         """
         raise InputError(
             f"{type(self).__name__} does not hold the entries of W, so no function can be applied to them; "
@@ -177,13 +175,13 @@ class Proximity(abc.ABC):
         )
 
     def scaled(self, s: Array) -> "Proximity":
-        """Return sᵢ wᵢⱼ sⱼ for given s, (n,), in wide floats."""
+        """Return sᵢ wᵢⱼ sⱼ for s, (n,), in wide floats."""
         raise InputError(f"{type(self).__name__} cannot be scaled; call its formed() or to_dense() first")
 
     def with_absent(self, past: Self, source: Array, away: Array) -> Self:
-        """Return these proximities and, behind them, those of objects that are away, as they were.
+        """Return these proximities followed by the past proximities of absent objects.
 
-            [[W, B], [Bᵀ, Ψ[away, away]]],   B = Ψ[source, away], and 0 for objects that are new
+            [[W, B], [Bᵀ, Ψ[away, away]]],   B = Ψ[source, away], and 0 for new objects
 
         Parameters
         ----------
@@ -192,14 +190,14 @@ class Proximity(abc.ABC):
         source : (n,) int array
             The position in the past of each object, -1 for a new one.
         away : (m,) int array
-            The positions in the past of the objects that are away; none of them is in `source`.
+            The positions in the past of the absent objects; none of them is in `source`.
         """
         raise InputError(
-            f"{type(self).__name__} cannot hold objects that are away; call its formed() or to_dense() first"
+            f"{type(self).__name__} cannot hold absent objects; call its formed() or to_dense() first"
         )
 
     def add_between_groups(self, other: Self, groups: Array, table: np.ndarray) -> Self:
-        """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ: these proximities plus others between some pairs of groups.
+        """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ: add other proximities between some pairs of groups.
 
         Parameters
         ----------
@@ -208,8 +206,8 @@ class Proximity(abc.ABC):
         groups : (n,) int array
             The group g of each object, from 0.
         table : (G, G) NumPy array
-            Symmetric, 1 for the pairs of groups between which (or, on the diagonal, within which) the others
-            count and 0 elsewhere.
+            Symmetric; 1 for the pairs of groups between which (on the diagonal: within which) the other
+            proximities are added, 0 elsewhere.
         """
         raise InputError(
             f"{type(self).__name__} cannot be added to others; call its formed() or to_dense() first"
@@ -221,15 +219,15 @@ class Proximity(abc.ABC):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """Return the entries of W as a NumPy array, (n, n), for `np.asarray(W)`.
 
-        What is an array of the host already is not copied, and can be read only; `np.array(W)` copies it.
-        Other representations are written out if that takes no more than `MAX_ARRAY_BYTES` bytes.
-        Nothing is copied from a device, and nothing is computed that is only planned: that is an error.
+        An array on the host is returned as a read-only view; `np.array(W)` copies it. Other
+        representations are written out if that takes at most `MAX_ARRAY_BYTES` bytes. Arrays on a device
+        and lazy arrays raise an error.
         """
         stored = self.formed()
         array = getattr(stored, "array", None)
-        _check_at_hand(self, stored.like if array is None else array)
+        seen = host_view(stored.like if array is None else array, repr(self))
         if array is not None:
-            shown = to_host(array, reason="asked for as a NumPy array")[0].view()
+            shown = seen.view()
             shown.flags.writeable = False
             return np.array(shown, dtype=dtype, copy=copy)
         if copy is False:
@@ -259,7 +257,7 @@ class Proximity(abc.ABC):
 
 
 class Computed(Proximity):
-    """Proximities that are multiplied without being stored; what needs entries is asked of `formed()`."""
+    """Proximities that are multiplied without being stored; reductions of entries use `formed()`."""
 
     def block_moments(self, partition: Partition) -> tuple[Array, Array]:
         """Return the mean of each block and the sum of squares about it, both (k, k)."""
@@ -280,12 +278,12 @@ class Computed(Proximity):
     def blend(  # type: ignore[override]
         self, past: Proximity, alpha: Array | float, alignment: Alignment, *, out: Proximity | None = None
     ) -> Proximity:
-        """Return the blend with a past."""
+        """Return the blend with the past."""
         return self.formed().blend(past, alpha, alignment, out=out)
 
 
 class Summable(Proximity):
-    """A proximity whose entries can be summed plainly, and carefully where that loses digits."""
+    """A proximity with fast plain sums, and accurate sums for cases where these lose digits."""
 
     def times_membership(self, groups: "Summed") -> Array:
         """Return W·Z, (n, R·k)."""
@@ -293,7 +291,7 @@ class Summable(Proximity):
 
     @abc.abstractmethod
     def block_sums(self, partition: Partition, *, squares: bool = True) -> tuple[Array, Array | None]:
-        """Return Σ wᵢⱼ and, if asked for, Σ wᵢⱼ² over i ≠ j of each block, (k, k), on the host."""
+        """Return Σ wᵢⱼ and, if `squares`, Σ wᵢⱼ² over i ≠ j of each block, (k, k), on the host."""
 
     @abc.abstractmethod
     def block_squares(self, partition: Partition) -> Array:
@@ -301,11 +299,11 @@ class Summable(Proximity):
 
     @abc.abstractmethod
     def square_rows(self, rows: np.ndarray) -> Iterator[tuple[slice, Any]]:
-        """Yield which of the rows asked for, and wᵢⱼ² of them, with 0 for i = j, by which to multiply."""
+        """Yield slices of `rows` and a matrix of their wᵢⱼ², with 0 for i = j."""
 
     @abc.abstractmethod
     def off_diagonal_squares(self, partition: Partition) -> Array:
-        """Return Σ_{i≠j} wᵢⱼ² over the objects that are in a cluster."""
+        """Return Σ_{i≠j} wᵢⱼ² over the objects in clusters."""
 
     @abc.abstractmethod
     def careful_moments(self, partition: Partition) -> tuple[Array, Array]:
@@ -322,35 +320,35 @@ class Summable(Proximity):
     def block_moments(self, partition: Partition) -> tuple[Array, Array]:
         """Return the mean of each block and the sum of squares about it, both (k, k).
 
-        Plain sums lose digits where the mean is large and the spread is small. On the host, where that can
-        be seen without waiting, a second pass is made then; on a device the careful one is the first.
+        Plain sums lose digits if the mean is large and the spread is small. On the host, which can check
+        this without waiting, a second pass follows; a device uses the accurate sums at once.
         """
         return self.group(partition).moments()
 
     def square_distance(self, partition: Partition, means: Array) -> Array:
-        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})², in two passes where the first one lost digits."""
+        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})², in two passes if the first one lost digits."""
         return self.group(partition).distance_to(means)
 
     @property
-    def is_at_hand(self) -> bool:
-        """Whether values can be looked at without waiting for them."""
-        return is_at_hand(self.like)
+    @abc.abstractmethod
+    def sums_plainly(self) -> bool:
+        """Whether plain sums are tried first: where lost digits can be seen without waiting."""
 
     def plain_moments(self, partition: Partition, sums: Array, squares: Array) -> tuple[Array, Array] | None:
-        """Return μ = Σw/N and Σ(w − μ)² = Σw² − Nμ², or None where digits were lost."""
+        """Return μ = Σw/N and Σ(w − μ)² = Σw² − Nμ², or None if digits were lost."""
         xp, count = array_namespace(sums), partition.pair_counts
         means = sums / not_zero(count)
         left = squares - count * means * means
         varied = count - identity(count) > 1  # the others have no spread
         w_ii = self.diagonal()
-        own = identity(count) * ((w_ii * w_ii) @ partition.membership)  # what was taken off
+        own = identity(count) * ((w_ii * w_ii) @ partition.membership)  # subtracted from the squares
         exact = (left >= MIN_SHARE_LEFT * squares) & (squares >= MIN_OFF_DIAGONAL_SHARE * own)
         if not bool(xp.all(exact | ~varied)):
             return None
         return means, xp.where(varied, left, xp.zeros_like(left))
 
     def plain_distance(self, partition: Partition, means: Array, sums: Array) -> Array | None:
-        """Return Σw² − 2Σμ Σw + ΣNμ² with Σw of each block, or None where digits were lost."""
+        """Return Σw² − 2Σμ Σw + ΣNμ², given Σw of each block, or None if digits were lost."""
         xp, w_ii = array_namespace(sums), self.diagonal()
         squares = self.off_diagonal_squares(partition)
         spread = xp.sum(partition.pair_counts * means * means)
@@ -362,9 +360,7 @@ class Summable(Proximity):
 
 def checked_dtype(w: Array, name: str) -> Array:
     """Return w in float32 or float64, or say why it cannot be used."""
-    xp = array_namespace(w)
-    if isinstance(w, np.ndarray) and w.dtype.kind == "f" and not w.dtype.isnative:  # from a file, perhaps
-        w = w.astype(w.dtype.newbyteorder("="))
+    xp, w = array_namespace(w), native(w)
     if xp.isdtype(w.dtype, "complex floating"):
         raise InputTypeError(f"{name} must be real, got dtype {w.dtype}; pass its real part or its modulus")
     if xp.isdtype(w.dtype, ("integral", "bool")):
@@ -378,12 +374,12 @@ def checked_dtype(w: Array, name: str) -> Array:
 
 
 def log2(largest: float) -> float:
-    """Return log₂ of a size, −∞ for 0."""
+    """Return log₂ of a magnitude, −∞ for 0."""
     return math.log2(largest) if largest > 0 else -math.inf
 
 
 def measured_magnitude(parts: Iterable[Array]) -> float:
-    """Return log₂ of the largest |x| of some arrays; the host waits once."""
+    """Return log₂ of the largest |x| in some arrays; the host waits once."""
     sizes = [array_namespace(x).max(array_namespace(x).abs(x)) for x in parts if 0 not in x.shape]
     if not sizes:
         return -math.inf
@@ -392,29 +388,15 @@ def measured_magnitude(parts: Iterable[Array]) -> float:
 
 
 def joint_magnitude(W: Any, past: Any, alpha: Array | float = 1.0) -> float | None:
-    """Return the magnitude of W and of α·past together, where both are known."""
+    """Return the joint magnitude of W and α·past, or None if either is unknown."""
     w, psi = (vars(part).get("magnitude", part.known_magnitude) for part in (W, past))
     if w is None or psi is None:
         return None
     return max(w, psi + log2(alpha) if isinstance(alpha, float) else psi)
 
 
-def _check_at_hand(proximity: Proximity, array: Array) -> None:
-    """Raise unless an array is values in the memory of the host."""
-    if is_lazy(array):
-        raise InputTypeError(
-            f"{proximity!r} is not computed yet, and NumPy must not do it by itself; use .array, and its "
-            "compute() if there is memory for n×n numbers"
-        )
-    if not on_host(array):
-        raise InputTypeError(
-            f"{proximity!r} is on device {device_of(array)}, and NumPy must not copy it by itself; use "
-            ".array with functions of its library, or copy that to the host"
-        )
-
-
 def _written_out(stored: Any) -> np.ndarray:
-    """Return all entries of a proximity that does not hold them in an array, if they are not too many."""
+    """Return all entries of a proximity that is not stored as an array, if they are not too many."""
     n, name = stored.n, type(stored).__name__
     n_bytes = n * n * array_namespace(stored.like).finfo(stored.like.dtype).bits // 8
     if not hasattr(stored, "to_dense"):
@@ -428,7 +410,7 @@ def _written_out(stored: Any) -> np.ndarray:
 
 
 def _arrays_of(value: Any) -> dict[int, Any]:
-    """Return the arrays of which something is made, each once."""
+    """Return the arrays that an object consists of, each once, by id."""
     if is_array(value) and not isinstance(value, Proximity):
         return {id(value): value}
     found: dict[int, Any] = {}
@@ -438,7 +420,7 @@ def _arrays_of(value: Any) -> dict[int, Any]:
 
 
 def _n_bytes(array: Array) -> int:
-    """Return the bytes of an array, which not all libraries tell."""
+    """Return the size of an array in bytes, for libraries without `nbytes` too."""
     if hasattr(array, "nbytes"):
         return array.nbytes
     return math.prod(array.shape) * array_namespace(array).finfo(array.dtype).bits // 8

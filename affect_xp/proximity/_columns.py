@@ -1,7 +1,6 @@
 """The columns of the factor U of W = U diag(s) Uᵀ: features of several steps side by side.
 
-A row of U is never longer than it must be in memory: columns are kept by step, as they came, and read a block
-of rows at a time.
+Columns are stored by step and read in blocks of rows, so that U is never copied as a whole.
 """
 
 import dataclasses
@@ -15,12 +14,11 @@ from affect_xp.array.namespace import (
     device_of,
     fill_rows,
     for_each_block,
-    is_at_hand,
     row_blocks,
     rows_at,
+    sorted_segments,
     tall_gram,
     thin_product,
-    to_host,
     wide_dtype,
 )
 from affect_xp.array.typing import Array
@@ -30,11 +28,11 @@ from affect_xp.proximity.grouped import column_sums
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Factor:
-    """Some columns of U: features, without the rows of some objects."""
+    """Some columns of U: features, with masked rows."""
 
     x: Array  # (n, p); other factors may hold the same array
-    mask: Array | None = None  # (n,), what rows of x are multiplied by in U, mostly 0 or 1; None for 1
-    decay: float = 1.0  # what is left of the weight the columns came with, at most; known to the host
+    mask: Array | None = None  # (n,), factors of the rows of x, mostly 0 or 1; None for 1
+    decay: float = 1.0  # upper bound of the remaining share of the original weight
 
     @property
     def width(self) -> int:
@@ -62,13 +60,13 @@ class Factor:
         return dataclasses.replace(self, mask=mask if self.mask is None else mask * self.mask)
 
     def decayed(self, share: float) -> "Factor":
-        """Return the factor with less of its weight left."""
+        """Return the factor with its weight multiplied by `share`."""
         return dataclasses.replace(self, decay=self.decay * share)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Scatter:
-    """Sums of squares of columns of U over all objects, about any centre r."""
+    """The scatter matrix of columns of U over all objects, about any centre r."""
 
     centre: Array  # r, (q,)
     sums: Array  # Σᵢ (uᵢ − r)(uᵢ − r)ᵀ, (q, q)
@@ -84,11 +82,11 @@ class Scatter:
         return Scatter(xp.take(self.centre, index), xp.take(xp.take(self.sums, index, axis=0), index, axis=1))
 
     def plus(self, sums: Array) -> "Scatter":
-        """Return the scatter of other rows besides, whose sums about the same centre are given."""
+        """Return the scatter including other rows, given their sums about the same centre."""
         return Scatter(self.centre, self.sums + sums)
 
     def adding(self, mean: Array, products: Array) -> "Scatter":
-        """Return the scatter of further columns besides, given their means and their products with all."""
+        """Return the scatter including further columns, given their means and products with all columns."""
         xp = array_namespace(self.sums)
         left = xp.concat([self.sums, products[: self.q, :].T])
         return Scatter(xp.concat([self.centre, mean]), xp.concat([left, products], axis=1))
@@ -105,7 +103,7 @@ def rows_of(factors: Factors, which: slice | Array) -> Array:
 
 
 def scatter_with(factors: Factors, means: Array) -> Array:
-    """Return Σ(uᵢ − r)(vᵢ − v̄)ᵀ, (q, p), v being the columns of the last factor, and r the means of U."""
+    """Return Σ(uᵢ − r)(vᵢ − v̄)ᵀ, (q, p), for the columns v of the last factor and the means r of U."""
     last, p = factors[-1], factors[-1].width
     xp, mean, blocks = array_namespace(means), means[-p:], list(row_blocks(last.x, n_columns=p))
     sums: dict[int, Array] = {}
@@ -113,7 +111,7 @@ def scatter_with(factors: Factors, means: Array) -> Array:
     def add(block: slice) -> None:
         v = last.rows(block) - mean
         others = [tall_gram(v, f.rows(block)) for f in factors[:-1]]
-        # Σ(u − r)vᵀ = Σuvᵀ − r Σvᵀ; the last is rounding, but a large r makes it count.
+        # Σ(u − r)vᵀ = Σuvᵀ − r Σvᵀ; Σvᵀ is only rounding, but matters if r is large.
         if others:
             others = [xp.concat(others, axis=1) - column_sums(v)[:, None] * means[:-p]]
         sums[block.start] = xp.concat([*others, tall_gram(v, v)], axis=1)  # (p, q)
@@ -145,7 +143,7 @@ def combined(factors: Factors, which: slice | Array, b: Array) -> Array:
 
 
 def expand(factors: Factors, term: Callable[[Array, slice], Array], n_columns: int) -> Array:
-    """Return the sum over factors of term(their rows, which columns of U they are), (n, n_columns)."""
+    """Return the sum over factors of term(rows of the factor, its columns in U), (n, n_columns)."""
 
     def rows(block: slice) -> Array:
         return sum_of_terms(term(factor.rows(block), columns) for factor, columns in numbered(factors))
@@ -154,7 +152,7 @@ def expand(factors: Factors, term: Callable[[Array, slice], Array], n_columns: i
 
 
 def sum_of_terms(terms: Iterator[Array]) -> Array:
-    """Return the sum of some new arrays, in the memory of the first."""
+    """Return the sum of new arrays, in the memory of the first."""
     total = next(terms)
     for term in terms:
         total += term
@@ -169,7 +167,7 @@ def filled(factors: Factors, n_columns: int, dtype: object, rows_of: Callable[[s
 
 
 def numbered(factors: Factors) -> Iterator[tuple[Factor, slice]]:
-    """Yield each factor and which columns of U it makes."""
+    """Yield each factor and the slice of its columns in U."""
     start = 0
     for factor in factors:
         yield factor, slice(start, start + factor.width)
@@ -177,23 +175,23 @@ def numbered(factors: Factors) -> Iterator[tuple[Factor, slice]]:
 
 
 def _widest(factors: Factors, n_columns: int) -> int:
-    """Return the largest number of columns that are handled at a time."""
+    """Return the largest number of columns handled at a time."""
     return max(n_columns, *(factor.width for factor in factors))
 
 
 def scatters(factors: Factors, partition: Partition, centroids: Array) -> Array:
     """Return the scatter Σ(uᵢ − ū_c)(uᵢ − ū_c)ᵀ of each cluster, (k, q, q)."""
-    ways = _scatters_by_membership, _scatters_by_order
-    return ways[is_at_hand(partition.labels)](factors, partition, centroids)
+    segments = sorted_segments(partition.labels, partition.sizes)
+    if segments is None:
+        return _scatters_by_membership(factors, partition, centroids)
+    return _scatters_by_order(factors, partition.labels, centroids, *segments)
 
 
-def _scatters_by_order(factors: Factors, partition: Partition, centroids: Array) -> Array:
-    """Sort the objects by cluster: nq² operations in all, where sizes can be read without waiting."""
-    xp, (k, q), labels = array_namespace(centroids), centroids.shape, partition.labels
-    small = xp.int16 if k < 2**15 else xp.int64  # NumPy sorts small integers in one sweep
-    ends = np.cumsum(to_host(partition.sizes, reason="sizes of clusters")[0].astype(int))
-    # Objects without a cluster come first: they are left out.
-    order = xp.argsort(xp.astype(labels, small), stable=True)[partition.n - int(ends[-1]) :]
+def _scatters_by_order(
+    factors: Factors, labels: Array, centroids: Array, order: Array, ends: np.ndarray
+) -> Array:
+    """Sum over objects in the order of their clusters: nq² operations in all."""
+    xp, (k, q) = array_namespace(centroids), centroids.shape
     pieces: dict[tuple[int, int], Array] = {}
 
     def add(block: slice) -> None:
@@ -209,13 +207,13 @@ def _scatters_by_order(factors: Factors, partition: Partition, centroids: Array)
     blocks = list(row_blocks(centroids, int(ends[-1])))
     for_each_block(add, blocks, centroids)
     totals = xp.zeros((k, q, q), dtype=centroids.dtype, device=device_of(centroids))
-    for c, start in sorted(pieces):  # in any order of threads, the same sums
+    for c, start in sorted(pieces):  # independent of the order of threads
         totals[c, :, :] += pieces[c, start]
     return totals
 
 
 def _scatters_by_membership(factors: Factors, partition: Partition, centroids: Array) -> Array:
-    """Multiply by the membership: k times the operations, but nothing to wait for on a device."""
+    """Multiply by the membership: k times the operations, but no waiting on a device."""
     xp, z, (k, q) = array_namespace(centroids), partition.membership, centroids.shape
     total = xp.zeros((k * q, q), dtype=centroids.dtype, device=device_of(centroids))
     for rows in row_blocks(z, n_columns=k * q):
@@ -228,8 +226,8 @@ def _scatters_by_membership(factors: Factors, partition: Partition, centroids: A
 def eigenpairs(factors: Factors, s: Array) -> tuple[Array, Array]:
     """Return eigenvalues λ of W = U diag(s) Uᵀ, largest |λ| first, and B, (q, ·), with eigenvectors UB.
 
-    With h = √|s|, σ = sign(s) and Uh = QR, they are those of RσRᵀ = EλEᵀ, and QE = WQE/λ = U(hσRᵀE/λ). The
-    triangle R is worth its time where weights of either sign cancel: UᵀU would cost half of the digits.
+    With h = √|s|, σ = sign(s) and Uh = QR, they are those of RσRᵀ = EλEᵀ, and QE = WQE/λ = U(hσRᵀE/λ). R is
+    slower than UᵀU, but UᵀU would lose half of the digits if weights of both signs cancel.
     """
     xp = array_namespace(s)
     h, sign = xp.sqrt(xp.abs(s)), xp.sign(s)
@@ -243,7 +241,7 @@ def eigenpairs(factors: Factors, s: Array) -> tuple[Array, Array]:
 
 
 def eigenpairs_by_gram(gram: Array, s: Array) -> tuple[Array, Array]:
-    """Return the same from UᵀU, which may be known.
+    """Return the same as `eigenpairs`, from UᵀU if it is known.
 
     With UᵀU = VDVᵀ the columns of UVD^{-1/2} are orthonormal, so that λ are the eigenvalues of
     D^{1/2}VᵀsVD^{1/2}.
@@ -259,7 +257,7 @@ def eigenpairs_by_gram(gram: Array, s: Array) -> tuple[Array, Array]:
 
 
 def _triangle(factors: Factors, h: Array) -> Array:
-    """Return R of Uh = QR, (min(n, q), q), from blocks of rows that are higher than wide."""
+    """Return R of Uh = QR, (min(n, q), q), from blocks with more rows than columns."""
     xp, q, x = array_namespace(h), h.shape[0], factors[0].x
     width = max(2 * q, next(row_blocks(x, n_columns=q)).stop)
     r = h[:0, None] * h
@@ -270,7 +268,7 @@ def _triangle(factors: Factors, h: Array) -> Array:
 
 
 def mapped(factors: Factors, change: Callable[[Array], Array]) -> Factors:
-    """Return the factors with their arrays changed; arrays that were shared still are."""
+    """Return the factors with their arrays changed; shared arrays stay shared."""
     return tuple(
         factor if factor.mask is None else dataclasses.replace(factor, mask=change(factor.mask))
         for factor in with_features(factors, change)
@@ -278,12 +276,12 @@ def mapped(factors: Factors, change: Callable[[Array], Array]) -> Factors:
 
 
 def with_features(factors: Factors, change: Callable[[Array], Array]) -> Factors:
-    """Return the factors with other features and the same masks; arrays that were shared still are."""
+    """Return the factors with other features and the same masks; shared arrays stay shared."""
     changed = {id(factor.x): factor.x for factor in factors}
     changed = {key: change(x) for key, x in changed.items()}
     return tuple(dataclasses.replace(factor, x=changed[id(factor.x)]) for factor in factors)
 
 
 def copied(factors: Factors) -> Factors:
-    """Return the factors in storage of their own: the caller may fill the features anew for the next step."""
+    """Return copies of the factors: the caller may overwrite the features for the next step."""
     return mapped(factors, lambda x: array_namespace(x).asarray(x, copy=True))

@@ -7,7 +7,7 @@ from affect_xp.array.typing import Array
 
 
 def scaled(w: Array, s_rows: Array, s_columns: Array) -> Array:
-    """Return sᵢ wᵢⱼ sⱼ in the precision of W; the mirror image gives the same to the last bit."""
+    """Return sᵢ wᵢⱼ sⱼ in the precision of W; exactly symmetric."""
     xp = array_namespace(w, s_rows)
     return xp.astype(w * (s_rows[:, None] * s_columns[None, :]), w.dtype, copy=False)
 

@@ -1,4 +1,4 @@
-"""Factored proximities with the labels of their objects, known through thin sums alone."""
+"""Factored proximities with the labels of their objects, using only thin sums."""
 
 import dataclasses
 import functools
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 @final
 @dataclasses.dataclass(frozen=True, eq=False)
 class FactoredGroups(Grouped):
-    """W·Z = U (s ∘ T) with T = UᵀZ, of which only T is kept."""
+    """W·Z = U (s ∘ T) with T = UᵀZ; only T is stored."""
 
     proximity: "Factored"
-    known_t: Array | None = None  # T, (q, R·k), where it is known
-    pair: Pair | None = None  # of which W is the blend, if it is one
+    known_t: Array | None = None  # T, (q, R·k), if known
+    pair: Pair | None = None  # if W is a blend of this pair
 
     @functools.cached_property
     def t(self) -> Array:
@@ -46,7 +46,7 @@ class FactoredGroups(Grouped):
         return array_namespace(self.t).reshape(own, (self.n_runs, self.k))
 
     def nearest(self, sizes: Array, own: Array, bounds: Bounds | None = None) -> tuple[Array, Bounds | None]:
-        """Return the nearest centroid of each object, (n, R); in NumPy bounds spare most of the search."""
+        """Return the nearest centroid of each object, (n, R); in NumPy, bounds skip most of the search."""
         blocks = list(row_blocks(self.labels, n_columns=self.k))
         if len(blocks) == 1 or self.n_runs > 1 or not isinstance(self.labels, np.ndarray):
             return super().nearest(sizes, own)
@@ -81,12 +81,12 @@ class FactoredGroups(Grouped):
         """Return W grouped by other labels, given T."""
         return dataclasses.replace(self, labels=labels, given=None, known_t=t)
 
-    def anew(self, labels: Array) -> "FactoredGroups":
-        """Return W grouped by other labels, of which nothing is known."""
+    def from_scratch(self, labels: Array) -> "FactoredGroups":
+        """Return W grouped by other labels, from scratch."""
         return self.relabelled(labels, None)
 
     def joined(self, past: Grouped, blend: Blend) -> "FactoredGroups":
-        """Return the blend of this with the past: it has the columns, and T, of both."""
+        """Return the blend with the past: it has the columns, and T, of both."""
         assert isinstance(past, FactoredGroups)
         W = self.proximity.beside(past.proximity, blend.alpha)
         t = array_namespace(self.t).concat([past.t, self.t])
@@ -94,7 +94,7 @@ class FactoredGroups(Grouped):
 
     @property
     def parts(self) -> GroupedPair | None:
-        """The present and the past by the same labels, if W is a blend."""
+        """Current and past proximities with the same labels, if W is a blend."""
         if self.pair is None:
             return None
         pair, labels, k, given = self.pair, self.labels, self.k, self.given

@@ -1,10 +1,10 @@
-"""The present and the past of a step, and their blend, which is multiplied without being formed.
+"""Current and past proximities of a step, and their blend, which is multiplied without being formed.
 
 With E the embedding of the objects common to both and P = EEᵀ the projection onto them,
 
     Ψ̂ = W + α (E Ψ Eᵀ − P W P),
 
-which is the convex combination α Ψ + (1 − α) W where both objects were there before, and W elsewhere.
+which is the convex combination α Ψ + (1 − α) W for pairs of common objects, and W for all others.
 """
 
 import dataclasses
@@ -12,21 +12,20 @@ import functools
 import math
 from typing import Any, final
 
-from affect_xp.alignment import Alignment
-from affect_xp.array.namespace import array_namespace, from_host, gather, wide_dtype
+from affect_xp.array.namespace import array_namespace, from_host, gather, not_negative, wide_dtype
 from affect_xp.array.typing import Array
-from affect_xp.partition import Partition
+from affect_xp.partition import Alignment, Partition
 from affect_xp.proximity._base import Computed, Proximity
 from affect_xp.proximity.grouped import Grouped, Moves
 
-# Entries between 2⁻²⁰⁰ and 2²⁰⁰ have squares whose sums, and the squares of these, are numbers.
+# Sums of squares, and their squares, neither overflow nor underflow for entries between 2⁻²⁰⁰ and 2²⁰⁰.
 USUAL_EXPONENT = 200
-# 2¹⁰⁰⁰ is a number, its inverse too.
+# Neither 2¹⁰⁰⁰ nor its inverse overflows.
 MAX_EXPONENT = 1000
 
 
 def unit_of(*parts: Proximity) -> float:
-    """Return 1, or where squares leave the range an even power of two, about the largest entry."""
+    """Return 1, or an even power of two near the largest entry if squares would overflow or underflow."""
     magnitude = max(part.magnitude for part in parts)
     if abs(magnitude) <= USUAL_EXPONENT or magnitude == -math.inf:
         return 1.0
@@ -36,14 +35,14 @@ def unit_of(*parts: Proximity) -> float:
 @final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Pair:
-    """What is observed and what is known of it from before.
+    """Current and past proximities, with the alignment of their objects.
 
     Attributes
     ----------
     current, past : Proximity
-        W and Ψ, of one representation.
+        W and Ψ, in the same representation.
     alignment : Alignment
-        Where the objects of W stand in Ψ.
+        The positions of the objects of W in Ψ.
     """
 
     current: Proximity
@@ -56,16 +55,16 @@ class Pair:
 
     @functools.cached_property
     def unit(self) -> float:
-        """The unit in which squares of entries are numbers; mostly 1."""
+        """The unit in which squares of entries neither overflow nor underflow; usually 1."""
         return unit_of(self.current, self.past)
 
     @functools.cached_property
     def in_units(self) -> "Pair":
-        """The same in units of `unit`."""
+        """The pair in units of `unit`."""
         return Pair(self.current.in_units_of(self.unit), self.past.in_units_of(self.unit), self.alignment)
 
     def group(self, partition: Partition, **known: Grouped | None) -> "GroupedPair":
-        """Return both with the labels of the objects of now; `current` and `past` may be known."""
+        """Return both with the labels of the current objects; `current` and `past` may be known."""
         some = {name: groups for name, groups in known.items() if groups is not None}
         return GroupedPair(self, partition.labels[:, None], partition.k, partition, some)
 
@@ -80,7 +79,7 @@ class Pair:
         return gather(self.past.matmul(gather(v, target, 0)), source, 0) - _project(w_v, source)
 
     def rows_change(self, v: Array, rows: Array, w_v: Array) -> Array:
-        """Return (E Ψ Eᵀ − P W P)V for a V that is zero but for some rows, given WV."""
+        """Return (E Ψ Eᵀ − P W P)V for a V that is zero except in some rows, given WV."""
         source = self.alignment.source
         if source is None:
             return self.past.matmul(v, rows) - w_v
@@ -93,29 +92,29 @@ class Pair:
 @final
 @dataclasses.dataclass(frozen=True, eq=False)
 class GroupedPair:
-    """W and Ψ with the labels (n, R) of the objects of now; each is multiplied when it is first needed."""
+    """W and Ψ with the labels (n, R) of the current objects; products are computed when first needed."""
 
     pair: Pair
     labels: Array
     k: int
     given: Partition | None = None
-    known: dict[str, Grouped] = dataclasses.field(default_factory=dict)  # of the three below, by name
+    known: dict[str, Grouped] = dataclasses.field(default_factory=dict)  # current, common, past
 
     @functools.cached_property
     def partition(self) -> Partition:
-        """The partition of the objects of now, if there is only one."""
+        """The partition of the current objects, if there is only one."""
         return self.given or Partition(self.labels[:, 0], self.k)
 
     @functools.cached_property
     def current(self) -> Grouped:
-        """W by these labels: W·Z."""
+        """W with these labels: W·Z."""
         if "current" in self.known:
             return _named(self.known["current"], self.given)
         return self.pair.current.grouped(self.labels, self.k, self.given)
 
     @functools.cached_property
     def common(self) -> Grouped:
-        """W by the labels of the objects that were there before: W·PZ."""
+        """W with the labels of the common objects only: W·PZ."""
         alignment = self.pair.alignment
         if not alignment.n_new:
             return self.current
@@ -123,14 +122,14 @@ class GroupedPair:
         if "common" in self.known:
             return _named(self.known["common"], given)
         xp, new = array_namespace(self.labels), alignment.new()
-        # W PZ = WZ − W (Z − PZ), and Z − PZ is zero but for the rows of new objects.
+        # W PZ = WZ − W (Z − PZ), and Z − PZ is zero except in the rows of new objects.
         source: Any = alignment.source
         labels = xp.where((source >= 0)[:, None], self.labels, -xp.ones_like(self.labels))
         return _named(self.current.regrouped(labels, new), given)
 
     @functools.cached_property
     def past(self) -> Grouped:
-        """Ψ by the labels of the objects that are still there: Ψ·EᵀZ."""
+        """Ψ with the labels of the common objects: Ψ·EᵀZ."""
         alignment = self.pair.alignment
         given = None if self.given is None else self.given.take(alignment.target, alignment.n_gone)
         if "past" in self.known:
@@ -139,13 +138,13 @@ class GroupedPair:
         return self.pair.past.grouped(labels, self.k, given)
 
     def products(self) -> Array:
-        """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block of objects that were there before, (k, k)."""
+        """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block of common objects, (k, k)."""
         pair = self.pair
         return pair.current.block_products(pair.past, pair.alignment, self.common.partition)
 
     @property
     def in_units(self) -> "GroupedPair":
-        """The same in units in which squares of entries are numbers."""
+        """The pair in units in which squares of entries neither overflow nor underflow."""
         return self if self.pair.unit == 1 else self._rescaled
 
     @functools.cached_property
@@ -153,14 +152,14 @@ class GroupedPair:
         return self.pair.in_units.group(self.partition)
 
     def at(self, blend: "Blend") -> Grouped:
-        """Return a blend of the pair by these labels; where it does not look at the past, W."""
+        """Return a blend of the pair with these labels; W if the blend does not use the past."""
         if blend.without_past:
             return self.current
         joined = self.current.joined(self.past, blend) if self.pair.alignment.unchanged else None
         return joined or BlendGroups(blend, self.labels, self.k, self.given, self)
 
     def moved(self, labels: Array, moves: Moves) -> "GroupedPair":
-        """Return the pair by other labels, which differ for some objects."""
+        """Return the pair with other labels, which differ for some objects."""
         source, target = self.pair.alignment.source, self.pair.alignment.target
         moved = {"current": self.current.moved(labels, moves)}
         if source is None or target is None:
@@ -177,7 +176,7 @@ class GroupedPair:
         return GroupedPair(self.pair, labels, self.k, known=moved)
 
     def of_runs(self, runs: list[int], labels: Array) -> "GroupedPair":
-        """Return the pair by some of the partitions, whose labels are given."""
+        """Return the pair with some of the partitions, given their labels."""
         kept = {"current": self.current.of_runs(runs), "past": self.past.of_runs(runs)}
         if self.common is not self.current:
             kept["common"] = self.common.of_runs(runs)
@@ -187,7 +186,7 @@ class GroupedPair:
 @final
 @dataclasses.dataclass(frozen=True, eq=False)
 class BlendGroups(Grouped):
-    """Ψ̂Z = WZ + α (E ΨEᵀZ − P W PZ), known through the groups of its parts."""
+    """Ψ̂Z = WZ + α (E ΨEᵀZ − P W PZ), computed from the groups of its parts."""
 
     proximity: "Blend"
     parts: GroupedPair = None  # type: ignore[assignment]
@@ -201,8 +200,7 @@ class BlendGroups(Grouped):
         else:
             xp = array_namespace(w)
             places = source[which] if isinstance(which, slice) else xp.take(source, which)
-            known = places >= 0
-            psi = parts.past.rows(xp.where(known, places, xp.zeros_like(places)))
+            psi = parts.past.rows(not_negative(places))
             base = w if parts.common is parts.current else parts.common.rows(which)
             change = _project(psi - base, places)
         change *= self.proximity.alpha
@@ -216,7 +214,7 @@ class BlendGroups(Grouped):
         return w + self.proximity.alpha * (parts.past.own() - base)
 
     def stored_parts(self) -> tuple[Array, Array | None, Array | float]:
-        """Return WZ, ΨZ and α, or Ψ̂Z where objects have changed."""
+        """Return WZ, ΨZ and α, or only Ψ̂Z if the objects have changed."""
         if not self.parts.pair.alignment.unchanged:
             return super().stored_parts()
         n = self.labels.shape[0]
@@ -234,43 +232,28 @@ class BlendGroups(Grouped):
 
 
 def _named(groups: Grouped, partition: Partition | None) -> Grouped:
-    """Return groups by a partition, which may tell how many objects are unlabelled."""
+    """Return groups with their partition, which may know how many objects are unlabelled."""
     if partition is None or groups.given is not None:
         return groups
     return dataclasses.replace(groups, given=partition)
 
 
 def _known_rows(v: Array, rows: Array, source: Array) -> tuple[Array, Array]:
-    """Return the rows of a V with those of new objects set to zero, and where they stand in the past.
+    """Return rows of V with those of new objects set to zero, and their positions in the past.
 
-    A new object has no row there: its row of V being zero, any will do.
+    A new object has no position; since its row of V is zero, position 0 is used.
     """
     xp = array_namespace(v)
     places = xp.take(source, rows)
-    return _project(v, places), xp.where(places >= 0, places, xp.zeros_like(places))
+    return _project(v, places), not_negative(places)
 
 
-@final
-class Blend(Computed):
-    """Ψ̂ = α·Ψ + (1 − α)·W, known through the products of its two parts.
-
-    What only a stored matrix can answer is asked of `formed()`, which forms the blend once.
-
-    Parameters
-    ----------
-    pair : Pair
-        W and Ψ.
-    alpha : 0-d array or float
-        The weight of the past. With the number 0.0 the past is not looked at.
-    """
+class _PairBlend(Computed):
+    """A blend of a pair, formed once for methods that need a stored matrix."""
 
     def __init__(self, pair: Pair, alpha: Array | float) -> None:
         self.pair, self.alpha = pair, alpha
         self._formed: Proximity | None = None
-
-    def at(self, alpha: Array | float) -> "Blend":
-        """Return the blend of the same pair with another α."""
-        return Blend(self.pair, alpha)
 
     @property
     def n(self) -> int:
@@ -279,36 +262,47 @@ class Blend(Computed):
 
     @property
     def like(self) -> Array:
-        """An array whose library and device are those of all results."""
+        """An array with the library and device of all results."""
         return self.pair.current.like
 
     @property
+    def is_formed(self) -> bool:
+        """Whether the blend is already stored."""
+        return self._formed is not None
+
+
+@final
+class Blend(_PairBlend):
+    """Ψ̂ = α·Ψ + (1 − α)·W, computed from the products of its two parts.
+
+    Methods that need a stored matrix use `formed()`, which forms the blend once.
+
+    Parameters
+    ----------
+    pair : Pair
+        W and Ψ.
+    alpha : 0-d array or float
+        The weight of the past. With the number 0.0 the past is not used.
+    """
+
+    def at(self, alpha: Array | float) -> "Blend":
+        """Return the blend of the same pair with another α."""
+        return Blend(self.pair, alpha)
+
+    @property
     def max_update_share(self) -> float:  # type: ignore[override]
-        """That of its parts."""
+        """The `max_update_share` of its parts."""
         return self.pair.current.max_update_share
 
     @property
     def thin_dtype(self) -> object:
-        """That of both parts, if they agree."""
+        """The `thin_dtype` of both parts, if they agree."""
         now, before = self.pair.current.thin_dtype, self.pair.past.thin_dtype
         return now if now == before else wide_dtype(self.like)
 
     @property
-    def only_part(self) -> Proximity | None:
-        """W or Ψ, where the blend is one of them: with the number 0.0; with 1.0 if no object changed."""
-        if self.without_past:
-            return self.pair.current
-        only_past = isinstance(self.alpha, float) and self.alpha == 1.0 and self.alignment.source is None
-        return self.pair.past if only_past else None
-
-    @property
-    def is_formed(self) -> bool:
-        """Whether the blend is stored already."""
-        return self._formed is not None
-
-    @property
     def without_past(self) -> bool:
-        """Whether α is the number 0.0, so that the past is not looked at."""
+        """Whether α is the number 0.0, so that the past is not used."""
         return isinstance(self.alpha, float) and self.alpha == 0.0
 
     def diagonal(self) -> Array:
@@ -338,13 +332,13 @@ class Blend(Computed):
 
     @property
     def alignment(self) -> Alignment:
-        """Where the objects of W stand in Ψ."""
+        """The positions of the objects of W in Ψ."""
         return self.pair.alignment
 
     def formed(self, *, out: Proximity | None = None) -> Proximity:
-        """Return the blend as a stored proximity, formed once; it may take the storage of `out`.
+        """Return the blend as a stored proximity, formed once; it may use the storage of `out`.
 
-        A blend without a past is W itself, not a copy, unless it is to be put there.
+        A blend without a past is W itself, not a copy, unless `out` is given.
         """
         pair = self.pair
         if self.without_past and out is None:
@@ -354,7 +348,7 @@ class Blend(Computed):
         return self._formed
 
     def submatrix(self, index: Array | None = None) -> Array:
-        """Return the blend among the objects at `index`, by default all; nothing else is formed."""
+        """Return the blend among the objects at `index`, by default all; no other entries are formed."""
         pair, source = self.pair, self.pair.alignment.source
         w = pair.current.submatrix(index)
         if self.without_past:
@@ -364,7 +358,7 @@ class Blend(Computed):
             return w + self.alpha * (pair.past.submatrix(index) - w)
         places = source if index is None else xp.take(source, index)
         known = places >= 0
-        psi = pair.past.submatrix(xp.where(known, places, xp.zeros_like(places)))
+        psi = pair.past.submatrix(not_negative(places))
         return xp.where(known[:, None] & known[None, :], w + self.alpha * (psi - w), w)
 
 
@@ -372,3 +366,57 @@ def _project(v: Array, source: Array) -> Array:
     """Return P·V: V with the rows of new objects set to zero."""
     xp = array_namespace(v)
     return xp.where((source >= 0)[:, None], v, xp.zeros_like(v))
+
+
+@final
+class ObjectBlend(_PairBlend):
+    """Ψ̂ = W + a S (E Ψ Eᵀ − W) S with S = diag(s): the weight of the past is a·sᵢsⱼ.
+
+    Parameters
+    ----------
+    pair : Pair
+        W and Ψ.
+    alpha : 0-d array or float
+        The weight a.
+    trust : (n,) array
+        The weights s of the objects of W, between 0 and 1; 0 for those without a past.
+    """
+
+    def __init__(self, pair: Pair, alpha: Array | float, trust: Array) -> None:
+        super().__init__(pair, alpha)
+        self.trust = trust
+
+    def at(self, alpha: Array | float) -> "ObjectBlend":
+        """Return the blend of the same pair with another a."""
+        return ObjectBlend(self.pair, alpha, self.trust)
+
+    def diagonal(self) -> Array:
+        """Return the diagonal of the blend, (n,)."""
+        w, psi, source = self.pair.current.diagonal(), self.pair.past.diagonal(), self.pair.alignment.source
+        psi = psi if source is None else gather(psi, source, 0)
+        return w + self.alpha * (self.trust * self.trust * (psi - w))
+
+    def matmul(self, v: Array, rows: Array | None = None) -> Array:
+        """Return Ψ̂·V = WV + a S (E Ψ Eᵀ − W) SV, with one pass over W."""
+        xp, alignment, r = array_namespace(v), self.pair.alignment, v.shape[1]
+        trust = xp.astype(self.trust, v.dtype, copy=False)
+        s = trust if rows is None else xp.take(trust, rows)
+        sv = s[:, None] * v
+        both = self.pair.current.matmul(xp.concat([v, sv], axis=1), rows)
+        source, target = alignment.source, alignment.target
+        if source is None or target is None:
+            psi = self.pair.past.matmul(sv, rows)
+        elif rows is None:
+            psi = gather(self.pair.past.matmul(gather(sv, target, 0)), source, 0)
+        else:  # rows of new objects are zero: use any position
+            places = xp.take(source, rows)
+            places = xp.where(places >= 0, places, xp.zeros_like(places))
+            psi = gather(self.pair.past.matmul(sv, places), source, 0)
+        return both[:, :r] + self.alpha * (trust[:, None] * (psi - both[:, r:]))
+
+    def formed(self, *, out: Proximity | None = None) -> Proximity:
+        """Return the blend as a stored proximity, formed once; it may use the storage of `out`."""
+        if self._formed is None:
+            current, past, alignment = self.pair.current, self.pair.past, self.pair.alignment
+            self._formed = current.blend_by_object(past, self.alpha, self.trust, alignment, out=out)
+        return self._formed

@@ -1,7 +1,7 @@
-"""Arrays and matrices as proximities, after checks that make no n×n temporary."""
+"""Convert arrays and matrices to proximities, with checks that need no n×n temporary."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
@@ -12,11 +12,12 @@ from affect_xp.array.namespace import (
     device_of,
     for_each_block,
     from_host,
+    has_kernels,
     is_array,
-    is_lazy,
-    on_host,
+    is_by_columns,
     on_input_device,
     row_blocks,
+    square_tiles,
     to_host,
     wide_dtype,
 )
@@ -25,28 +26,24 @@ from affect_xp.array.typing import Array
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.proximity._base import TOLERANCE, Proximity, checked_dtype, log2
 from affect_xp.proximity.checks_sparse import checked_sparse
-from affect_xp.proximity.chunked import Chunked, is_dask_array
+from affect_xp.proximity.chunked import Chunked
 from affect_xp.proximity.dense import Dense
 from affect_xp.proximity.sparse import Sparse, is_sparse
 
-# Symmetry by a random vector v, with 1 ≤ |vⱼ| < 1.5 and random signs. In
+# Check symmetry with a random vector v, with 1 ≤ |vⱼ| < 1.5 and random signs. In
 #
 #     rᵢ = Σ_{j≥i} wᵢⱼvⱼ − Σ_{j≥i} wⱼᵢvⱼ
 #
 # an asymmetric pair adds at least its difference to one rᵢ, and NaN and infinity propagate. Each entry is
-# used once, while its block of rows is in cache. Where an |rᵢ| is above this share of (a lower bound of) the
-# largest entry, float32 is summed in float64 and, if still above, W is compared with Wᵀ entry by entry.
+# used once, while its block of rows is in cache. If an |rᵢ| exceeds this share of (a lower bound of) the
+# largest entry, float32 is summed in float64 and, if it still does, W is compared with Wᵀ entry by entry.
 SUSPECT = {"float64": 1e-10, "float32": 7.5e-5}
 
-# Rows of a block on the host; columns, which keep sums in float32 short; and independent sums over blocks,
-# which threads may make in any order.
+# Rows per block on the host; columns per block, which keep sums in float32 short; and independent sums over
+# blocks, which threads may compute in any order.
 BLOCK_ROWS = 64
 NARROW_COLUMNS = 1024
 N_SUMS = 8
-
-# The comparison takes square tiles, each with its mirror image: both should stay in cache.
-HOST_TILE = 512
-DEVICE_TILE = 4096
 
 # Rows that are read for a lower bound of the largest entry.
 SAMPLE_ROWS = 64
@@ -56,17 +53,16 @@ SAMPLE_ROWS = 64
 def as_proximity(w: Array | Proximity, name: str = "W") -> Proximity:
     """Return `w` as a proximity, after checking that it is square, symmetric, real and finite.
 
-    A `Proximity` is returned as it is, a dask array becomes `Chunked`, a sparse matrix `Sparse`, any other
-    array `Dense`. The checks read the matrix once, make no n×n temporary, and
-    on a device wait for the result once.
+    A `Proximity` is returned unchanged, a dask array becomes `Chunked`, a sparse matrix `Sparse`, any other
+    array `Dense`. The checks read the matrix once, need no n×n temporary, and wait once for a device.
 
     Parameters
     ----------
     w : (n, n) array of any library, sparse matrix of SciPy or CuPy, nested lists, or Proximity
         float32 and float64 are kept, integers and booleans become float64. Asymmetry up to 1e-8
-        (float32: 1e-4) of the largest entry is taken for rounding.
+        (float32: 1e-4) of the largest entry is attributed to rounding.
     name : str
-        What messages call it.
+        The name used in messages.
 
     Examples
     --------
@@ -92,13 +88,18 @@ def as_proximity(w: Array | Proximity, name: str = "W") -> Proximity:
             "convert it with the asarray of NumPy, CuPy or another array library"
         )
     w, size = checked_array(w, name)
-    return (Chunked if is_dask_array(w) else Dense)(w, known_magnitude=log2(size))
+    return held(w, log2(size))
+
+
+def held(w: Array, known_magnitude: float | None = None) -> Dense | Chunked:
+    """Return a symmetric array as the proximity that holds arrays of its library."""
+    return (Chunked if Chunked.can_hold(w) else Dense)(w, known_magnitude=known_magnitude)
 
 
 def checked_array(w: Array, name: str) -> tuple[Array, float]:
-    """Return w as a real, finite, square and symmetric array, and its size; or say what is wrong where.
+    """Return w as an array and its magnitude; raise unless it is real, finite, square and symmetric.
 
-    The size is the largest |wᵢⱼ| up to a factor of some 4n, without another read of w.
+    The magnitude is the largest |wᵢⱼ| up to a factor of about 4n, without another pass over w.
     """
     if isinstance(w, np.ma.MaskedArray):
         raise InputTypeError(f"{name} is a masked array; fill it with {name}.filled(0), or leave objects out")
@@ -112,7 +113,7 @@ def checked_array(w: Array, name: str) -> tuple[Array, float]:
         raise InputError(
             f"{name} has no objects (shape (0, 0)); leave out steps at which nothing was observed"
         )
-    if cuda.usable(w):  # compares all entries in one read
+    if has_kernels(w):  # compares all entries in one read
         return w, _check_entries(w, name)
     for dtype in dict.fromkeys([w.dtype, wide_dtype(w)]):
         difference, size, least = _probe(w, dtype)
@@ -148,16 +149,13 @@ def _dtype_name(w: Array) -> str:
 def _probe(w: Array, dtype: object) -> tuple[float, float, float]:
     """Return max |rᵢ|, max |Σⱼ wᵢⱼvⱼ| and a lower bound of max |wᵢⱼ| as numbers, with one transfer.
 
-    Products are made in the given dtype. NaN and infinite entries show in the first number.
+    Products are computed in the given dtype. NaN and infinite entries make the first number NaN or infinite.
     """
     xp, n = array_namespace(w), w.shape[0]
     v = np.random.default_rng(0).uniform(-0.5, 0.5, n)
     v = from_host(v + np.sign(v), w, dtype)
     with np.errstate(invalid="ignore", over="ignore"):
-        if is_lazy(w):  # each chunk gives its share of the products: only these move
-            right, down = (x := xp.astype(w, dtype, copy=False)) @ v, v @ x
-        else:
-            right, down = _halves(_by_rows(w), v)
+        right, down = _halves(w.T if is_by_columns(w) else w, v)
         sample = w[:: max(1, n // SAMPLE_ROWS), :]
         least = xp.maximum(xp.max(xp.abs(sample)), xp.max(xp.abs(xp.linalg.diagonal(w))))
         seen = [xp.max(xp.abs(right - down)), xp.max(xp.abs(right)), xp.astype(least, right.dtype)]
@@ -165,42 +163,36 @@ def _probe(w: Array, dtype: object) -> tuple[float, float, float]:
     return found[0], found[1], found[2]
 
 
-def _by_rows(w: Array) -> Array:
-    """Return the transpose of an array stored by columns."""
-    return w.T if isinstance(w, np.ndarray) and w.flags.f_contiguous else w
-
-
 def _halves(w: Array, v: Array) -> tuple[Array, Array]:
-    """Return Σ_{j≥i} wᵢⱼvⱼ and Σ_{j≥i} wⱼᵢvⱼ, (n,); j starts at the first row of the block that i is in."""
+    """Return Σ_{j≥i} wᵢⱼvⱼ and Σ_{j≥i} wⱼᵢvⱼ, (n,); j starts at the first row of the block of i."""
     xp, n, wide = array_namespace(w), w.shape[0], wide_dtype(w)
     right = xp.zeros(n, dtype=wide, device=device_of(w))
     down = xp.zeros((N_SUMS, n), dtype=wide, device=device_of(w))
-    height = BLOCK_ROWS if on_host(w) else next(row_blocks(w)).stop
-    width = NARROW_COLUMNS if on_host(w) and v.dtype != wide else n
-    starts = range(0, n, height)
+    blocks = list(row_blocks(w, host_rows=BLOCK_ROWS))
+    parts = list(row_blocks(w, n_columns=1, host_rows=n if v.dtype == wide else NARROW_COLUMNS))
 
     def add(s: int) -> None:
-        for start in starts[s::N_SUMS]:
-            stop = min(start + height, n)
-            block = xp.astype(w[start:stop, :], v.dtype, copy=False)
-            for c in range(start, n, width):
-                columns = slice(c, min(c + width, n))
-                right[start:stop] += xp.astype(block[:, columns] @ v[columns], wide)
-            down[s, :stop] += xp.astype(v[start:stop] @ block[:, :stop], wide)
+        for rows in blocks[s::N_SUMS]:
+            block = xp.astype(w[rows, :], v.dtype, copy=False)
+            for part in parts:
+                if part.stop > rows.start:
+                    columns = slice(max(part.start, rows.start), part.stop)
+                    right[rows] += xp.astype(block[:, columns] @ v[columns], wide)
+            down[s, : rows.stop] += xp.astype(v[rows] @ block[:, : rows.stop], wide)
 
-    for_each_block(add, range(min(N_SUMS, len(starts))), w)
+    for_each_block(add, range(min(N_SUMS, len(blocks))), w)
     return right, xp.sum(down, axis=0)
 
 
 def _extremes(w: Array) -> tuple[float, float]:
     """Return max |wᵢⱼ| and max |wᵢⱼ − wⱼᵢ| as numbers, with one transfer; NaN shows in both."""
-    if cuda.usable(w):
+    if has_kernels(w):
         read = to_host(cuda.extremes(w), reason="checking symmetry")[0]
         return float(read[0]), float(read[1])
     xp = array_namespace(w)
     largest = asymmetry = xp.zeros((), dtype=w.dtype, device=device_of(w))
     with np.errstate(invalid="ignore"):  # inf − inf
-        for rows, columns in _tiles(w):
+        for rows, columns in square_tiles(w):
             tile, mirror = w[rows, columns], w[columns, rows].T
             largest = xp.maximum(largest, xp.maximum(xp.max(xp.abs(tile)), xp.max(xp.abs(mirror))))
             asymmetry = xp.maximum(asymmetry, xp.max(xp.abs(tile - mirror)))
@@ -208,18 +200,8 @@ def _extremes(w: Array) -> tuple[float, float]:
     return float(read[0]), float(read[1])
 
 
-def _tiles(w: Array) -> Iterator[tuple[slice, slice]]:
-    """Yield the tiles on and right of the diagonal."""
-    n = w.shape[0]
-    width = n if is_lazy(w) else HOST_TILE if on_host(w) else DEVICE_TILE
-    starts = range(0, n, width)
-    for i in starts:
-        for j in range(i, n, width):
-            yield slice(i, min(i + width, n)), slice(j, min(j + width, n))
-
-
 def _first(w: Array, is_bad: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> tuple[int, int, float, float]:
-    """Return i, j, wᵢⱼ and wⱼᵢ of the first entry that is bad; only called when there is one."""
+    """Return i, j, wᵢⱼ and wⱼᵢ of the first bad entry; there must be one."""
     for rows in row_blocks(w):
         block = to_host(w[rows, :], reason="finding the bad entry")[0]
         mirror = to_host(w[:, rows], reason="finding the bad entry")[0].T

@@ -13,13 +13,13 @@ from affect_xp.proximity.sparse import Matrix, canonical, row_numbers, with_valu
 
 
 def checked_sparse(w: Matrix, name: str) -> tuple[Matrix, float]:
-    """Return w as a real, finite, square, symmetric matrix in compressed rows, and the largest |wᵢⱼ|.
+    """Return w as a real, finite, square, symmetric CSR matrix, and the largest |wᵢⱼ|.
 
-    Otherwise say what is wrong where.
+    Raise otherwise.
 
-    Integers and booleans become float64 before entries stored twice are added up. Asymmetry that is
-    taken for rounding, by the same tolerance as for arrays, is averaged away. Stored zeros are left
-    out. The matrix given is not changed; the check takes memory for its transpose for a moment.
+    Integers and booleans become float64 before duplicate entries are summed. Asymmetry within the
+    rounding tolerance for arrays is averaged out. Stored zeros are removed. The input is not changed;
+    the check temporarily needs memory for the transpose.
     """
     if len(w.shape) != 2 or w.shape[0] != w.shape[1]:
         raise InputError(
@@ -49,15 +49,15 @@ def checked_sparse(w: Matrix, name: str) -> tuple[Matrix, float]:
 
 
 def _checked_indices(w: Matrix, name: str) -> Matrix:
-    """Return w if its indices lie within its shape: SciPy would read foreign memory with others."""
+    """Return w if its indices are within its shape: with others, SciPy would read invalid memory."""
     if not hasattr(w, "check_format"):
         return w
-    w = copy.copy(w)  # the check also tidies up
+    w = copy.copy(w)  # the check modifies it
     try:
         w.check_format(full_check=True)
     except ValueError as error:
         raise InputError(
-            f"{name} is not a valid sparse matrix: {error}; build it anew, with indices that do not overflow"
+            f"{name} is not a valid sparse matrix: {error}; rebuild it with indices that do not overflow"
         ) from error
     return w
 
@@ -82,7 +82,7 @@ def _checked_symmetry(w: Matrix, largest: float, name: str) -> Matrix:
 
 
 def _range(values: Array) -> tuple[float, float]:
-    """Return min |x| and max |x| as numbers; NaN shows in both."""
+    """Return min |x| and max |x| as numbers; NaN propagates to both."""
     xp = array_namespace(values)
     size = xp.abs(values)
     smallest, largest = to_host(xp.stack([xp.min(size), xp.max(size)]), reason="checking a matrix")[0]
@@ -90,7 +90,7 @@ def _range(values: Array) -> tuple[float, float]:
 
 
 def _first(w: Matrix, bad: Array) -> tuple[int, int]:
-    """Return the row and the column of the first stored entry that is bad; only called when there is one."""
+    """Return the row and the column of the first bad stored entry; there must be one."""
     places = (bad, row_numbers(w.indptr, slice(0, w.nnz)), w.indices)
     bad, rows, columns = (to_host(a, reason="finding the bad entry")[0] for a in places)
     place = np.argmax(bad)

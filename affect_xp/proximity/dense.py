@@ -1,4 +1,4 @@
-"""Proximities held in a two-dimensional array of any library."""
+"""Proximities stored in a two-dimensional array of any library."""
 
 import dataclasses
 import functools
@@ -8,7 +8,6 @@ from typing import final
 
 import numpy as np
 
-from affect_xp.alignment import Alignment
 from affect_xp.array import cuda
 from affect_xp.array.namespace import (
     array_namespace,
@@ -16,17 +15,18 @@ from affect_xp.array.namespace import (
     fill_rows,
     for_each_block,
     gather,
+    has_kernels,
     is_array,
-    is_lazy,
+    is_at_hand,
     not_zero,
     row_blocks,
-    symmetric_product,
     thin_product,
     transposed_product,
     wide_dtype,
+    widened_product,
 )
 from affect_xp.array.typing import Array
-from affect_xp.partition import Partition
+from affect_xp.partition import Alignment, Partition
 from affect_xp.proximity._base import Summable, joint_magnitude, measured_magnitude
 from affect_xp.proximity._entries import add_between_groups, scaled
 from affect_xp.proximity.grouped import Moves, Stored, Summed, identity
@@ -35,15 +35,15 @@ from affect_xp.proximity.grouped import Moves, Stored, Summed, identity
 @final
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Dense(Summable):
-    """A proximity matrix held as an n×n array; trusted to be symmetric and finite.
+    """A proximity matrix stored as an n×n array; assumed to be symmetric and finite.
 
-    `as_proximity` makes one from an array after checking it. W is read in blocks of rows and, being
-    symmetric, only to the right of the diagonal where that is enough: no n×n temporary is made.
+    `as_proximity` makes one from an array after checking it. W is read in blocks of rows and, where
+    possible, only on and above the diagonal: there is no n×n temporary.
 
     Parameters
     ----------
     array : (n, n) array of float32 or float64
-        Kept as it is, not copied.
+        Not copied.
 
     Examples
     --------
@@ -54,7 +54,7 @@ class Dense(Summable):
     """
 
     array: Array
-    square_sum: float | None = dataclasses.field(default=None, kw_only=True)  # Σ wᵢⱼ², where it is known
+    square_sum: float | None = dataclasses.field(default=None, kw_only=True)  # Σ wᵢⱼ², if known
     known_magnitude: float | None = dataclasses.field(default=None, kw_only=True)
 
     @functools.cached_property
@@ -75,8 +75,13 @@ class Dense(Summable):
         return self.array
 
     @property
+    def sums_plainly(self) -> bool:
+        """Whether plain sums are tried first: where lost digits can be seen without waiting."""
+        return is_at_hand(self.array)
+
+    @property
     def thin_dtype(self) -> object:
-        """That of the array: products in another one would have to copy it."""
+        """The dtype of the array: products in another dtype would have to copy it."""
         return self.array.dtype
 
     def diagonal(self) -> Array:
@@ -88,24 +93,10 @@ class Dense(Summable):
         """Return W·V, (n, r); with `rows`, W[:, rows]·v."""
         if rows is not None:
             return self._matmul_rows(v, rows)
-        if self.array.dtype == v.dtype or is_lazy(self.array):
-            return symmetric_product(self.array, v)
-        return self._matmul_widened(v)
-
-    def _matmul_widened(self, v: Array) -> Array:
-        # A product of mixed precision would copy W whole: widen a block at a time.
-        w = self.array
-        xp = array_namespace(w, v)
-        product = xp.empty((self.n, v.shape[1]), dtype=v.dtype, device=device_of(w))
-
-        def fill(block: slice) -> None:
-            product[block, :] = xp.astype(w[block, :], v.dtype) @ v
-
-        for_each_block(fill, row_blocks(w), w)
-        return product
+        return widened_product(self.array, v)
 
     def _matmul_rows(self, v: Array, rows: Array) -> Array:
-        # W[:, rows]·v = W[rows, :]ᵀ·v by symmetry, and whole rows are quick to fetch.
+        # W[:, rows]·v = W[rows, :]ᵀ·v by symmetry, and whole rows are fast to read.
         w = self.array
         xp = array_namespace(w, v)
         product = xp.zeros((self.n, v.shape[1]), dtype=v.dtype, device=device_of(w))
@@ -117,20 +108,20 @@ class Dense(Summable):
 
     def times_membership(self, groups: Summed) -> Array:
         """Return W·Z, (n, R·k)."""
-        if cuda.usable(self.array, groups.k):
+        if has_kernels(self.array, groups.k):
             return cuda.products(self.array, groups.labels, groups.k)
         return self.matmul(groups.membership)
 
     def moved_product(self, groups: Stored, moves: Moves) -> Array:
         """Return W·Z, (n, R·k), after some objects have changed clusters."""
-        if not cuda.usable(self.array, groups.k):
+        if not has_kernels(self.array, groups.k):
             return super().moved_product(groups, moves)
         return cuda.moved_products(
             groups.array, self.array, moves.objects, moves.before, moves.after, moves.places
         )
 
     def block_sums(self, partition: Partition, *, squares: bool = True) -> tuple[Array, Array | None]:
-        """Return Σ wᵢⱼ and, if asked for, Σ wᵢⱼ² over i ≠ j of each block, (k, k), in half a pass."""
+        """Return Σ wᵢⱼ and, if `squares`, Σ wᵢⱼ² over i ≠ j of each block, (k, k), in half a pass."""
         sums, *more = self._sums(partition, (1, 2) if squares else (1,))
         return sums, more[0] if squares else None
 
@@ -139,7 +130,7 @@ class Dense(Summable):
         return self._sums(partition, (2,))[0]
 
     def square_rows(self, rows: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield which of the rows asked for, and wᵢⱼ² of them, with 0 for i = j."""
+        """Yield slices of `rows` and a matrix of their wᵢⱼ², with 0 for i = j."""
         for block in row_blocks(self.array, len(rows)):
             own = rows[block]
             q = self.array[own].astype(np.float64, copy=False)
@@ -167,7 +158,7 @@ class Dense(Summable):
         ]
 
     def careful_moments(self, partition: Partition) -> tuple[Array, Array]:
-        """Return the moments from sums about a guess g of each block's mean: one row of W for each cluster.
+        """Return the moments from sums about a guess g of each block's mean: one row of W per cluster.
 
         μ = g − Σ(g − w)/N,   Σ(w − μ)² = Σ(g − w)² − N(g − μ)²
         """
@@ -181,7 +172,7 @@ class Dense(Summable):
 
     def _residual_sums(self, partition: Partition, guess: Array) -> tuple[Array, Array]:
         """Return Σ (g − w) and Σ (g − w)² over i ≠ j of each block, (k, k)."""
-        if cuda.usable(self.array, partition.k):
+        if has_kernels(self.array, partition.k):
             return cuda.block_residuals(self.array, partition.labels, guess, partition.membership)
         z = partition.membership
         s = q = array_namespace(guess).zeros_like(guess)
@@ -190,7 +181,7 @@ class Dense(Summable):
             s_block = (z_rows @ x) @ z_columns
             x *= x
             q_block = (z_rows @ x) @ z_columns
-            if columns != rows:  # the mirror image below the diagonal
+            if columns != rows:  # the transpose, below the diagonal
                 s_block, q_block = s_block + s_block.T, q_block + q_block.T
             s, q = s + s_block, q + q_block
         return s, q
@@ -200,7 +191,7 @@ class Dense(Summable):
         xp = array_namespace(self.array)
         z, m = partition.membership, partition.sizes
         members = xp.argmax(z, axis=0)  # (k,), the first object of each cluster
-        # The diagonal is a block of its own and may be far larger: leave it out.
+        # Exclude the diagonal, which may be far larger than the other entries.
         rows = xp.astype(xp.take(self.array, members, axis=0), z.dtype, copy=False)
         own = (
             members[:, None] == xp.arange(self.n, dtype=members.dtype, device=device_of(self.array))[None, :]
@@ -211,7 +202,7 @@ class Dense(Summable):
         return (means + means.T) / 2
 
     def off_diagonal_squares(self, partition: Partition) -> Array:
-        """Return Σ_{i≠j} wᵢⱼ² over the objects that are in a cluster."""
+        """Return Σ_{i≠j} wᵢⱼ² over the objects in clusters."""
         w, w_ii = self.array, self.diagonal()
         if partition.n_outside == 0 and self.square_sum is not None:
             return self.square_sum - w_ii @ w_ii
@@ -228,7 +219,7 @@ class Dense(Summable):
 
     def careful_distance(self, partition: Partition, means: Array) -> Array:
         """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² from the differences."""
-        if cuda.usable(self.array, partition.k):
+        if has_kernels(self.array, partition.k):
             return self._residual_sums(partition, means)[1].sum()
         xp = array_namespace(self.array)
         member = partition.is_member
@@ -240,10 +231,10 @@ class Dense(Summable):
         return total
 
     def _residual_blocks(self, partition: Partition, means: Array) -> Iterator[tuple[slice, slice, Array]]:
-        """Yield (rows, columns, μ_{cᵢcⱼ} − wᵢⱼ) over the diagonal and what is right of it.
+        """Yield (rows, columns, μ_{cᵢcⱼ} − wᵢⱼ) on and above the diagonal.
 
-        The blocks on the diagonal have rows == columns and zeros in place of μ − wᵢᵢ. The array is the
-        receiver's to overwrite: fresh memory for each block costs more than the sums in it.
+        The blocks on the diagonal have rows == columns and zeros in place of μ − wᵢᵢ. The caller may
+        overwrite the array: allocating another one per block costs more than its sums.
         """
         w = self.array
         xp = array_namespace(w)
@@ -273,28 +264,28 @@ class Dense(Summable):
         return array_namespace(w).astype(w, wide_dtype(w), copy=False)
 
     def copy(self) -> "Dense":
-        """Return the same proximities in an array of their own."""
+        """Return a copy of the proximities."""
         copied = fill_rows(self.array, row_blocks(self.array), lambda rows: self.array[rows, :])
         return Dense(copied, known_magnitude=joint_magnitude(self, self))
 
     def blend(
         self, past: "Dense", alpha: Array | float, alignment: Alignment, *, out: "Dense | None" = None
     ) -> "Dense":
-        """Return α·past + (1 − α)·W where both objects were there before, and W elsewhere."""
+        """Return α·past + (1 − α)·W for pairs of objects that have a past, and W for the others."""
         w = self.array
         xp = array_namespace(w, past.array)
-        # In the storage's own precision, so that nothing is widened.
+        # In the dtype of W, to avoid widening.
         a = xp.astype(alpha, w.dtype) if is_array(alpha) else alpha
         magnitude = joint_magnitude(self, past, alpha)
         fits = out is not None and (out.array.dtype, out.n) == (w.dtype, self.n) and alignment.unchanged
         target: Array = out.array if fits else None  # type: ignore[union-attr]
-        if cuda.usable(w) and cuda.usable(past.array) and w.dtype == past.array.dtype:
+        if has_kernels(w) and has_kernels(past.array) and w.dtype == past.array.dtype:
             blended_array, _ = cuda.blend(w, past.array, alpha, source=alignment.source, out=target)
             return Dense(blended_array, known_magnitude=magnitude)
         if not alignment.unchanged:
             blended_rows = functools.partial(self._blend_changed, past, a, alignment)
             return Dense(fill_rows(w, row_blocks(w), blended_rows), known_magnitude=magnitude)
-        in_place = isinstance(w, np.ndarray)  # whose slices are views
+        in_place = isinstance(w, np.ndarray)  # its slices are views
         if in_place and target is None:
             target = np.empty_like(w)
         squares: dict[int, float] = {}
@@ -303,7 +294,7 @@ class Dense(Summable):
             before = past.array[rows, :]
             block = np.multiply(before, a, out=target[rows, :]) if in_place else a * before
             block += (1 - a) * w[rows, :]
-            if self.is_at_hand:  # and the block is in cache
+            if self.sums_plainly:  # and the block is in cache
                 squares[rows.start] = _sum_of_squares(block)
             return block
 
@@ -312,7 +303,7 @@ class Dense(Summable):
             for_each_block(blended, blocks, w)
         else:
             target = fill_rows(w, blocks, blended, target)
-        square_sum = sum(squares[rows.start] for rows in blocks) if self.is_at_hand else None
+        square_sum = sum(squares[rows.start] for rows in blocks) if self.sums_plainly else None
         return Dense(target, square_sum=square_sum, known_magnitude=magnitude)
 
     def blend_by_object(
@@ -332,7 +323,7 @@ class Dense(Summable):
 
         def rows_of(rows: slice) -> Array:
             block = (psi[rows, :] if source is None else _aligned_rows(psi, source, rows)) - w[rows, :]
-            block *= s[rows, None] * s[None, :]  # the mirror image is the same to the last bit
+            block *= s[rows, None] * s[None, :]  # exactly symmetric
             block *= a
             block += w[rows, :]
             return xp.astype(block, w.dtype, copy=False)
@@ -359,7 +350,7 @@ class Dense(Summable):
         return total - identity(total) * ((self.diagonal() * psi_ii) @ z)
 
     def _blend_changed(self, past: "Dense", a: Array | float, alignment: Alignment, rows: slice) -> Array:
-        """Return some rows of the blend when objects have come, gone or changed places."""
+        """Return some rows of the blend if objects came, left or changed places."""
         xp = array_namespace(self.array)
         source, w = alignment.source, self.array[rows, :]
         assert source is not None
@@ -368,17 +359,17 @@ class Dense(Summable):
         return xp.where(common, a * before + (1 - a) * w, w)
 
     def mapped(self, function: Callable[[Array], Array]) -> "Dense":
-        """Return f(wᵢⱼ) in an array of its own; the function gets a block of rows at a time."""
+        """Return f(wᵢⱼ) in a new array; the function receives one block of rows at a time."""
         w = self.array
         return Dense(fill_rows(w, row_blocks(w), lambda rows: function(w[rows, :])))
 
     def scaled(self, s: Array) -> "Dense":
-        """Return sᵢ wᵢⱼ sⱼ in an array of its own."""
+        """Return sᵢ wᵢⱼ sⱼ in a new array."""
         w = self.array
         return Dense(fill_rows(w, row_blocks(w), lambda rows: scaled(w[rows, :], s[rows], s)))
 
     def with_absent(self, past: "Dense", source: Array, away: Array) -> "Dense":
-        """Return these proximities and, behind them, those of objects of the past that are away."""
+        """Return these proximities followed by the past proximities of absent objects."""
         w, psi, m = self.array, past.array, away.shape[0]
         if m == 0:
             return self.copy()
@@ -399,7 +390,7 @@ class Dense(Summable):
         return Dense(out, known_magnitude=joint_magnitude(self, past))
 
     def add_between_groups(self, other: "Dense", groups: Array, table: np.ndarray) -> "Dense":
-        """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ in an array of its own."""
+        """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ in a new array."""
         w, more = self.array, other.array
 
         def rows_of(rows: slice) -> Array:
@@ -409,19 +400,19 @@ class Dense(Summable):
 
 
 def _aligned_rows(psi: Array, source: Array, rows: slice) -> Array:
-    """Return some rows of the past in the order of the objects of now; zeros for new objects."""
+    """Return some rows of the past in the order of the current objects; zeros for new objects."""
     return gather(gather(psi, source[rows], 0).T, source, 0).T
 
 
 def _both_halves(x: Array, z: Array, z_rows: Array, rows: slice) -> Array:
-    """Return what some rows from the diagonal on, and their mirror image, add to ZᵀWZ, (k, k)."""
+    """Return the contribution of some rows, from the diagonal on, and their transpose to ZᵀWZ, (k, k)."""
     part = z_rows.T @ thin_product(x, z[rows.start :, :])
     on_diagonal = z_rows.T @ (x[:, : z_rows.shape[0]] @ z_rows)
     return part + part.T - on_diagonal
 
 
 def _sum_of_squares(x: Array) -> float:
-    """Return Σx² of a block on the host, in wide floats; infinite where it is no number."""
+    """Return Σx² of a block on the host, in wide floats; infinite if it overflows."""
     xp = array_namespace(x)
     x = xp.reshape(xp.astype(x, wide_dtype(x), copy=False), (-1,))
     with np.errstate(over="ignore"):

@@ -4,7 +4,6 @@ from affect_xp.array.namespace import (
     array_namespace,
     device_of,
     fill_rows,
-    is_lazy,
     on_input_device,
     row_blocks,
     to_host,
@@ -14,6 +13,7 @@ from affect_xp.array.typing import Array
 from affect_xp.checks import check_choice
 from affect_xp.exceptions import InputError
 from affect_xp.proximity import Chunked, Dense, Proximity, as_proximity
+from affect_xp.proximity.checks import held
 
 KINDS = ("distance", "squared_distance", "complement")
 
@@ -126,9 +126,7 @@ def _complement(w: Array, name: str, on_diagonal: float) -> Array:
 
 def _as_given(given: Array | Proximity, array: Array) -> Array | Proximity:
     """Return a Proximity if one was given, otherwise the array."""
-    if not isinstance(given, Proximity):
-        return array
-    return Chunked(array) if is_lazy(array) else Dense(array)
+    return held(array) if isinstance(given, Proximity) else array
 
 
 def stored(W: Proximity) -> Array:

@@ -1,4 +1,4 @@
-"""Proximities held as factors, W = U diag(s) Uᵀ: dot products of features, and blends of such."""
+"""Proximities stored as factors, W = U diag(s) Uᵀ: dot products of features, and their blends."""
 
 import dataclasses
 import functools
@@ -8,7 +8,6 @@ from typing import Any, final
 
 import numpy as np
 
-from affect_xp.alignment import UNCHANGED, Alignment
 from affect_xp.array import namespace
 from affect_xp.array.namespace import (
     array_namespace,
@@ -30,7 +29,7 @@ from affect_xp.array.namespace import (
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction, check_int
 from affect_xp.exceptions import InputError, InputTypeError
-from affect_xp.partition import Partition
+from affect_xp.partition import UNCHANGED, Alignment, Partition
 from affect_xp.proximity._base import Proximity, checked_dtype, joint_magnitude, log2, measured_magnitude
 from affect_xp.proximity._columns import (
     Factor,
@@ -53,14 +52,14 @@ from affect_xp.proximity._factored_groups import FactoredGroups
 from affect_xp.proximity.blend import BlendGroups
 from affect_xp.proximity.grouped import Grouped, column_sums
 
-# Columns whose weight has fallen below this share of the one they came with are rounding.
+# Columns whose weight is below this share of its original value are negligible.
 TOLERANCE = 1e-17
-# Eigenvalues below this share of the largest are rounding, where columns are put together anew.
+# Eigenvalues below this share of the largest are rounding errors when columns are recombined.
 RELATIVE_ROUNDING = 1e-12
-# Up to this size the columns of all steps are copied side by side: they stay in a large cache.
+# Up to this size the columns of all steps are copied into one array, which fits into a large cache.
 HOST_JOINED_BYTES = 8 * 2**20
 
-# What is not known of other columns.
+# Resets cached values after the columns have changed.
 UNKNOWN: dict[str, Any] = {"leading": None, "known_diagonal": None, "known_magnitude": None}
 
 
@@ -69,11 +68,11 @@ UNKNOWN: dict[str, Any] = {"leading": None, "known_diagonal": None, "known_magni
 class Factored(Proximity):
     """W = U diag(s) Uᵀ with U of shape (n, q) and weights s of either sign; exact, and never n×n.
 
-    Made from features by `from_features`. A blend appends the columns of the present to those of the
-    past, so memory and time grow with the history held, until weights have decayed to nothing or
-    `max_rank` is reached. U takes n·q numbers; a product with V (n, r) takes 4nqr operations, the moments
-    2nq² (on a device k times that, for want of waiting), and the distance to given means as much as half a
-    product, because the q×q scatter of U is kept from step to step.
+    Made from features by `from_features`. A blend appends the current columns to those of the past, so
+    memory and time grow with the history, until old weights become negligible or `max_rank` is reached. U
+    takes n·q numbers; a product with V (n, r) takes 4nqr operations, the moments 2nq² (k times that on a
+    device, to avoid waiting), and the distance to given means half as much as a product, because the q×q
+    scatter of U is kept from step to step.
 
     Attributes
     ----------
@@ -82,9 +81,9 @@ class Factored(Proximity):
     weights : (q,) array
         The weights s, in wide floats.
     max_rank, tolerance
-        As given to `from_features`; a blend takes those of the present.
+        As given to `from_features`; a blend uses those of the current step.
     error : 0-d array or float
-        A bound on the Frobenius norm of all that was left out because of `max_rank` and `tolerance`.
+        An upper bound of the Frobenius norm of all that was dropped because of `max_rank` and `tolerance`.
 
     Examples
     --------
@@ -103,13 +102,13 @@ class Factored(Proximity):
     max_rank: int | None = None
     tolerance: float = TOLERANCE
     error: Array | float = 0.0
-    leading: Scatter | None = None  # of the first columns, where it is known
-    known_diagonal: Array | None = None  # where it follows from what is known of a blend's parts
+    leading: Scatter | None = None  # of the first columns, if known
+    known_diagonal: Array | None = None  # if known from the parts of a blend
     known_magnitude: float | None = None
 
     @functools.cached_property
     def magnitude(self) -> float:
-        """log₂ of the largest s·x², about."""
+        """About log₂ of the largest s·x²."""
         if self.known_magnitude is not None:
             return self.known_magnitude
         return 2 * self._log2_features() + measured_magnitude([self.weights])
@@ -118,7 +117,7 @@ class Factored(Proximity):
         return measured_magnitude(factor.x for factor in self.factors)
 
     def in_units_of(self, unit: float) -> "Factored":
-        """Return W / unit with features of about 1, of which fourth powers are summed."""
+        """Return W / unit with features of magnitude 1, since their fourth powers are summed."""
         size = self._log2_features()
         x_unit = 2.0 ** round(size) if math.isfinite(size) else 1.0
         factors = tuple(dataclasses.replace(factor, x=factor.x / x_unit) for factor in self.factors)
@@ -140,10 +139,10 @@ class Factored(Proximity):
             Of either sign; by default 1 for each column.
         max_rank : int, optional
             The largest number of columns a blend may keep, at least p. Beyond it the best approximation
-            of this rank is kept, and `error` says how much was left out.
+            of this rank is kept, and `error` bounds the difference.
         tolerance : float
-            The columns of a step are dropped when the forgetting factors since then, those known as
-            Python floats, multiply to less.
+            The columns of a step are dropped when the product of the forgetting factors since then (of
+            those that are Python floats) is below this value.
         """
         X, size = _checked_features(as_array(X))
         magnitude = size if weights is None else None
@@ -177,7 +176,7 @@ class Factored(Proximity):
         return self.factors[0].x
 
     def diagonal(self) -> Array:
-        """Return wᵢᵢ, (n,), in wide floats; computed once."""
+        """Return wᵢᵢ, (n,), in wide floats; cached."""
         return self._diagonal
 
     @functools.cached_property
@@ -193,11 +192,11 @@ class Factored(Proximity):
         return array_namespace(v).astype(self._times(t), v.dtype, copy=False)
 
     def grouped(self, labels: Array, k: int, given: Partition | None = None) -> FactoredGroups:
-        """Return W with the labels of its objects, known through UᵀZ: no n×k array is kept."""
+        """Return W with the labels of its objects, using UᵀZ: no n×k array is stored."""
         return FactoredGroups(self, labels, k, given)
 
     def carried(self, groups: Grouped) -> FactoredGroups | None:
-        """Return the groups of this blend by the same labels, unless columns were dropped."""
+        """Return the groups of this blend with the same labels, unless columns were dropped."""
         parts: list[Any] = [groups]
         if isinstance(groups, BlendGroups):
             pair = groups.parts
@@ -209,12 +208,12 @@ class Factored(Proximity):
         return FactoredGroups(self, groups.labels, groups.k, groups.given, known_t=t)
 
     def beside(self, past: "Factored", alpha: Array | float) -> "Factored":
-        """Return α·past + (1 − α)·W of the same objects with the columns of both; nothing is copied."""
+        """Return α·past + (1 − α)·W of the same objects with the columns of both, without copying."""
         xp = array_namespace(self.weights)
         weights = xp.concat([alpha * past.weights, (1 - alpha) * self.weights])
         diagonal = self._blended_diagonal(past, alpha, UNCHANGED)
         blended = Factored(past.joined + self.joined, weights, known_diagonal=diagonal)
-        vars(blended)["joined"] = blended.factors  # to join them again would be to copy them
+        vars(blended)["joined"] = blended.factors  # joining them would copy them
         return blended
 
     def _times(self, t: Array) -> Array:
@@ -223,7 +222,7 @@ class Factored(Proximity):
 
     @functools.cached_property
     def joined(self) -> Factors:
-        """The same columns in one factor where U is small: one product is faster than many."""
+        """The columns in one factor if U is small: one product is faster than many."""
         budget = HOST_JOINED_BYTES if on_host(self.like) else namespace.DEVICE_BLOCK_BYTES
         if len(self.factors) == 1 or 8 * self.n * self.rank > budget or is_lazy(self.like):
             return self.factors
@@ -232,8 +231,8 @@ class Factored(Proximity):
     def block_moments(self, partition: Partition, t: Array | None = None) -> tuple[Array, Array]:
         """Return the mean of each block and the sum of squares about it, both (k, k); T = UᵀZ may be known.
 
-        Rows of U are taken about their centroids, uᵢ = ū_c + dᵢ: then all cross terms vanish, and no
-        digits are lost where the mean is large and the spread is small. With C_c = Σ_{i∈c} dᵢdᵢᵀ and all
+        Rows of U are centered about their centroids, uᵢ = ū_c + dᵢ: then all cross terms vanish, and no
+        digits are lost if the mean is large and the spread is small. With C_c = Σ_{i∈c} dᵢdᵢᵀ and all
         products of vectors and matrices weighted by s, over all i in c and j in d (i = j as well):
 
             w̄ = ⟨ū_c, ū_d⟩,   Σ(w − w̄)² = m_c ū_cᵀC_d ū_c + m_d ū_dᵀC_c ū_d + ⟨C_c, C_d⟩
@@ -267,13 +266,13 @@ class Factored(Proximity):
     def square_distance(self, partition: Partition, means: Array, t: Array | None = None) -> Array:
         """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})²; T = UᵀZ may be known.
 
-        As in `block_moments`, but summed over all blocks, so that only the scatter C = Σ_c C_c within
-        clusters is needed; it follows from the scatter of U, which is known, and from the centroids:
+        As in `block_moments`, but summed over all blocks, which needs only the scatter C = Σ_c C_c within
+        clusters. It follows from the scatter of U, which is known, and the centroids:
 
             Σ(w − μ)² = Σ m_c m_d (⟨ū_c, ū_d⟩ − μ_cd)² + 2 Σ m_c ū_cᵀC ū_c + ⟨C, C⟩
             C = Σᵢ (uᵢ − r)(uᵢ − r)ᵀ − Σ m_c (ū_c − r)(ū_c − r)ᵀ
 
-        The host waits once to learn how many objects are unlabelled, if the partition does not say.
+        The host waits once for the number of unlabelled objects, if the partition does not know it.
         """
         t = project(self.joined, partition.membership) if t is None else t
         xp, s, m = array_namespace(self.weights), self.weights, partition.sizes
@@ -291,7 +290,7 @@ class Factored(Proximity):
 
     @functools.cached_property
     def _scatter(self) -> Scatter:
-        """The scatter of U; only what is not known of it is computed."""
+        """The scatter of U; only the unknown part is computed."""
         xp, scatter = array_namespace(self.weights), self.leading
         if scatter is None:
             none = self.weights[:0]
@@ -304,7 +303,7 @@ class Factored(Proximity):
         return scatter
 
     def _labelled_scatter(self, partition: Partition) -> Array:
-        """Return the scatter of the rows of labelled objects about the centre of all, (q, q)."""
+        """Return the scatter of the rows of labelled objects about the common centre, (q, q)."""
         xp = array_namespace(self.weights)
         outside, n_outside = partition.labels < 0, partition.n_outside
         if n_outside is None:
@@ -331,11 +330,11 @@ class Factored(Proximity):
         return dataclasses.replace(self, factors=factors, leading=None, known_diagonal=None)
 
     def copy(self) -> "Factored":
-        """Return the same proximities in storage of their own."""
+        """Return a copy of the proximities."""
         return dataclasses.replace(self, factors=copied(self.factors))
 
     def to_dense(self) -> Any:
-        """Return the same proximities as an n×n array, in a `Dense` of the precision of the features."""
+        """Return the proximities as a `Dense` with an n×n array in the precision of the features."""
         xp, dtype = array_namespace(self.weights), self.like.dtype
         u = rows_of(self.factors, slice(0, self.n)).T  # (q, n)
 
@@ -347,10 +346,10 @@ class Factored(Proximity):
     def blend(
         self, past: "Factored", alpha: Array | float, alignment: Alignment, *, out: "Factored | None" = None
     ) -> "Factored":
-        """Return α·past + (1 − α)·W where both objects were there before, and W elsewhere.
+        """Return α·past + (1 − α)·W for pairs of objects that have a past, and W for the others.
 
         With E the embedding of the common objects, P = EEᵀ, and W = X diag(s) Xᵀ, the columns are EY of
-        the past with the weights α s_Y, and X with the weights (1 − α) s; or where there are new objects,
+        the past with the weights α s_Y, and X with the weights (1 − α) s; if there are new objects,
         X with s and PX with −α s. Arrays of the past are shared while the objects stay the same.
         """
         if not isinstance(past, Factored):
@@ -422,18 +421,18 @@ class Factored(Proximity):
 
     @functools.cached_property
     def _past_error(self) -> Array | float:
-        """How much of `error` is that of the past, if this is a blend."""
+        """The part of `error` that comes from the past, if this is a blend."""
         return 0.0
 
     def _blended_diagonal(self, past: "Factored", a: Array | float, alignment: Alignment) -> Array:
-        """Return the diagonal of the blend, which needs no further look at the columns."""
+        """Return the diagonal of the blend, from those of its parts."""
         w, psi, source = self.diagonal(), past.diagonal(), alignment.source
         if source is None:
             return w + a * (psi - w)
         return array_namespace(w).where(source >= 0, w + a * (gather(psi, source, 0) - w), w)
 
     def _embedded(self, alignment: Alignment) -> tuple[tuple[Factor, ...], Scatter | None]:
-        """Return EU, with zeros for the objects that are new, and what is known of its scatter."""
+        """Return EU, with zeros for new objects, and its scatter, or None if unknown."""
         source, scatter = alignment.source, vars(self).get("_scatter")
         if source is None:
             return self.factors, scatter
@@ -450,16 +449,16 @@ class Factored(Proximity):
         return factors, scatter.plus(alignment.n_new * scatter.centre[:, None] * scatter.centre)
 
     def _drop_decayed(self) -> "Factored":
-        """Return the same without the columns that have decayed, and with at most `max_rank`."""
+        """Drop decayed columns, and reduce the rank to at most `max_rank`."""
         stays = [factor.decay >= self.tolerance for factor in self.factors]
-        stays[-1] = True  # there must be one
+        stays[-1] = True  # keep at least one
         short = self if all(stays) else self._keep(stays)
         if self.max_rank is None or short.rank <= self.max_rank:
             return short
         return short._truncate(self.max_rank)
 
     def _keep(self, stays: list[bool]) -> "Factored":
-        """Return the same without some factors, and their norms in `error`: ‖s u uᵀ‖ = |s| ‖u‖²."""
+        """Drop some factors, and add their norms ‖s u uᵀ‖ = |s| ‖u‖² to `error`."""
         xp, error, leading = array_namespace(self.weights), self.error, self.leading
         diagonal = self.diagonal()
         for stay, (factor, columns) in zip(stays, numbered(self.factors), strict=True):
@@ -479,9 +478,9 @@ class Factored(Proximity):
         )
 
     def _compress(self, max_rank: int | None = None) -> "Factored":
-        """Return the same with as few columns as it takes, or with `max_rank` if these are less.
+        """Reduce the columns to the numerical rank, or to `max_rank` if that is less.
 
-        The host waits once, to learn how many it takes.
+        The host waits once for the numerical rank.
         """
         if self.rank == 0 or is_lazy(self.like):
             return self
@@ -492,11 +491,11 @@ class Factored(Proximity):
         return self._leading(rank if max_rank is None else min(rank, max_rank), values, basis)
 
     def _truncate(self, rank: int) -> "Factored":
-        """Return the nearest matrix of this rank in the Frobenius norm, and its distance in `error`."""
+        """Return the best approximation of this rank in the Frobenius norm; add its distance to `error`."""
         return self._leading(rank, *eigenpairs_by_gram(self._gram(), self.weights))
 
     def _leading(self, rank: int, values: Array, basis: Array) -> "Factored":
-        """Return the part of the first eigenvalues λ, given all; what goes is √Σλ² of the others."""
+        """Keep the first eigenvalues λ of all; the error is √Σλ² of the others."""
         xp = array_namespace(values)
         factor = Factor(xp.astype(self._times(basis[:, :rank]), self.like.dtype, copy=False))
         return dataclasses.replace(
@@ -523,15 +522,15 @@ class Factored(Proximity):
         return dataclasses.replace(self, factors=factors, error=error, **UNKNOWN)
 
     def with_absent(self, past: "Factored", source: Array, away: Array) -> "Factored":
-        """Return these proximities and, behind them, those of objects of the past that are away.
+        """Return these proximities followed by the past proximities of absent objects.
 
-        With U over zeros for those, with Y the rows of the past of all, and with P the projection on the
-        objects of W,
+        With U padded by zeros for absent objects, Y the past rows of all objects, and P the projection
+        onto the objects of W,
 
             U diag(s) Uᵀ + Y diag(s_Y) Yᵀ − PY diag(s_Y) YᵀP,
 
-        of which only the columns that are more than rounding are kept: at each step anew they would double.
-        If W is a blend, `past` must be the past it was blended with, or `error` would be too small.
+        compressed to the numerical rank: otherwise the number of columns would double at each step.
+        If W is a blend, `past` must be the past it was blended with, otherwise `error` is too small.
         """
         m = away.shape[0]
         if m == 0:
@@ -550,7 +549,7 @@ class Factored(Proximity):
             self,
             factors=now + before + tuple(f.without_new(here) for f in before),
             weights=xp.concat([self.weights, past.weights, -past.weights]),
-            # A blend has the errors of its past, or α of them, in their places: they do not count twice.
+            # A blend already contains the error of its past, or α times it: do not count it twice.
             error=self.error - self._past_error + past.error,
             leading=None,
             known_diagonal=None,
@@ -561,8 +560,8 @@ class Factored(Proximity):
         """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ.
 
         With the table Σ λ_l a_l a_lᵀ and O = X diag(s) Xᵀ, the columns are those of X multiplied by a_l of
-        the group of each object, with the weights λ_l s; only those that are more than rounding are kept, and
-        these even beyond `max_rank`, which is for blends.
+        the group of each object, with the weights λ_l s, compressed to the numerical rank. The result may
+        exceed `max_rank`, which applies to blends.
         """
         values, vectors = np.linalg.eigh(np.asarray(table, dtype=float))
         some = np.abs(values) > RELATIVE_ROUNDING
@@ -586,8 +585,8 @@ class Factored(Proximity):
 
 
 def _checked_features(X: Array) -> tuple[Array, float]:
-    """Return features as a real, finite array with a row for each object, and the magnitude of their dot
-    products; or say what is wrong where.
+    """Return features as a real, finite array with one row per object, and the magnitude of their dot
+    products; raise otherwise.
     """
     if X.ndim != 2 or X.shape[0] == 0:
         raise InputError(
@@ -605,7 +604,7 @@ def _checked_features(X: Array) -> tuple[Array, float]:
         raise InputError(
             f"X must be finite, but X[{i}, {j}] = {host[i, j]}; leave out objects without data or fill it in"
         )
-    if largest > math.sqrt(sys.float_info.max / X.shape[1]) / X.shape[0]:  # sums over all pairs are numbers
+    if largest > math.sqrt(sys.float_info.max / X.shape[1]) / X.shape[0]:  # sums over pairs do not overflow
         raise InputError(
             f"X holds numbers up to {largest:.3g}, whose dot products are too large; divide X by a constant"
         )

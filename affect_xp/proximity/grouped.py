@@ -1,7 +1,7 @@
 """Proximities together with the labels of their objects.
 
-What a step asks of W (block moments, distances to centroids, sums by cluster) follows from W·Z, with Z the
-one-hot membership. A `Grouped` holds W, the labels and W·Z, and updates W·Z while objects change clusters.
+A step needs block moments, distances to centroids and sums by cluster, which follow from W·Z with the one-hot
+membership Z. A `Grouped` holds W, the labels and W·Z, and updates W·Z when objects change clusters.
 """
 
 import abc
@@ -13,6 +13,7 @@ import numpy as np
 
 from affect_xp.array.namespace import (
     array_namespace,
+    changed_places,
     device_of,
     from_host,
     not_negative,
@@ -25,7 +26,7 @@ from affect_xp.array.namespace import (
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
 
-# Sums of squares are brought up to date while no larger share of the objects has moved.
+# Sums of squares are updated if at most this share of the objects has moved.
 MAX_UPDATE_SHARE = 0.3
 
 
@@ -40,7 +41,7 @@ class Moves:
         The labels of all objects.
     k : int
     places : (m,) int array or None
-        Where they are in the matrix, -1 for nowhere, if that is not their number.
+        Their positions in the matrix, -1 if they are not in it; None if the same as `objects`.
     """
 
     objects: Array
@@ -51,7 +52,7 @@ class Moves:
 
     @functools.cached_property
     def v(self) -> Array:
-        """The change of their memberships, (m, R·k); zero for those that are nowhere."""
+        """The change of their memberships, (m, R·k); zero for objects that are not in the matrix."""
         xp, wide = array_namespace(self.after), wide_dtype(self.after)
         v = membership(xp.take(self.after, self.objects, axis=0), self.k, wide)
         v -= membership(xp.take(self.before, self.objects, axis=0), self.k, wide)
@@ -59,15 +60,15 @@ class Moves:
 
     @property
     def rows(self) -> Array:
-        """Their rows of the matrix, any row for those that are nowhere."""
+        """Their rows of the matrix; row 0 for objects that are not in the matrix."""
         return self.objects if self.places is None else not_negative(self.places)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Grouped(abc.ABC):
-    """A proximity W and the labels of its objects in R partitions side by side.
+    """A proximity W and the labels of its objects in R partitions.
 
-    Only k-means groups by several partitions; `partition`, `sums`, `moments` and `distance_to` need R = 1.
+    Only k-means uses several partitions; `partition`, `sums`, `moments` and `distance_to` need R = 1.
 
     Attributes
     ----------
@@ -77,7 +78,7 @@ class Grouped(abc.ABC):
         Clusters 0 ... k-1; -1 for none.
     k : int
     given : Partition or None
-        The partition, where it was given as one.
+        The partition, if it was given as one.
     """
 
     proximity: Any
@@ -98,14 +99,14 @@ class Grouped(abc.ABC):
 
     @property
     def membership(self) -> Array:
-        """The memberships Z side by side, (n, R·k), in wide floats."""
+        """The concatenated memberships Z, (n, R·k), in wide floats."""
         if self.n_runs == 1:
             return self.partition.membership
         return membership(self.labels, self.k, wide_dtype(self.labels))
 
     @abc.abstractmethod
     def rows(self, which: slice | Array) -> Array:
-        """Return some rows of WZ, (rows, R·k); not to be written to."""
+        """Return some rows of WZ, (rows, R·k); do not write to them."""
 
     @abc.abstractmethod
     def own(self) -> Array:
@@ -123,23 +124,23 @@ class Grouped(abc.ABC):
         """Return W grouped by other labels, (n, R), that differ for the objects at `rows`."""
         return self.moved(labels, Moves(rows, self.labels, labels, self.k))
 
-    def anew(self, labels: Array) -> "Grouped":
-        """Return W grouped by other labels, (n, R), of which nothing is known."""
+    def from_scratch(self, labels: Array) -> "Grouped":
+        """Return W grouped by other labels, (n, R), from scratch."""
         return self.proximity.grouped(labels, self.k)
 
     @property
     def parts(self) -> Any:
-        """W as a pair of present and past, by the same labels, where it is a blend; else None."""
+        """The current and past proximities with the same labels if W is a blend, otherwise None."""
         return None
 
     def joined(self, past: "Grouped", blend: Any) -> "Grouped | None":
-        """Return the blend of this with the past by the same labels, where it is of the same kind."""
+        """Return the blend with a past that has the same labels, or None if the types differ."""
         return None
 
     def distances(self, rows: slice, sizes: Array, own: Array) -> Array:
-        """Return squared distances of some objects to the centroids, less wᵢᵢ, (rows, R, k).
+        """Return squared distances of some objects to the centroids minus wᵢᵢ, (rows, R, k).
 
-        Given are the sizes of the clusters and `own()`. Empty clusters are infinitely far.
+        `sizes` are the cluster sizes, and `own` is the result of `own()`. Empty clusters are at infinity.
         """
         wz, m = self.rows(rows), not_zero(sizes)
         d = array_namespace(wz).reshape(wz, (wz.shape[0], *sizes.shape)) * (-2 / m)
@@ -147,13 +148,13 @@ class Grouped(abc.ABC):
         return d
 
     def nearest(self, sizes: Array, own: Array, bounds: Any = None) -> tuple[Array, Any]:
-        """Return the nearest centroid of each object, (n, R), and bounds to be given the next time."""
+        """Return the nearest centroid of each object, (n, R), and bounds for the next call."""
         xp = array_namespace(sizes)
         blocks = row_blocks(self.labels, n_columns=self.n_runs * self.k)
         return xp.concat([xp.argmin(self.distances(rows, sizes, own), axis=2) for rows in blocks]), None
 
     def stored_parts(self) -> tuple[Array, Array | None, Array | float]:
-        """Return WZ in storage; or WZ, ΨZ and α, if W is a blend whose parts have the same objects."""
+        """Return WZ as stored; or WZ, ΨZ and α, if W is a blend whose parts have the same objects."""
         return self.rows(slice(0, self.labels.shape[0])), None, 0.0
 
     def sums(self) -> Array:
@@ -166,23 +167,23 @@ class Grouped(abc.ABC):
         return self.proximity.diagonal()
 
     def moments(self) -> tuple[Array, Array]:
-        """Return the mean μ of each block and the sum of squares Σ(w − μ)² over it, both (k, k)."""
+        """Return the mean μ and the sum of squares Σ(w − μ)² of each block, both (k, k)."""
         return self.proximity.block_moments(self.partition)
 
     def distance_to(self, means: Array) -> Array:
-        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² for given block means μ, (k, k)."""
+        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² for block means μ, (k, k)."""
         return self.proximity.square_distance(self.partition, means)
 
     def near(self, other: "Grouped") -> "Grouped":
-        """Return the same, knowing that its labels are much like others by which W was grouped."""
+        """Return the same groups, able to reuse sums of `other`, whose labels are similar."""
         return self
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Stored(Grouped):
-    """W·Z as an array, multiplied when it is first needed."""
+    """W·Z as an array, computed when first needed."""
 
-    wz: Array | None = None  # where it is known
+    wz: Array | None = None  # if known
 
     @functools.cached_property
     def array(self) -> Array:
@@ -190,7 +191,7 @@ class Stored(Grouped):
         return self.multiplied() if self.wz is None else self.wz
 
     def multiplied(self) -> Array:
-        """Return WZ, computed."""
+        """Compute WZ."""
         return self.proximity.matmul(self.membership)
 
     @property
@@ -231,19 +232,19 @@ class Stored(Grouped):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Summed(Stored):
-    """W·Z as an array; on the host it saves the moments a pass."""
+    """W·Z as an array; on the host it saves a pass for the moments."""
 
-    # Labels by which Σ wᵢⱼ² of each block was summed before, and that sum.
+    # Earlier labels and their Σ wᵢⱼ² of each block.
     earlier: tuple[Partition, Array] | None = None
 
     def multiplied(self) -> Array:
-        """Return WZ, computed."""
+        """Compute WZ."""
         return self.proximity.times_membership(self)
 
     def moments(self) -> tuple[Array, Array]:
         """Return the mean of each block and the sum of squares about it."""
         W, partition, found = self.proximity, self.partition, None
-        if W.is_at_hand:
+        if W.sums_plainly:
             known = self.is_multiplied or self.earlier is not None
             sums, squares = (self._off_diagonal(), self.squares) if known else W.block_sums(partition)
             self.__dict__["squares"] = squares
@@ -253,13 +254,13 @@ class Summed(Stored):
     def distance_to(self, means: Array) -> Array:
         """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})²."""
         W, partition, found = self.proximity, self.partition, None
-        if W.is_at_hand:
+        if W.sums_plainly:
             sums = self._off_diagonal() if self.is_multiplied else W.block_sums(partition, squares=False)[0]
             found = W.plain_distance(partition, means, sums)
         return W.careful_distance(partition, means) if found is None else found
 
     def near(self, other: Grouped) -> "Summed":
-        """Return the same, with sums of squares to be updated from those by other labels."""
+        """Return the same groups, with sums of squares to be updated from those of other labels."""
         summed = isinstance(other, Summed) and "squares" in other.__dict__
         return dataclasses.replace(self, wz=self._known, earlier=other._handed_over()) if summed else self  # type: ignore[attr-defined]
 
@@ -268,7 +269,7 @@ class Summed(Stored):
         return self.array if self.is_multiplied else None
 
     def _handed_over(self) -> tuple[Partition, Array] | None:
-        """Return labels and sums of squares from which those by other labels can be updated."""
+        """Return labels and sums of squares from which those of other labels can be updated."""
         return (self.partition, self.squares) if "squares" in self.__dict__ else self.earlier
 
     def _relabelled(self, labels: Array, wz: Array) -> "Summed":
@@ -277,20 +278,20 @@ class Summed(Stored):
 
     @functools.cached_property
     def squares(self) -> Array:
-        """Σ wᵢⱼ² over i ≠ j, (k, k): updated where few objects have moved since it was summed."""
+        """Σ wᵢⱼ² over i ≠ j, (k, k); updated if few objects have moved since the last sum."""
         partition = self.partition
-        if self.earlier is not None and isinstance(self.array, np.ndarray):
+        if self.earlier is not None and self.earlier[0].k == partition.k:
             before, squares = self.earlier
-            rows = np.flatnonzero(before.labels != partition.labels) if before.k == partition.k else None
+            rows = changed_places(before.labels, partition.labels)
             most = min(MAX_UPDATE_SHARE, self.proximity.max_update_share) * partition.n
             if rows is not None and len(rows) <= most:
                 return squares + self._change_of_squares(before, rows)
         return self.proximity.block_squares(partition)
 
     def _change_of_squares(self, before: Partition, rows: np.ndarray) -> np.ndarray:
-        """Return by how much the sums of squares of each block change, (k, k).
+        """Return the change of the sums of squares of each block, (k, k).
 
-        With Q the squares off the diagonal, Z and Z' the memberships, and Δ = Z' − Z, zero but for some rows,
+        With Q the squares off the diagonal, Z and Z' the memberships, and Δ = Z' − Z, zero in most rows,
 
             Z'ᵀQZ' − ZᵀQZ = ΔᵀR + RᵀΔ,   R = Q (Z + Z') / 2
         """
@@ -310,7 +311,7 @@ class Summed(Stored):
 
 
 def membership(labels: Array, k: int, dtype: object) -> Array:
-    """Return the memberships of several partitions side by side, (n, R·k), given their labels (n, R)."""
+    """Return the concatenated memberships of several partitions, (n, R·k), given their labels (n, R)."""
     n, n_runs = labels.shape
     return array_namespace(labels).reshape(one_hot(labels, k, dtype), (n, n_runs * k))
 
@@ -322,15 +323,15 @@ def centres(sizes: Array, own: Array) -> Array:
 
 
 def run_columns(runs: list[int], k: int, like: Array) -> Array:
-    """Return which columns of a membership (n, R·k) belong to some of the partitions."""
+    """Return the columns of a membership (n, R·k) that belong to some of the partitions."""
     return from_host([r * k + c for r in runs for c in range(k)], like)
 
 
 def column_sums(x: Array) -> Array:
-    """Return the sums over the rows of x, as a product: faster than along an axis."""
+    """Return the sums over the rows of x, as a product, which is faster than `sum`."""
     return array_namespace(x).ones((x.shape[0],), dtype=x.dtype, device=device_of(x)) @ x
 
 
 def identity(x: Array) -> Array:
-    """Return an identity of the shape, dtype and device of x."""
+    """Return an identity matrix with the shape, dtype and device of x."""
     return array_namespace(x).eye(x.shape[0], x.shape[1], dtype=x.dtype, device=device_of(x))

@@ -16,6 +16,7 @@ import numpy as np
 from affect_xp.array.namespace import (
     array_namespace,
     as_array,
+    check_in_memory,
     device_of,
     from_host,
     not_zero,
@@ -28,9 +29,11 @@ from affect_xp.array.typing import Array, Seed
 from affect_xp.checks import check_choice, check_int
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.proximity import Dense, Proximity
-from affect_xp.proximity.chunked import is_dask_array, pairwise
+from affect_xp.proximity.chunked import Chunked, pairwise
 
 __all__ = ["KERNELS", "Kernel", "features_to_proximity", "nystroem_features", "random_fourier_features"]
+
+IN_MEMORY = "X must be in memory, got a dask array; pass X.compute()"
 
 Block = Callable[[Array, Array], Array]  # (a, p), (b, p) → (a, b)
 
@@ -99,7 +102,7 @@ def features_to_proximity(X: Array, kind: str | Block = "dot", **parameters: flo
            [5., 0.]])
     """
     x, kernel, dtype = _prepared(X, kind, parameters)
-    if is_dask_array(x):
+    if Chunked.can_hold(x):
         return pairwise(x, functools.partial(_chunk, kernel, dtype), dtype)
     return Dense(_filled(x, kernel, dtype))
 
@@ -137,7 +140,8 @@ def random_fourier_features(
     q = check_int("n_features", n_features, 2)
     if q % 2:
         raise InputError(f"n_features must be even (a cosine and a sine per frequency), got {q}")
-    x, size = _checked_features(_in_memory(X))
+    check_in_memory(X, IN_MEMORY)
+    x, size = _checked_features(X)
     xp, p = array_namespace(x), x.shape[1]
     size.check_squares(p, "rbf")
     gamma = _checked_gamma(gamma, p, size.variance)
@@ -181,7 +185,8 @@ def nystroem_features(
     True
     """
     q = check_int("n_features", n_features, 1)
-    x, kernel, dtype = _prepared(_in_memory(X), kind, parameters)
+    check_in_memory(X, IN_MEMORY)
+    x, kernel, dtype = _prepared(X, kind, parameters)
     xp, n = array_namespace(x), x.shape[0]
     if kernel.kind != "similarity":
         raise InputError(f"kind={kind!r} is a dissimilarity, not a dot product; use 'rbf'")
@@ -266,12 +271,6 @@ def _prepared(
     if "gamma" in kernel.parameters:
         parameters = {"gamma": _checked_gamma(parameters.get("gamma"), x.shape[1], size.variance)}
     return kernel.prepare(x, **parameters), kernel, dtype
-
-
-def _in_memory(X: Array) -> Array:
-    if is_dask_array(X):
-        raise InputTypeError("X must be in memory, got a dask array; pass X.compute()")
-    return X
 
 
 @dataclasses.dataclass(frozen=True)

@@ -147,7 +147,7 @@ def _hint(looks: Looks, W: Dense, wants: str | None, clusterer: Any) -> str | No
         return f"all entries of W off the diagonal are {looks.lowest:.6g}: {NOTHING_TO_FIND}"
     eps = array_namespace(W.array).finfo(W.array.dtype).eps
     if looks.on_diagonal > ZERO_DIAGONAL * eps**0.5 * max(looks.highest, -looks.lowest):
-        return None  # not distances; clusterers of distances check this themselves
+        return None  # clusterers of distances check this themselves
     if wants == "dissimilarity" and looks.rho > MIN_CORRELATION:
         return (
             f"{name} takes dissimilarities, but W looks like similarities: pairs with large entries "

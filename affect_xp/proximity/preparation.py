@@ -21,10 +21,11 @@ import numpy as np
 
 from affect_xp.array.namespace import (
     array_namespace,
+    check_is_numpy,
+    computed,
     device_of,
     fill_rows,
     from_host,
-    is_lazy,
     not_zero,
     row_blocks,
     to_host,
@@ -333,7 +334,7 @@ def _in_range(columns: _ColumnStatistics, found: Preparation, request: Request) 
 
 def _robust(X: Array, columns: _ColumnStatistics) -> Preparation:
     """Return the median, and IQR / 1.349; the standard deviation if the IQR is 0."""
-    x = to_host(X, reason="quartiles of a lazy array")[0] if is_lazy(X) else X
+    x = computed(X, reason="quartiles of a lazy array")
     xp, n = array_namespace(x), x.shape[0]
     ordered = xp.sort(xp.astype(x, wide_dtype(x)), axis=0)
     below = [int(q * (n - 1)) for q in (0.25, 0.5, 0.75)]
@@ -393,11 +394,11 @@ def _with_object(X: Array, request: Request) -> Preparation:
 
 
 def _on_host(scaler: Any, X: Array) -> np.ndarray:
-    if not isinstance(X, np.ndarray):
-        raise InputTypeError(
-            f"scale={scaler!r} works on NumPy arrays, got {type(X).__module__}.{type(X).__name__}; "
-            "use scale='standard' or 'robust', which accept arrays of all libraries"
-        )
+    message = (
+        f"scale={scaler!r} works on NumPy arrays, got {type(X).__module__}.{type(X).__name__}; "
+        "use scale='standard' or 'robust', which accept arrays of all libraries"
+    )
+    check_is_numpy(X, message)
     return X
 
 

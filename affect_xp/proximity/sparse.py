@@ -1,4 +1,4 @@
-"""Proximities held in a sparse matrix of SciPy or CuPy: graphs that change over time."""
+"""Proximities stored in a sparse matrix of SciPy or CuPy: graphs that change over time."""
 
 import copy
 import dataclasses
@@ -11,7 +11,6 @@ from typing import Any, ClassVar, final
 import numpy as np
 import scipy.sparse
 
-from affect_xp.alignment import Alignment
 from affect_xp.array import namespace
 from affect_xp.array.namespace import (
     array_namespace,
@@ -23,30 +22,29 @@ from affect_xp.array.namespace import (
     is_array,
     not_zero,
     on_host,
+    sums_by_number,
     wide_dtype,
 )
 from affect_xp.array.threads import run_blocks
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
 from affect_xp.exceptions import InputTypeError
-from affect_xp.partition import Partition
+from affect_xp.partition import Alignment, Partition
 from affect_xp.proximity._base import Summable, joint_magnitude, measured_magnitude
 from affect_xp.proximity.grouped import Summed, identity
 
 Matrix = Any  # a sparse matrix or array of scipy.sparse or cupyx.scipy.sparse
 
-# Bytes of a line of a processor's cache, and of the cache of one core.
+# Bytes of a cache line, and of the cache of one core.
 CACHE_LINE_BYTES, NEAR_CACHE_BYTES = 64, 2**20
-# Threads share a product by blocks of rows with so many entries.
+# Threads multiply blocks of rows with this many entries.
 BLOCK_ENTRIES = 2**18
-# Blocks of rows of a blend that are made before they are put together.
+# Blocks of rows of a blend that are computed before they are stacked.
 N_BLOCKS_AHEAD = 8
-# On a device many threads add to few sums; each sum is kept in so many parts that they seldom meet.
-N_PARTIAL_SUMS = 256
 
 
 def is_sparse(w: object) -> bool:
-    """Tell whether w is a sparse matrix or array of SciPy or CuPy; CuPy is not imported for it."""
+    """Return whether w is a sparse matrix or array of SciPy or CuPy, without importing CuPy."""
     cupyx_sparse = sys.modules.get("cupyx.scipy.sparse")
     return scipy.sparse.issparse(w) or (cupyx_sparse is not None and cupyx_sparse.issparse(w))
 
@@ -54,26 +52,26 @@ def is_sparse(w: object) -> bool:
 @final
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Sparse(Summable):
-    """A proximity matrix held in compressed rows; trusted to be exactly symmetric and finite.
+    """A proximity matrix in CSR format; assumed to be exactly symmetric and finite.
 
     `as_proximity` makes one from a sparse matrix after checking it. Entries that are not stored are
-    zero and enter sums analytically: nothing is made dense, and sums take no more memory than a
-    small part of the matrix.
+    zero and enter sums analytically: nothing is made dense, and temporaries are a small fraction of
+    the matrix.
 
     Parameters
     ----------
     matrix : (n, n) sparse matrix or array of scipy.sparse or cupyx.scipy.sparse, float32 or float64
-        In any format; compressed rows in canonical form (sorted, no entry stored twice) are kept as
-        they are, not copied. Held as `scipy.sparse.csr_array` or `cupyx.scipy.sparse.csr_matrix`.
+        In any format; CSR in canonical form (sorted, without duplicates) is not copied. Stored as
+        `scipy.sparse.csr_array` or `cupyx.scipy.sparse.csr_matrix`.
     prune : float
-        A blend stores an entry for each pair that is or ever was linked, and the weight of a link that
-        is gone decays by α with each step. A blend leaves out entries so small that all of them
-        together are at most this share of the weight,
+        A blend stores an entry for each pair that is or ever was linked, and the weight of a removed
+        link decays by α at each step. A blend drops the smallest entries, with a sum of at most this
+        share of the weight,
 
-            Σ|left out| ≤ prune · (α Σ|ψ| + (1 − α) Σ|w|),
+            Σ|dropped| ≤ prune · (α Σ|ψ| + (1 − α) Σ|w|),
 
-        by leaving out those below that weight divided by the number of entries. A link thus goes after
-        some ln(prune) / ln(α) steps: 33 for the default and α = 0.5. With 0 all are kept.
+        namely those below that weight divided by the number of entries. A removed link thus disappears
+        after about ln(prune) / ln(α) steps: 33 for the default and α = 0.5. With 0 all are kept.
 
     Examples
     --------
@@ -87,8 +85,8 @@ class Sparse(Summable):
            [0., 0.]])
     """
 
-    carries_products: ClassVar[bool] = False  # n×k numbers may take more room than the links themselves
-    max_update_share: ClassVar[float] = 0.1  # rows are copied to be multiplied
+    carries_products: ClassVar[bool] = False  # n×k numbers may exceed the matrix itself
+    max_update_share: ClassVar[float] = 0.1  # products copy rows
 
     matrix: Matrix
     prune: float = 1e-10
@@ -119,8 +117,21 @@ class Sparse(Summable):
         """The array of the stored values."""
         return self.matrix.data
 
+    @staticmethod
+    def on_device_of(like: Array, matrix: scipy.sparse.csr_array) -> Matrix:
+        """Return a matrix of SciPy in the library of `like`, which must be NumPy or CuPy."""
+        if isinstance(like, np.ndarray):
+            return matrix
+        parts = (from_host(part, like) for part in (matrix.data, matrix.indices, matrix.indptr))
+        return _csr_type(like)(tuple(parts), shape=matrix.shape)
+
+    @property
+    def sums_plainly(self) -> bool:
+        """Whether plain sums are tried first: where lost digits can be seen without waiting."""
+        return on_host(self.like)
+
     def diagonal(self) -> Array:
-        """Return wᵢᵢ, (n,), in wide floats; looked up once."""
+        """Return wᵢᵢ, (n,), in wide floats; cached."""
         return self._diagonal
 
     @functools.cached_property
@@ -130,8 +141,8 @@ class Sparse(Summable):
     def matmul(self, v: Array, rows: Array | None = None) -> Array:
         """Return W·V, (n, r), in the dtype of V; with `rows`, W[:, rows]·v.
 
-        Values stored in float32 are widened to that dtype: on the host a few rows at a time, on a device
-        all at once (the values, not the indices) for the time of the product.
+        Float32 values are widened to that dtype: on the host a few rows at a time, on a device all
+        values (not the indices) at once for the duration of the product.
         """
         if rows is not None:
             return self._matmul_rows(v, rows)
@@ -139,8 +150,8 @@ class Sparse(Summable):
             return _with_dtype(self.matrix, v.dtype) @ v
         product = np.empty((self.n, v.shape[1]), dtype=v.dtype)
         blocks = self._narrow_blocks if v.dtype == np.float32 else self._blocks
-        # A row of V that is fetched should be one line of a cache; but if these do not stay in the cache, and
-        # a single column does, one column is multiplied after the other.
+        # A row of V should be one cache line; but if all these lines do not fit into the cache and a single
+        # column does, multiply one column at a time.
         is_one = self.n * v.itemsize <= NEAR_CACHE_BYTES < self.n * CACHE_LINE_BYTES / 4
         width = 1 if is_one else max(1, CACHE_LINE_BYTES // v.itemsize)
         for start in range(0, v.shape[1], width):
@@ -157,26 +168,26 @@ class Sparse(Summable):
 
     @functools.cached_property
     def _blocks(self) -> list[tuple[slice, Matrix]]:
-        """Blocks of rows that threads share, on the host; nothing is copied."""
+        """Blocks of rows on the host for threads, without copying."""
         w = self.matrix
         blocks = _row_blocks(_row_counts(w), BLOCK_ENTRIES)
         return [(rows, _view(w, rows)) for rows in blocks]
 
     @functools.cached_property
     def _narrow_blocks(self) -> list[tuple[slice, Matrix]]:
-        """The same with values in float32, of which a copy is kept if they are stored in float64."""
+        """The same with values in float32, copied if they are stored in float64."""
         return [(rows, _with_dtype(block, np.float32)) for rows, block in self._blocks]
 
     @property
     def thin_dtype(self) -> object:
-        """The narrow one: a product fetches rows of V from everywhere, and there are fewer bytes to fetch."""
+        """float32: a product reads rows of V in random order, so fewer bytes are faster."""
         return array_namespace(self.like).float32
 
     def _matmul_rows(self, v: Array, rows: Array) -> Array:
         if on_host(v):
-            # W[:, rows]·v = W[rows, :]ᵀ·v by symmetry, and whole rows are quick to fetch.
+            # W[:, rows]·v = W[rows, :]ᵀ·v by symmetry, and whole rows are fast to read.
             return _with_dtype(self.matrix[rows, :], v.dtype).T @ v
-        # Fetching rows would make the host wait for their number of entries. `rows` may repeat: add.
+        # Reading rows would make the host wait for their number of entries. `rows` may contain duplicates.
         xp = array_namespace(v)
         spread = xp.zeros((self.n, v.shape[1]), dtype=v.dtype, device=device_of(v))
         xp.add.at(spread, rows, v)
@@ -185,7 +196,7 @@ class Sparse(Summable):
     def block_sums(
         self, partition: Partition, *, squares: bool = True
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return Σ wᵢⱼ and, if asked for, Σ wᵢⱼ² over i ≠ j of each block, (k, k), on the host."""
+        """Return Σ wᵢⱼ and, if `squares`, Σ wᵢⱼ² over i ≠ j of each block, (k, k), on the host."""
         z = partition.membership
         total = z.T @ self._times_membership(partition.labels, partition.k, lambda w: w)
         sums = total - identity(total) * (self.diagonal() @ z)
@@ -198,7 +209,7 @@ class Sparse(Summable):
         return total - identity(total) * ((w_ii * w_ii) @ z)
 
     def times_membership(self, groups: Summed) -> Array:
-        """Return W·Z, (n, R·k); of one partition on the host without a multiplication."""
+        """Return W·Z, (n, R·k); for one partition on the host without multiplications."""
         if groups.n_runs > 1 or not isinstance(groups.labels, np.ndarray):
             return super().times_membership(groups)
         return self._times_membership(groups.labels[:, 0], groups.k, lambda w: w)
@@ -208,8 +219,8 @@ class Sparse(Summable):
     ) -> np.ndarray:
         """Return f(W)·Z, (n, k), for the membership of one partition, on the host.
 
-        With the cluster of each column in its place, it is what entries of a row in one place add up to: no
-        rows of Z are fetched, and nothing is multiplied.
+        Column indices are replaced by clusters, and duplicate entries of a row are summed: no rows of Z
+        are read, and nothing is multiplied.
         """
         w, product = self.matrix, np.empty((self.n, k))
         column = np.where(labels >= 0, labels, k).astype(w.indices.dtype)
@@ -224,7 +235,7 @@ class Sparse(Summable):
         return product
 
     def square_rows(self, rows: np.ndarray) -> Iterator[tuple[slice, Matrix]]:
-        """Yield which of the rows asked for, and wᵢⱼ² of them, with 0 for i = j."""
+        """Yield slices of `rows` and a matrix of their wᵢⱼ², with 0 for i = j."""
         for block in _row_blocks(_row_counts(self.matrix)[rows]):
             own = rows[block]
             taken = self.matrix[own, :]
@@ -234,7 +245,7 @@ class Sparse(Summable):
             yield block, with_values(taken, values)
 
     def off_diagonal_squares(self, partition: Partition) -> Array:
-        """Return Σ_{i≠j} wᵢⱼ² over the objects that are in a cluster."""
+        """Return Σ_{i≠j} wᵢⱼ² over the objects in clusters."""
         if partition.n_outside == 0:
             return self._off_diagonal_squares
         return np.sum(self.block_squares(partition))
@@ -247,7 +258,7 @@ class Sparse(Summable):
     def careful_moments(self, partition: Partition) -> tuple[Array, Array]:
         """Return the mean of each block and the sum of squares about it, both (k, k), in two passes.
 
-        With N pairs in a block, of which n₊ are stored, zeros enter analytically and no digits cancel:
+        With N pairs in a block, n₊ of them stored, zeros enter analytically and no digits cancel:
 
             μ = Σ₊ w / N,   Σ(w − μ)² = Σ₊ (w − μ)² + (N − n₊) μ²
         """
@@ -268,24 +279,22 @@ class Sparse(Summable):
     def _block_sums(
         self, partition: Partition, terms: Callable[[Array, Array], tuple[Array, ...]]
     ) -> list[Array]:
-        """Return the sum of each of the terms of stored entries wᵢⱼ, i ≠ j, over each block, (k, k).
+        """Return the sum of each term over the stored entries wᵢⱼ, i ≠ j, of each block, (k, k).
 
-        `terms` gets some values (in wide floats) and the number of the block of each. Blocks are
-        numbered c·(k + 1) + d; the last number stands for entries that take no part.
+        `terms` receives some values (in wide floats) and the block number of each. Blocks are
+        numbered c·(k + 1) + d; the last number is for excluded entries.
         """
         k, w = partition.k, self.matrix
         xp = array_namespace(w.data)
         labels = xp.where(partition.labels >= 0, partition.labels, xp.full_like(partition.labels, k))
-        narrow = xp.astype(
-            labels, xp.int32
-        )  # looked up in the order of the columns: the fewer bytes the better
+        narrow = xp.astype(labels, xp.int32)  # random access: fewer bytes are faster
         totals: list[Array] = []
         for entries in _entry_blocks(w.data):
             rows, columns = row_numbers(w.indptr, entries), w.indices[entries]
             block = xp.take(labels, rows) * (k + 1) + xp.take(narrow, columns)
             block = xp.where(rows == columns, xp.full_like(block, (k + 1) ** 2 - 1), block)
             values = xp.astype(w.data[entries], wide_dtype(w.data), copy=False)
-            sums = [_sums_by_number(block, term, (k + 1) ** 2) for term in terms(values, block)]
+            sums = [sums_by_number(block, term, (k + 1) ** 2) for term in terms(values, block)]
             totals = [a + b for a, b in zip(totals, sums, strict=True)] if totals else sums
         return [xp.reshape(total, (k + 1, k + 1))[:k, :k] for total in totals]
 
@@ -296,21 +305,21 @@ class Sparse(Summable):
         return Sparse(taken, self.prune, known_magnitude=self.known_magnitude)
 
     def copy(self) -> "Sparse":
-        """Return the same proximities in storage of their own."""
+        """Return a copy of the proximities."""
         return Sparse(self.matrix.copy(), self.prune, known_magnitude=joint_magnitude(self, self))
 
     def to_dense(self) -> Any:
-        """Return the same proximities as an n×n array, in a `Dense`."""
+        """Return the proximities as a `Dense`."""
         return self.dense_type(self.matrix.toarray())
 
     def blend(
         self, past: "Sparse", alpha: Array | float, alignment: Alignment, *, out: "Sparse | None" = None
     ) -> "Sparse":
-        """Return α·past + (1 − α)·W where both objects were there before, and W elsewhere.
+        """Return α·past + (1 − α)·W for pairs of objects that have a past, and W for the others.
 
-        Stored are the pairs stored in either, but for those too small to matter (see `prune`). The
-        result takes storage of its own: it seldom has room in `out`.
-        On a device the host waits for the number of entries, as CuPy does whenever it changes.
+        The result stores the pairs stored in either, except for negligible ones (see `prune`), in new
+        storage: it seldom fits into `out`. On a device the host waits for the number of entries, as CuPy
+        does whenever it changes.
         """
         if not isinstance(past, Sparse):
             raise InputTypeError(
@@ -319,7 +328,7 @@ class Sparse(Summable):
             )
         w, psi = self.matrix, past.matrix
         xp = array_namespace(w.data, psi.data)
-        # In the storage's own precision, so that nothing is widened.
+        # In the dtype of W, to avoid widening.
         a = xp.astype(alpha, w.data.dtype) if is_array(alpha) else alpha
         n_both = w.nnz + psi.nnz
         smallest = self.prune * (a * past._weight() + (1 - a) * self._weight()) / max(1, n_both)
@@ -337,7 +346,7 @@ class Sparse(Summable):
         *,
         out: "Sparse | None" = None,
     ) -> "Sparse":
-        """Return wᵢⱼ + α sᵢsⱼ (ψᵢⱼ − wᵢⱼ); stored are the pairs stored in either, unless too small."""
+        """Return wᵢⱼ + α sᵢsⱼ (ψᵢⱼ − wᵢⱼ), with the pairs stored in either, except for negligible ones."""
         w, psi = self.matrix, past.matrix
         xp = array_namespace(w.data, psi.data)
         a, s = xp.astype(xp.asarray(alpha), w.data.dtype), xp.astype(trust, w.data.dtype)
@@ -349,7 +358,7 @@ class Sparse(Summable):
         return Sparse(_stacked(made, w, n_both), self.prune)
 
     def block_products(self, past: "Sparse", alignment: Alignment, partition: Partition) -> Array:
-        """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block, (k, k): pairs stored in both."""
+        """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block, (k, k), from the pairs stored in both."""
         k, parts = partition.k, _Aligned.of(self.matrix, past.matrix, alignment)
         xp = array_namespace(self.like, past.like)
         labels = xp.where(partition.labels >= 0, partition.labels, xp.full_like(partition.labels, k))
@@ -360,7 +369,7 @@ class Sparse(Summable):
             values = xp.astype(both.data, wide_dtype(both.data), copy=False)
             values = xp.where(i == j, xp.zeros_like(values), values)
             block = xp.take(labels, i) * (k + 1) + xp.take(labels, j)
-            total = total + _sums_by_number(block, values, (k + 1) ** 2)
+            total = total + sums_by_number(block, values, (k + 1) ** 2)
         return xp.reshape(total, (k + 1, k + 1))[:k, :k]
 
     def _weight(self) -> Array | float:
@@ -374,7 +383,7 @@ class Sparse(Summable):
         return self._with_entries(lambda entries: function(self.matrix.data[entries]))
 
     def scaled(self, s: Array) -> "Sparse":
-        """Return sᵢ wᵢⱼ sⱼ, stored where W is."""
+        """Return sᵢ wᵢⱼ sⱼ with the same structure."""
         w = self.matrix
         xp = array_namespace(w.data, s)
 
@@ -385,7 +394,7 @@ class Sparse(Summable):
         return self._with_entries(scaled_entries)
 
     def with_absent(self, past: "Sparse", source: Array, away: Array) -> "Sparse":
-        """Return these proximities and, behind them, those of objects of the past that are away.
+        """Return these proximities followed by the past proximities of absent objects.
 
         On a device the host waits for the number of entries.
         """
@@ -393,7 +402,7 @@ class Sparse(Summable):
             return self.copy()
         size = self.n + away.shape[0]
         w, everywhere = _padded(self.matrix, size), array_namespace(source, away).concat([source, away])
-        # What is known of the past is in `source` and `target`; nobody counts who is common or new.
+        # Only `source` and `target` are used, not the counts.
         moves = Alignment(everywhere, _targets(everywhere, past.n), n_common=0, n_new=0)
         parts = _Aligned.of(w, past.matrix, moves)
         blocks = (_pruned(parts.with_absent(rows, self.n), 0.0) for rows in _row_blocks(parts.row_counts()))
@@ -401,7 +410,7 @@ class Sparse(Summable):
         return Sparse(made, self.prune, known_magnitude=joint_magnitude(self, past))
 
     def add_between_groups(self, other: "Sparse", groups: Array, table: np.ndarray) -> "Sparse":
-        """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ; stored are the pairs that are not zero.
+        """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ, with the pairs that are not zero.
 
         On a device the host waits for the number of entries.
         """
@@ -421,7 +430,7 @@ class Sparse(Summable):
         return Sparse(made, self.prune, known_magnitude=joint_magnitude(self, other))
 
     def _with_entries(self, values_of: Callable[[slice], Array]) -> "Sparse":
-        """Return other values in the same places, in an array of their own, filled some entries at a time."""
+        """Return a matrix with the same structure and new values, computed some entries at a time."""
         values = array_namespace(self.like).empty_like(self.like)
         for entries in _entry_blocks(values):
             values[entries] = values_of(entries)
@@ -450,42 +459,28 @@ def _square_residuals(means: Array) -> Callable[[Array, Array], tuple[Array]]:
 
 
 def _entry_blocks(data: Array) -> Iterator[slice]:
-    """Yield slices of stored entries of which a few arrays stay in cache (a device: in its memory)."""
+    """Yield slices of stored entries: a few arrays of this size fit into cache (or device memory)."""
     width = max(1, block_bytes(data) // 64)
     for start in range(0, max(1, data.shape[0]), width):
         yield slice(start, min(start + width, data.shape[0]))
 
 
 def row_numbers(indptr: Array, entries: slice) -> Array:
-    """Return the row of each of some stored entries."""
+    """Return the row of each stored entry in a slice."""
     xp = array_namespace(indptr)
     if not on_host(indptr):
         places = xp.arange(entries.start, entries.stop, dtype=indptr.dtype, device=device_of(indptr))
         return xp.searchsorted(indptr[1:], places, side="right")
-    ends = np.array(
-        [entries.start, entries.stop], dtype=indptr.dtype
-    )  # of another dtype, indptr would be copied
+    ends = np.array([entries.start, entries.stop], dtype=indptr.dtype)  # another dtype would copy indptr
     first, last = np.searchsorted(indptr, ends, side="right") - 1
     ends = np.clip(indptr[first : last + 2], entries.start, entries.stop)
     return np.repeat(np.arange(first, first + len(ends) - 1), np.diff(ends))
 
 
-def _sums_by_number(number: Array, values: Array, n_numbers: int) -> Array:
-    """Return the sum of the values with each number, (n_numbers,), without making the host wait."""
-    if on_host(values):
-        return np.bincount(number, values, n_numbers)
-    xp = array_namespace(values)
-    lanes = max(1, min(N_PARTIAL_SUMS, values.shape[0] // n_numbers))
-    lane = xp.arange(values.shape[0], dtype=number.dtype, device=device_of(values)) % lanes
-    sums = xp.zeros(lanes * n_numbers, dtype=values.dtype, device=device_of(values))
-    xp.add.at(sums, lane * n_numbers + number, values)
-    return xp.sum(xp.reshape(sums, (lanes, n_numbers)), axis=0)
-
-
 def _row_blocks(counts: Array, budget: int | None = None) -> list[slice]:
     """Return slices of rows with few stored entries each; on a device all rows are one block.
 
-    There the host would have to wait for the places to cut at.
+    There the host would have to wait for the row counts.
     """
     n = counts.shape[0]
     if n == 0 or not on_host(counts):
@@ -498,7 +493,7 @@ def _row_blocks(counts: Array, budget: int | None = None) -> list[slice]:
 
 
 def _row_counts(matrix: Matrix) -> Array:
-    """Return the number of entries stored in each row."""
+    """Return the number of stored entries in each row."""
     return matrix.indptr[1:] - matrix.indptr[:-1]
 
 
@@ -507,13 +502,13 @@ def _view(matrix: Matrix, rows: slice) -> Matrix:
     ends = matrix.indptr[rows.start : rows.stop + 1]
     entries = slice(ends[0], ends[-1])
     block = type(matrix)((len(ends) - 1, matrix.shape[1]), dtype=matrix.dtype)
-    # Given all at once, SciPy would copy what is a small part of larger arrays.
+    # The constructor would copy slices of larger arrays.
     block.data, block.indices, block.indptr = matrix.data[entries], matrix.indices[entries], ends - ends[0]
     return block
 
 
 def _rows(matrix: Matrix, rows: slice) -> Matrix:
-    """Return some rows; all of them are not copied."""
+    """Return some rows; no copy if these are all."""
     return matrix if rows == slice(0, matrix.shape[0]) else matrix[rows, :]
 
 
@@ -531,22 +526,22 @@ def _with_dtype(matrix: Matrix, dtype: object) -> Matrix:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Aligned:
-    """W and the past, of which some rows are blended at a time in the order of W's objects."""
+    """W and the past, blended in blocks of rows in the order of W's objects."""
 
     w: Matrix
-    psi: Matrix  # with an empty row at the end, for objects that are new, if objects have changed
+    psi: Matrix  # with an empty last row for new objects, if objects have changed
     alignment: Alignment
 
     @staticmethod
     def of(w: Matrix, psi: Matrix, alignment: Alignment) -> "_Aligned":
-        """Prepare two matrices to be blended."""
+        """Prepare two matrices for blending."""
         if not alignment.unchanged:
             indptr = array_namespace(psi.indptr).concat([psi.indptr, psi.indptr[-1:]])
             psi = type(psi)((psi.data, psi.indices, indptr), shape=(psi.shape[0] + 1, psi.shape[1]))
         return _Aligned(w, psi, alignment)
 
     def row_counts(self) -> Array:
-        """Return the number of entries stored in each row of both, (n,)."""
+        """Return the number of stored entries in each row of both, (n,)."""
         now, before = _row_counts(self.w), _row_counts(self.psi)
         source = self.alignment.source
         return now + (before if source is None else gather(before, source, 0))
@@ -600,12 +595,12 @@ class _Aligned:
         return now + with_values(before, xp.astype(values, now.data.dtype, copy=False))
 
     def _past_rows(self, source: Array) -> Matrix:
-        """Return the rows of E Ψ Eᵀ for objects that stood at `source` in the past."""
+        """Return the rows of E Ψ Eᵀ for objects at the positions `source` in the past."""
         psi, target = self.psi, self.alignment.target
         xp = array_namespace(psi.data)
         found = psi[xp.where(source >= 0, source, xp.full_like(source, psi.shape[0] - 1)), :]
         columns = xp.take(target, found.indices)
-        # What has left becomes a zero in column 0: zeros are dropped when the blend is formed.
+        # Objects that left become zeros in column 0, which are dropped when the blend is formed.
         values = xp.where(columns >= 0, found.data, xp.zeros_like(found.data))
         columns = xp.where(columns >= 0, columns, xp.zeros_like(columns))
         columns = xp.astype(columns, found.indices.dtype, copy=False)
@@ -615,7 +610,7 @@ class _Aligned:
 
 
 def _padded(matrix: Matrix, size: int) -> Matrix:
-    """Return a matrix with empty rows and columns behind, (size, size), sharing values and columns."""
+    """Return a matrix padded with empty rows and columns, (size, size), sharing values and columns."""
     indptr = matrix.indptr
     xp = array_namespace(indptr)
     behind = xp.broadcast_to(indptr[-1:], (size - matrix.shape[0],))
@@ -623,9 +618,9 @@ def _padded(matrix: Matrix, size: int) -> Matrix:
 
 
 def _targets(source: Array, n_past: int) -> Array:
-    """Return where each object of the past stands now, (n_past,), -1 for one that does not."""
+    """Return the current position of each past object, (n_past,), -1 for absent ones."""
     xp, n, device = array_namespace(source), source.shape[0], device_of(source)
-    target = xp.full((n_past + 1,), -1, dtype=source.dtype, device=device)  # the last place is for new ones
+    target = xp.full((n_past + 1,), -1, dtype=source.dtype, device=device)  # the last is for new objects
     target[xp.where(source >= 0, source, xp.full_like(source, n_past))] = xp.arange(
         n, dtype=source.dtype, device=device
     )
@@ -633,7 +628,7 @@ def _targets(source: Array, n_past: int) -> Array:
 
 
 def _pruned(matrix: Matrix, smallest: Array | float) -> Matrix:
-    """Leave out of a matrix of our own the entries that are zero or smaller than `smallest`."""
+    """Drop entries that are zero or smaller than `smallest`, in place."""
     xp = array_namespace(matrix.data)
     matrix.data = xp.where(xp.abs(matrix.data) < smallest, xp.zeros_like(matrix.data), matrix.data)
     matrix.eliminate_zeros()
@@ -641,7 +636,7 @@ def _pruned(matrix: Matrix, smallest: Array | float) -> Matrix:
 
 
 def _made(make: Callable[[slice], Matrix], blocks: list[slice], like: Matrix) -> Iterator[Matrix]:
-    """Yield what is made of each block of rows, in their order; threads make a few at a time."""
+    """Yield make(rows) for each block of rows, in order; threads compute a few at a time."""
     for start in range(0, len(blocks), N_BLOCKS_AHEAD):
         some = blocks[start : start + N_BLOCKS_AHEAD]
         made: dict[int, Matrix] = {}
@@ -657,8 +652,8 @@ def _made(make: Callable[[slice], Matrix], blocks: list[slice], like: Matrix) ->
 def _stacked(blocks: Iterator[Matrix], like: Matrix, capacity: int) -> Matrix:
     """Return blocks of rows as one matrix of the shape of `like`, with at most `capacity` entries.
 
-    The blocks go one by one into arrays of the full capacity, of which the host gives memory only to
-    what is written: the result is never there twice.
+    The blocks are written one by one into arrays of the full capacity; the host allocates memory only
+    for written pages, so the result is never in memory twice.
     """
     if not on_host(like.data):
         return next(blocks)
@@ -677,19 +672,19 @@ def _stacked(blocks: Iterator[Matrix], like: Matrix, capacity: int) -> Matrix:
 
 
 def canonical(matrix: Matrix) -> Matrix:
-    """Return a matrix in compressed rows, sorted, with entries stored twice added up; its argument stays."""
+    """Return a matrix in sorted CSR format with duplicates summed; the input is not changed."""
     rows = matrix if type(matrix) is _csr_type(matrix) else _csr_type(matrix)(matrix)
     if not rows.has_canonical_format:
         rows = rows.copy()
         rows.sum_duplicates()
-    if rows.nnz < rows.data.shape[0]:  # SciPy allows room behind the last entry
+    if rows.nnz < rows.data.shape[0]:  # SciPy allows unused space after the last entry
         rows = copy.copy(rows)
         rows.prune()
     return rows
 
 
 def _csr_type(matrix: Matrix) -> Any:
-    """Return the class in which a matrix is held."""
+    """Return the CSR class for a matrix."""
     if scipy.sparse.issparse(matrix):
         return scipy.sparse.csr_array
     import cupyx.scipy.sparse

@@ -32,8 +32,8 @@ __all__ = [
 
 Transform = str | Callable[[Array], Array] | None
 
-# The skewness is estimated from at most this many entries, of at most so many objects, and not at all from
-# fewer positive entries than the last number, ten pairs.
+# The skewness is estimated from at most this many entries of at most this many objects, and only if there are
+# at least as many positive entries as the last number, ten pairs.
 SAMPLED_ENTRIES = 2**18
 SAMPLED_OBJECTS = 256
 FEWEST = 20
@@ -145,7 +145,7 @@ def _noted(name: str, x: Array, lowest: list[Array]) -> Array:
 
 
 def _checked_chunk(name: str, x: Array) -> Array:
-    """Return the function of a chunk, checked at once: there is no later."""
+    """Return the function of a chunk, checked immediately."""
     lowest: list[Array] = []
     result = _noted(name, x, lowest)
     _check_lowest(name, lowest)
@@ -225,7 +225,7 @@ def _check_facts(facts: list[Array]) -> None:
 
 
 def _finite_chunk(function: Callable[[Array], Array], x: Array) -> Array:
-    """Return the function of a chunk, checked at once: there is no later."""
+    """Return the function of a chunk, checked immediately."""
     result = _applied(function, x)
     xp = array_namespace(result)
     if not bool(to_host(xp.all(xp.isfinite(result)), reason="is the transform of a chunk finite?")[0]):
@@ -265,7 +265,7 @@ def _degree_scale(W: Proximity) -> Array:
             f"rescale='degree' needs nonnegative similarities, but those of object {int(i)} sum to "
             f"{float(least)}; drop the object, or pass a function that accepts negative values"
         )
-    some = d > xp.finfo(d.dtype).smallest_normal  # whose inverse is a number
+    some = d > xp.finfo(d.dtype).smallest_normal  # so that the inverse does not overflow
     return xp.where(some, 1 / xp.sqrt(xp.where(some, d, xp.ones_like(d))), xp.zeros_like(d))
 
 
@@ -310,7 +310,7 @@ def skewness(W: Proximity, columns: Array | None = None) -> Array:
     Returns
     -------
     0-d array in wide floats, on the device of W
-        Above `SKEWED` a transform is called for; see `skewness_hint`.
+        Above `SKEWED` a transform is recommended; see `skewness_hint`.
 
     Examples
     --------

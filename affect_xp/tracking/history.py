@@ -3,17 +3,17 @@
 import dataclasses
 import itertools
 import math
-from collections import Counter
-from collections.abc import Hashable, Iterator
-from typing import Any, overload
+from collections import Counter, UserList
+from collections.abc import Hashable
+from typing import Any
 
 import numpy as np
 
 from affect_xp import display
-from affect_xp.alignment import Ids
 from affect_xp.array.namespace import to_host
 from affect_xp.array.typing import Array
-from affect_xp.checks import check_fraction
+from affect_xp.checks import check_fraction, import_pandas
+from affect_xp.partition import Ids
 from affect_xp.tracking.events import Event
 
 
@@ -32,7 +32,7 @@ class Record:
     alphas : tuple of float
         The forgetting factor by iteration.
     labels : (n,) NumPy array of int
-        The cluster of each object; of a device, in the smallest integers that hold them.
+        The cluster of each object; labels copied from a device have the smallest sufficient integer dtype.
     ids : sequence of hashables
         The objects, in the order of the labels.
     events : tuple of Event
@@ -82,28 +82,8 @@ class Record:
         return f"{time}: {objects}, {clusters}, α = {self.alpha:.3f}"
 
 
-class History:
-    """The steps of a run, in order; `history_[t]` is a `Record`."""
-
-    def __init__(self, records: tuple[Record, ...] = ()) -> None:
-        self._records = list(records)
-
-    def append(self, record: Record) -> None:
-        """Add a step."""
-        self._records.append(record)
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def __iter__(self) -> Iterator[Record]:
-        return iter(self._records)
-
-    @overload
-    def __getitem__(self, t: int) -> Record: ...
-    @overload
-    def __getitem__(self, t: slice) -> "History": ...
-    def __getitem__(self, t: int | slice) -> "Record | History":
-        return History(tuple(self._records[t])) if isinstance(t, slice) else self._records[t]
+class History(UserList[Record]):
+    """The steps of a run, in order: a list of `Record`."""
 
     @property
     def times(self) -> list[Hashable]:
@@ -128,11 +108,11 @@ class History:
     def to_frame(self) -> Any:
         """Return a pandas DataFrame with one row per step: time, n, k, alpha."""
         rows = [(record.time, record.n, record.k, record.alpha) for record in self]
-        return _pandas().DataFrame(rows, columns=["time", "n", "k", "alpha"])
+        return import_pandas().DataFrame(rows, columns=["time", "n", "k", "alpha"])
 
     def labels_to_frame(self) -> Any:
         """Return a pandas DataFrame with one row per object and step: time, id, cluster."""
-        pandas = _pandas()
+        pandas = import_pandas()
         parts = [
             pandas.DataFrame(
                 {
@@ -149,7 +129,7 @@ class History:
     def moves_to_frame(self, min_probability: float = 0.5) -> Any:
         """Return a pandas DataFrame with one row per object that moved: time, id, from, to, probability.
 
-        Objects have moved if they are in another cluster than at the step before. Where the probability of a
+        An object has moved if its cluster differs from that of the previous step. If the probability of a
         move is known, it decides instead: it must be at least `min_probability`, and "from" and "to" may
         then be the same cluster. The most probable moves of a step come first.
 
@@ -172,7 +152,7 @@ class History:
                 and (was[name] != to if math.isnan(moved[name]) else moved[name] >= min_probability)
             ]
             rows += sorted(found, key=lambda row: 0 if math.isnan(row[-1]) else -row[-1])
-        return _pandas().DataFrame(rows, columns=["time", "id", "from", "to", "probability"])
+        return import_pandas().DataFrame(rows, columns=["time", "id", "from", "to", "probability"])
 
     def events_to_frame(self) -> Any:
         """Return a pandas DataFrame with one row per event of the clusters; see `Event`.
@@ -185,24 +165,36 @@ class History:
             for record in self
             for event in record.events
         ]
-        return _pandas().DataFrame(rows, columns=["time", *names])
+        return import_pandas().DataFrame(rows, columns=["time", *names])
 
     def stability(self) -> Any:
         """Return a pandas DataFrame with one row per cluster and step: time, cluster, size, kept.
 
-        "kept" is the share of the members of the cluster at the step before, without objects that left, that
-        are still in it; missing for a cluster that was not there.
+        "kept" is the share of the previous members of the cluster, without objects that left, that are still
+        in it; missing if the cluster did not exist at the previous step.
         """
         rows: list[tuple] = []
+        for record, kept in zip(self, self.kept(), strict=True):
+            for cluster, size in sorted(Counter(c for c in record.by_id().values() if c >= 0).items()):
+                stayed, present = kept.get(cluster, (0, 0))
+                rows.append((record.time, cluster, size, stayed / present if present else math.nan))
+        return import_pandas().DataFrame(rows, columns=["time", "cluster", "size", "kept"])
+
+    def kept(self) -> list[dict[int, tuple[int, int]]]:
+        """Return for each step how many members of each cluster of the step before stayed in it.
+
+        The values are (stayed, present): members of the step before that are in the same cluster now, and
+        that are there now. The first step has none.
+        """
+        found: list[dict[int, tuple[int, int]]] = []
         was: dict[Hashable, int] = {}
         for record in self:
             now = record.by_id()
-            for cluster, size in sorted(Counter(c for c in now.values() if c >= 0).items()):
-                members = [name for name, c in was.items() if c == cluster and name in now]
-                kept = sum(now[name] == cluster for name in members) / len(members) if members else math.nan
-                rows.append((record.time, cluster, size, kept))
+            present = Counter(c for name, c in was.items() if c >= 0 and name in now)
+            stayed = Counter(c for name, c in was.items() if c >= 0 and now.get(name) == c)
+            found.append({cluster: (stayed[cluster], n) for cluster, n in present.items()})
             was = now
-        return _pandas().DataFrame(rows, columns=["time", "cluster", "size", "kept"])
+        return found
 
     def __repr__(self) -> str:
         title = f"History({display.counted(len(self), 'step')})"
@@ -230,8 +222,8 @@ class History:
     def _ends(self, count: int) -> list[Record | None]:
         """Return the first and the last records with a gap in between, or all if there are few."""
         if len(self) <= 2 * count:
-            return [*self._records]
-        return [*self._records[:count], None, *self._records[-count:]]
+            return list(self)
+        return [*self[:count], None, *self[-count:]]
 
 
 COLUMNS = (("time", ""), ("n", "number"), ("k", "number"), ("α", "number"), ("events", ""))
@@ -242,11 +234,3 @@ def _shown(record: Record) -> list[str]:
     counts = Counter(event.kind for event in record.events if event.kind != "continuation")
     events = ", ".join(kind if count == 1 else f"{count} × {kind}" for kind, count in counts.items())
     return [str(record.time), str(record.n), str(record.k), f"{record.alpha:.3f}", events]
-
-
-def _pandas() -> Any:
-    try:
-        import pandas
-    except ImportError as error:
-        raise ImportError("tables need pandas: pip install pandas") from error
-    return pandas

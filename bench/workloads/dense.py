@@ -1,4 +1,4 @@
-"""Dense proximities: α against reading the matrices, AFFECT against static k-means, and growth with n."""
+"""Dense proximities: α relative to reading the matrices, AFFECT to static k-means, and growth with n."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ K = 12
 
 
 def check(setting: Setting) -> Case:
-    """The check of a raw array, against reading it once."""
+    """The check of a raw array, relative to reading it once."""
     n = setting.rows_at(full=8_000, quick=4_000, tiny=60)
     x, _ = next(drifting(n, 1, K))
     given = {name: setting.device.array((x @ x.T).astype(name)) for name in ("float64", "float32")}
@@ -42,7 +42,7 @@ def check(setting: Setting) -> Case:
 
 
 def smooth(setting: Setting) -> Case:
-    """Hindsight, against a causal run of the same steps."""
+    """Hindsight, relative to a causal run of the same steps."""
     n, n_steps = setting.rows_at(full=(2_000, 25), quick=(1_000, 16), tiny=(60, 4))
     steps = [setting.device.array(x @ x.T) for x, _ in drifting(n, n_steps, K, spread=1.0)]
 
@@ -58,7 +58,7 @@ def smooth(setting: Setting) -> Case:
 
 
 def alpha(setting: Setting) -> Case:
-    """α of raw arrays W and Ψ̂, against reading both once."""
+    """α of raw arrays W and Ψ̂, relative to reading both once."""
     n = setting.rows_at(full=8_000, quick=4_000, tiny=60)
     (x, labels), (y, _) = drifting(n, 2, K)
     past, w = setting.device.array(x @ x.T), setting.device.array(y @ y.T)
@@ -77,7 +77,7 @@ def alpha(setting: Setting) -> Case:
     return Case(
         ours={
             "α": once(lambda: ax.forgetting_factor(w, past, labels)),
-            # Wrapped each time: nothing is remembered of the matrices.
+            # Wrap the matrices each time, so that nothing is cached.
             "unchecked": once(lambda: ax.forgetting_factor(ax.Dense(w), ax.Dense(past), labels)),
         },
         peers={"read": once(lambda: (w.sum(), past.sum()))},
@@ -87,7 +87,7 @@ def alpha(setting: Setting) -> Case:
 
 
 def step(setting: Setting) -> Case:
-    """AFFECT k-means on NASDAQ, against static k-means on the same matrices."""
+    """AFFECT k-means on NASDAQ, relative to static k-means on the same matrices."""
     n = setting.rows_at(full=STOCKS, quick=STOCKS, tiny=60)
     windows, source = stock_windows(setting.data, n, setting.rows_at(full=WINDOWS, quick=4, tiny=3))
     matrices = [setting.device.array(x @ x.T) for x in windows]
@@ -136,7 +136,7 @@ def growth(setting: Setting) -> Case:
         lloyd = ", ".join(f"{models[n].history_[-1].n_iter} (n = {n:,})" for n in sizes)
         times = Curve("time", sizes, [measured.last(name) for name in ours])
         yield Row.growth("dense step, time", "n²", times, GROWTH, f"Lloyd iterations {lloyd}")
-        # W is the caller's and Ψ̂ the model's; the step itself may add to them.
+        # W belongs to the caller and Ψ̂ to the model; the step may allocate more.
         held = [2 * n * n * 8 + int(measured.peaks[name][-1]) for n, name in zip(sizes, ours, strict=True)]
         items = held[-1] / (sizes[-1] ** 2 * 8)
         yield Row(f"dense step, peak memory with W and Ψ̂, n = {sizes[-1]:,}", "n² items", items, STEP_MEMORY)

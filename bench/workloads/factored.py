@@ -1,6 +1,6 @@
-"""Factored proximities against scikit-learn's KMeans on the same features, and growth with n.
+"""Factored proximities compared with scikit-learn's KMeans on the same features, and growth with n.
 
-Both stop by a tolerance of 1e-4: scikit-learn's on the shift of the centroids, ours on the fall of the sum of
+Both use a tolerance of 1e-4: scikit-learn for the shift of the centroids, ours for the decrease of the sum of
 squares.
 """
 
@@ -25,7 +25,7 @@ K, TOL = 12, 1e-4
 
 
 def affect(features: Sequence[object], **options: Any) -> Action:
-    """Return AFFECT k-means on features, a piece for each step."""
+    """Return AFFECT k-means on features, one piece per step."""
     clusterer = ax.KMeans(K, init="k-means++", tol=TOL)
     return over(
         features, lambda: ax.Affect(clusterer, proximity="dot", random_state=0, **options).partial_fit
@@ -33,14 +33,14 @@ def affect(features: Sequence[object], **options: Any) -> Action:
 
 
 def sklearn_loop(features: Sequence[np.ndarray]) -> Action:
-    """Return scikit-learn's KMeans with one start, a piece for each step."""
+    """Return scikit-learn's KMeans with one start, one piece per step."""
     from sklearn.cluster import KMeans
 
     return over(features, lambda: KMeans(K, n_init=1, tol=TOL, random_state=0).fit)
 
 
 def nasdaq(setting: Setting) -> Case:
-    """AFFECT on the features of NASDAQ, against a loop of scikit-learn."""
+    """AFFECT on the features of NASDAQ, relative to a loop of scikit-learn."""
     n = setting.rows_at(full=STOCKS, quick=STOCKS, tiny=60)
     host, source = stock_windows(setting.data, n, setting.rows_at(full=WINDOWS, quick=6, tiny=3))
     features = [setting.device.array(x) for x in host]
@@ -56,7 +56,7 @@ def nasdaq(setting: Setting) -> Case:
 
 
 def million(setting: Setting) -> Case:
-    """AFFECT on a million objects, against a loop of scikit-learn."""
+    """AFFECT on a million objects, relative to a loop of scikit-learn."""
     n = setting.rows_at(full=1_000_000, quick=100_000, tiny=200)
     host = [x for x, _ in drifting(n, setting.rows_at(full=6, quick=4, tiny=2), K, spread=2.0, drift=0.2)]
     features = [setting.device.array(x) for x in host]

@@ -1,4 +1,4 @@
-"""How long `import affect_xp` takes, in fresh processes."""
+"""Time of `import affect_xp` in new processes."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ TIMED = "import time; start = time.perf_counter(); {}; print(time.perf_counter()
 
 
 def imports(setting: Setting) -> Case:
-    """The package, against the parts of NumPy and SciPy that it cannot do without."""
+    """The package, relative to the parts of NumPy and SciPy that it requires."""
 
     def rows(measured: Measured) -> Iterator[Row]:
         yield Row("import affect_xp", "import numpy, scipy.sparse", measured.ratio("ours", "theirs"), IMPORT)
@@ -28,20 +28,20 @@ def imports(setting: Setting) -> Case:
 
 
 def importing(modules: str) -> Action:
-    """Return an action that imports modules in a new process, which tells the seconds."""
+    """Return an action that imports modules in a new process, which reports the seconds."""
     root = str(Path(ax.__file__).parents[1])
     paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    # Bytecode in a folder of our own: where none may be written, only one side would be compiled each time.
+    # Cache bytecode in a separate folder: if a folder is read-only, one side would be compiled each time.
     bytecode = os.path.join(tempfile.gettempdir(), CACHE)
     changed = {"PYTHONPATH": paths, "PYTHONPYCACHEPREFIX": bytecode}
 
     def action() -> Iterator[float]:
-        env = os.environ | changed  # as it is now: the number of threads is set while actions run
+        env = os.environ | changed  # read here, because the number of threads is set while actions run
         env.pop("PYTHONDONTWRITEBYTECODE", None)
         told = subprocess.run(
             [sys.executable, "-c", TIMED.format(f"import {modules}")],
             env=env,
-            cwd=tempfile.gettempdir(),  # not where a folder may be taken for a module
+            cwd=tempfile.gettempdir(),  # a folder without modules
             capture_output=True,
             text=True,
             check=True,

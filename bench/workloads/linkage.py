@@ -1,4 +1,4 @@
-"""Hierarchical clustering, against the compiled libraries."""
+"""Hierarchical clustering compared with compiled libraries."""
 
 import functools
 import importlib.util
@@ -20,7 +20,7 @@ METHODS = ("single", "complete", "average", "ward")
 
 
 def linkage(setting: Setting) -> Case:
-    """Each linkage of a square array, against the faster of SciPy and fastcluster on the condensed one."""
+    """Each linkage of a square array, relative to the faster of SciPy and fastcluster on a condensed one."""
     n = setting.rows_at(full=5_000, quick=2_000, tiny=60)
     x, _ = next(drifting(n, 1))
     condensed = pdist(x)

@@ -1,4 +1,4 @@
-"""Evolving spectral clustering, warm from step to step, against what starts cold at each of them."""
+"""Evolving spectral clustering with warm starts, compared with cold starts at each step."""
 
 import dataclasses
 import functools
@@ -51,7 +51,7 @@ SPARSE = {
 
 
 def dense(setting: Setting) -> Case:
-    """Normalised cut of RBF similarities, against a loop of scikit-learn's SpectralClustering."""
+    """Normalised cut of RBF similarities, relative to a loop of scikit-learn's SpectralClustering."""
     from sklearn.cluster import SpectralClustering
 
     n, n_steps = setting.rows_at(full=(5_000, 5), quick=(1_500, 3), tiny=(60, 2))
@@ -92,7 +92,7 @@ def dense(setting: Setting) -> Case:
 
 
 def _goal(goal: Goal, name: str) -> Goal | None:
-    """Return the goal of a variant: only the default has one."""
+    """Return the goal of a variant; only the default has one."""
     return goal if name == DEFAULT else None
 
 
@@ -101,9 +101,9 @@ def _mean_rand(found: list[np.ndarray], labels: list[np.ndarray]) -> float:
 
 
 def sparse(name: str, setting: Setting) -> Case:
-    """Normalised cut of a sparse graph: whole warm steps against one eigenvalue problem on the same blend.
+    """Normalised cut of a sparse graph: whole warm steps relative to one eigenvalue problem on the blend.
 
-    SciPy's eigsh starts from a random vector, its LOBPCG from the exact vectors of the step before.
+    SciPy's eigsh starts from a random vector, its LOBPCG from the exact vectors of the previous step.
     """
     n, n_edges, n_steps = setting.rows_at(
         full=(200_000, 2_000_000, 4), quick=(10_000, 100_000, 3), tiny=(400, 4_000, 2)
@@ -117,7 +117,7 @@ def sparse(name: str, setting: Setting) -> Case:
     labels = ax.kmeans(ax.Factored.from_features(_unit_rows(exact[-1])), k, rng=0).labels
 
     def warm(step: int) -> object:
-        with warnings.catch_warnings():  # of small problems, and of those that did not converge
+        with warnings.catch_warnings():  # small problems, and problems that did not converge
             warnings.simplefilter("ignore")
             return lobpcg(blends[step], exact[max(0, step - 1)], tol=1e-3, maxiter=100)
 

@@ -1,4 +1,4 @@
-"""The step that `gpu_model` describes, measured on a GPU: fills the empty column of its table."""
+"""The step described by `gpu_model`, measured on a GPU for the last column of its table."""
 
 from collections.abc import Iterator
 
@@ -11,11 +11,11 @@ from .._report import Curve, Row
 from .._suite import Case, Measured, Setting, Workload
 
 SIZES = (5_000, 20_000, 50_000, 100_000)
-MATRICES = 5  # that must fit: Ψ̂ of both models, W, the one that is read, and what smaller sizes hold
+MATRICES = 5  # matrices that must fit: Ψ̂ of both models, W, the one that is read, and those of smaller sizes
 
 
 def step(setting: Setting) -> Case:
-    """A step in float32 by the number of objects, against reading W once."""
+    """A float32 step by the number of objects, relative to reading W once."""
     device = setting.device
     assert isinstance(device, Cuda)
     wanted = setting.rows_at(full=SIZES, quick=SIZES[:2], tiny=(60, 120))
@@ -42,7 +42,7 @@ def step(setting: Setting) -> Case:
 
 
 def _steps(device: Cuda, n: int, init: str) -> Action:
-    """Return three steps; W is made on the device for each of them, so that two of them never stay."""
+    """Return three steps; W is created on the device at each step, so that only one is in memory."""
     features = [device.array(x) for x in _scenario.features(n)]
 
     def action() -> Iterator[float]:

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 import affect_xp as ax
 from affect_xp.affect.forgetting import noise_and_drift, share_of_noise
 from affect_xp.affect.moments import mean_variances, moments_of
-from affect_xp.alignment import align
-from affect_xp.partition import Partition
+from affect_xp.partition import Partition, align
 
 N = 13
 LABELS = [

@@ -6,8 +6,7 @@ import reference_movers as twin
 from storages import MAKERS, aligned
 
 from affect_xp.affect.movers import margin_weight, move_probability, pair_moments
-from affect_xp.alignment import align
-from affect_xp.partition import Partition
+from affect_xp.partition import Partition, align
 from affect_xp.proximity import Dense, Pair
 
 IDS, PAST_IDS = list("abcdefghijklmno"), list("oxbadychifmyznj")

@@ -46,7 +46,7 @@ def test_times(n, m, c, dtype, threads):
 )
 def test_across(n, p, c, dtype, threads):
     a, b = draw(n, p, dtype=dtype), draw(n, c, dtype=dtype)
-    found = blas.tall_gram(a, b)
+    found = blas.gram(a, b)
     assert found.dtype == dtype
     np.testing.assert_allclose(found, a.astype(float).T @ b, atol=100 * np.finfo(dtype).eps * n**0.5)
 
@@ -58,7 +58,7 @@ def test_arrays_of_any_strides(order):
     x = x[: w.shape[1], ::2]
     np.testing.assert_allclose(blas.times(w, x), w @ x, atol=1e-11)
     tall = draw(200_000, 16, dtype=float)[::2, ::2]
-    np.testing.assert_allclose(blas.tall_gram(tall, tall), tall.T @ tall, rtol=1e-11, atol=1e-9)
+    np.testing.assert_allclose(blas.gram(tall, tall), tall.T @ tall, rtol=1e-11, atol=1e-9)
 
 
 def test_the_number_of_threads_does_not_change_a_bit(monkeypatch):
@@ -68,6 +68,6 @@ def test_the_number_of_threads_does_not_change_a_bit(monkeypatch):
         monkeypatch.setenv("OMP_NUM_THREADS", threads)
         module._forget()
         with module.own_threads():
-            found.append(blas.times(w, x).tobytes() + blas.tall_gram(tall, tall).tobytes())
+            found.append(blas.times(w, x).tobytes() + blas.gram(tall, tall).tobytes())
     module._forget()
     assert len(set(found)) == 1

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
-from affect_xp.array import cuda
+from affect_xp.array import cuda, namespace
+from affect_xp.array.namespace import MAX_KERNEL_CLUSTERS, has_kernels
 
 # ---- compiled
 
@@ -220,7 +222,7 @@ def test_cupy_offsets_have_64_bits(cupy):
     w, labels = data(n, 2, np.float32)
     for i in range(n):
         wide[i] = cupy.asarray(w[i])
-    assert cuda.usable(wide)
+    assert has_kernels(wide)
     found = cuda.products(wide, cupy.asarray(labels)[:, None], 2).get()
     np.testing.assert_allclose(found, w.astype(float) @ one_hot(labels, 2))
     assert cuda.extremes(wide).get()[0] == np.abs(w).max()
@@ -230,6 +232,64 @@ def test_cupy_offsets_have_64_bits(cupy):
 
 def test_what_cupy_kernels_cannot_read(cupy):
     w = cupy.zeros((4, 6))
-    assert cuda.usable(w) and cuda.usable(w.T[:3].T)
-    assert not cuda.usable(w.T) and not cuda.usable(w[:, ::2]) and not cuda.usable(w.astype(np.float16))
-    assert not cuda.usable(np.zeros((4, 4))) and not cuda.usable(w, cuda.MAX_CLUSTERS + 1)
+    assert has_kernels(w) and has_kernels(w.T[:3].T)
+    assert not has_kernels(w.T) and not has_kernels(w[:, ::2]) and not has_kernels(w.astype(np.float16))
+    assert not has_kernels(np.zeros((4, 4))) and not has_kernels(w, MAX_KERNEL_CLUSTERS + 1)
+
+
+# ---- small arrays: one launch for what is several operations of the standard
+
+
+def shaped(cupy, shape, seed=0):
+    x = np.random.default_rng(seed).integers(-2, 3, shape).astype(float)
+    return x, cupy.asarray(x)
+
+
+@pytest.mark.parametrize(
+    "shapes", [((3, 4), (3, 4)), ((3, 4), (4,)), ((), ()), ((3, 4), (3, 1)), ((0, 2), (0, 2))]
+)
+def test_ratio_is_that_of_numpy(cupy, shapes):
+    (total, on_device), (count, divisor) = (shaped(cupy, shape, i) for i, shape in enumerate(shapes))
+    assert_array_equal(namespace.ratio(on_device, divisor).get(), namespace.ratio(total, count))
+
+
+@pytest.mark.parametrize("name", ["not_zero", "not_negative"])
+@pytest.mark.parametrize("dtype", [np.int8, np.int64, np.float32, np.float64])
+def test_replacements_are_those_of_numpy(cupy, name, dtype):
+    x, function = np.array([[3, -1, 0], [-7, 2, 1]], dtype=dtype), getattr(namespace, name)
+    found = function(cupy.asarray(x)[:, ::2])
+    assert found.dtype == dtype
+    assert_array_equal(found.get(), function(x[:, ::2]))
+
+
+@pytest.mark.parametrize("shape", [(6,), (4, 3), (0, 2)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_one_hot_is_that_of_numpy(cupy, shape, dtype):
+    labels = np.random.default_rng(0).integers(-1, 4, shape)
+    found = namespace.one_hot(cupy.asarray(labels.T).T, 4, dtype)
+    assert found.dtype == dtype
+    assert_array_equal(found.get(), namespace.one_hot(labels, 4, dtype))
+
+
+@pytest.mark.parametrize("shape", [(5,), (5, 3), (5, 2, 2)])
+@pytest.mark.parametrize("fill", [0, -1])
+def test_gather_is_that_of_numpy(cupy, shape, fill):
+    x, index = np.random.default_rng(0).normal(size=shape), np.array([4, -1, 0, 2, -1, 2])
+    found = namespace.gather(cupy.asarray(np.asfortranarray(x)), cupy.asarray(index), fill)
+    assert_array_equal(found.get(), namespace.gather(x, index, fill))
+
+
+def test_small_arrays_cost_one_launch(cupy):
+    cupy_cpu = pytest.importorskip("cupy_cpu")
+    x, index = cupy.asarray(np.arange(6.0)), cupy.asarray(np.array([2, -1, 0]))
+    for action in (
+        lambda: namespace.ratio(x, x),
+        lambda: namespace.not_zero(x),
+        lambda: namespace.not_negative(index),
+        lambda: namespace.one_hot(index, 3, np.float64),
+        lambda: namespace.gather(x, index, 0),
+    ):
+        action()
+        with cupy_cpu.count() as count:
+            action()
+        assert (count.launch, count.h2d, count.sync) == (1, 0, 0)

@@ -61,6 +61,11 @@ def test_as_a_module():
         (["run", "x.csv", "-k", "2", "--fre", "7D"], "Did you mean --freq?"),
         (["run", "x.csv", "-k", "2", "--method", "kmean"], 'Did you mean "kmeans"?'),
         (["run", "x.csv", "-k", "modularty"], 'Did you mean "modularity"?'),
+        (
+            ["run", "x.csv", "y.csv", "-k", "2"],
+            "affect-xp run does not take 'y.csv'. To read several files, quote",
+        ),
+        (["demo", "sed", "3"], "affect-xp demo does not take 'sed 3'. Did you mean \"--seed\"?"),
         (["reproduce", "boid"], 'Did you mean "boids"?'),
         (["bench", "--only", "alpah"], 'Did you mean "alpha"?'),
         (["doctor", "--require", "cupi"], 'Did you mean "cupy"?'),

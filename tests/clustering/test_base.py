@@ -127,7 +127,7 @@ def test_few_objects(clusterer, proximities, n):
             ax.KMeans("gap"),
             r"n_clusters='gap' is a rule of ax.Linkage\('gap'\); choose that, or one of 'silhouette'",
         ),
-        (ax.KMeans("elbow"), "n_clusters, where it is not a number, must be one of 'silhouette'"),
+        (ax.KMeans("elbow"), "n_clusters, if not a number, must be one of 'silhouette'"),
         (ax.Spectral(2, objective="cut"), "objective must be one of 'normalized_cut', 'ratio_cut'"),
         (
             ax.Spectral(2, assign_labels="argmax"),

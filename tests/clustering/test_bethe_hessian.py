@@ -5,11 +5,11 @@ import pytest
 from representations import only_on
 
 import affect_xp as ax
-from affect_xp.alignment import UNCHANGED
 from affect_xp.clustering.base import Call, Count
 from affect_xp.clustering.bethe_hessian import bethe_hessian_scores
 from affect_xp.clustering.spectral import PERSISTENT_RULES, unevenness
 from affect_xp.exceptions import InputError
+from affect_xp.partition import UNCHANGED
 from affect_xp.proximity import Chunked, Dense, Pair, Sparse
 
 SIZE = 60

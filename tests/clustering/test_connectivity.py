@@ -6,8 +6,8 @@ import scipy.sparse
 from scipy.sparse import csgraph
 
 import affect_xp as ax
-from affect_xp.alignment import align
 from affect_xp.clustering.connectivity import connected_components
+from affect_xp.partition import align
 from affect_xp.proximity import Pair
 from affect_xp.proximity.sparse import Sparse
 

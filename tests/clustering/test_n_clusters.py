@@ -8,7 +8,6 @@ from scipy.cluster import hierarchy
 from scipy.spatial.distance import pdist, squareform
 
 import affect_xp as ax
-from affect_xp.alignment import align
 from affect_xp.clustering import n_clusters as module
 from affect_xp.clustering.n_clusters import (
     calinski_harabasz,
@@ -22,7 +21,7 @@ from affect_xp.clustering.n_clusters import (
     select,
     silhouette,
 )
-from affect_xp.partition import Partition
+from affect_xp.partition import Partition, align
 from affect_xp.proximity import Pair
 
 LABELS = np.array([0, 1, 2, 3, 0, 1, 2, 0, 1, 2, 0, 0, 1, 0, 2, 2])  # cluster 3 is a singleton

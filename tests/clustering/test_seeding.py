@@ -142,7 +142,7 @@ def test_growing_k_starts_again_where_that_is_better():
 
 @pytest.mark.parametrize(
     ("n_init", "message"),
-    [("many", "n_init, where it is not a number, must be one of 'auto', got 'many'"), (0, "n_init must be")],
+    [("many", "n_init, if not a number, must be one of 'auto', got 'many'"), (0, "n_init must be")],
 )
 def test_bad_numbers_of_starts(n_init, message):
     for call in (

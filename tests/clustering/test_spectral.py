@@ -8,9 +8,9 @@ import scipy.sparse
 from scipy.linalg import block_diag
 
 import affect_xp as ax
-from affect_xp.alignment import align
 from affect_xp.clustering.spectral import ASSIGNMENTS, OBJECTIVES, spectral
 from affect_xp.exceptions import InputError
+from affect_xp.partition import align
 from affect_xp.proximity import Pair
 from affect_xp.proximity.factored import Factored
 from affect_xp.proximity.sparse import Sparse

@@ -8,6 +8,7 @@ import pytest
 
 from affect_xp.datasets import boids as make_boids
 from affect_xp.experiments import Options, boids, boids_variable
+from affect_xp.models.tuning import Tuning
 
 
 def slow_move(x, v, labels, goals, scatters, separation="all", goal="place"):
@@ -146,7 +147,7 @@ class TestVariableNumber:
     def test_affect_beats_static_clustering(self):
         """And finds four flocks, then two, where static clustering finds more."""
         runs = [
-            boids_variable.one_run(boids_variable.AS_CHOSEN, (boids.STATIC, boids.THREE), {}, seed)
+            boids_variable.one_run(boids_variable.AS_CHOSEN, (boids.STATIC, boids.THREE), seed)
             for seed in range(2)
         ]
         rand = mean_rands(runs)
@@ -158,14 +159,34 @@ class TestVariableNumber:
 
     def test_a_kernel_as_wide_as_the_scene_shows_two_halves(self):
         wide = boids_variable.Reading(None, flight={"n_steps": 10})
-        trace = boids_variable.one_run(wide, (boids.STATIC,), {}, 0)[boids.STATIC]
+        trace = boids_variable.one_run(wide, (boids.STATIC,), 0)[boids.STATIC]
         assert trace.k.tolist() == [2] * 10
+
+    def test_each_run_is_trained_on_a_simulation_of_its_own(self, monkeypatch):
+        short = boids_variable.Reading(flight={"n_steps": 3})
+        trained_on = []
+
+        def best(make, given, truth):
+            trained_on.append(truth)
+            return Tuning(len(trained_on) / 10, {})
+
+        monkeypatch.setattr(boids_variable, "tune_alpha", best)
+        runs = [boids_variable.one_run(short, (boids.STATIC, boids_variable.PCM_TRAINED), s) for s in (0, 1)]
+        alphas = [run[boids_variable.PCM_TRAINED].alpha[1:].tolist() for run in runs]
+        assert alphas == [[0.1, 0.1], [0.2, 0.2]]
+        last = [truth[-1] for truth in trained_on] + [short.steps(s)[-1].labels for s in (0, 1)]
+        assert all(not np.array_equal(a, b) for a, b in itertools.combinations(last, 2))
+        boids_variable.one_run(short, (boids.STATIC,), 0)
+        assert len(trained_on) == 2  # nothing to train
 
     def test_similarities(self):
         steps = boids_variable.Reading(flight={"n_steps": 2}).steps(0)
         (w, _) = boids_variable.Reading(20.0).similarities(steps)
         x = steps[0].X
         np.testing.assert_allclose(w.array[3, 40], np.exp(-np.sum((x[3] - x[40]) ** 2) / 800))
+        np.testing.assert_array_equal(np.diag(w.array), 0)
+        (w, _) = boids_variable.Reading(20.0, self_similarity=1.0).similarities(steps)
+        np.testing.assert_array_equal(np.diag(w.array), 1)
 
     def test_report(self, tmp_path, monkeypatch):
         short = {"n_steps": 4}

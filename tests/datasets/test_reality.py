@@ -138,12 +138,7 @@ def write_two_communities(folder, n_weeks=46):
 def few_methods(monkeypatch):
     """Leave out what takes long: variants, and most values of α."""
     monkeypatch.setattr(reality, "VARIANTS", {})
-    monkeypatch.setattr(reality, "FINE_GRID", (0.0,))
-    monkeypatch.setattr(
-        reality,
-        "cross_validate_alpha",
-        lambda make, W, truth, ids: ax.cross_validate_alpha(make, W, truth, (0.0, 0.3), ids=ids),
-    )
+    monkeypatch.setattr(reality, "GRID", (0.0, 0.3))
 
 
 def test_report_on_simulated_communities(tmp_path, few_methods):

@@ -6,7 +6,7 @@ import pytest
 from affect_xp.experiments import Options, counts, reproduce
 
 HEAVY = [name for name in counts.KINDS if name.startswith(("contacts", "log-normal"))]
-BETWEEN = ("bursts of pairs all alike",)  # chance decides
+BETWEEN = ("bursts, identical pairs",)  # chance decides
 
 
 @pytest.fixture

@@ -348,8 +348,8 @@ OBJECTS = {
         lambda: affect().fit([W[0], W[1][:20, :20]]),
         refuses(
             InputError,
-            "ids=None, but the step before had 30 objects and this one has 20; pass ids= with each step so "
-            "that objects can be told apart",
+            "ids=None, but the previous step had 30 objects and this one has 20; pass ids= with each step so "
+            "that objects can be matched",
         ),
     ),
     "too few ids": (
@@ -484,7 +484,7 @@ WRONG = {
         lambda: affect(ax.KMeans("elbow")).fit(W),
         refuses(
             InputError,
-            "n_clusters, where it is not a number, must be one of 'silhouette', 'calinski_harabasz', "
+            "n_clusters, if not a number, must be one of 'silhouette', 'calinski_harabasz', "
             "'modularity', got 'elbow'",
         ),
     ),
@@ -508,7 +508,7 @@ WRONG = {
         lambda: affect(3).fit(W),
         refuses(
             InputTypeError,
-            "clusterer must be one such as KMeans(12), or function from a Proximity to labels; got 3",
+            "clusterer must be an object such as KMeans(12), or a function from a Proximity to labels; got 3",
         ),
     ),
     "alpha beyond 1": (

@@ -259,7 +259,7 @@ def test_series_by_time_in_a_frame_with_an_index_of_dates():
     [("absolute", [1.0, 2.0]), ("relative", [1.0, 1.0]), ("log", [np.log(2), np.log(2)])],
 )
 def test_changes_are_counted_across_windows_and_chunks(changes, expected, monkeypatch, tmp_path):
-    monkeypatch.setattr("affect_xp.io.snapshots.CHUNK_VALUES", 2)  # a window at a time
+    monkeypatch.setattr("affect_xp.io.tables.CHUNK_VALUES", 2)  # a window at a time
     lines = [",".join(map(str, row)) for row in zip(*PRICES.values(), strict=True)]
     path = write(tmp_path / "p.csv", "date,A,B\n" + "\n".join(lines) + "\n")
     steps = list(read_steps(path, freq="2 rows", changes=changes))
@@ -338,7 +338,7 @@ def test_several_rows_of_one_object(aggregate, expected):
 
 
 def test_unsorted(tmp_path, monkeypatch):
-    monkeypatch.setattr("affect_xp.io.snapshots.CHUNK_VALUES", 4)
+    monkeypatch.setattr("affect_xp.io.tables.CHUNK_VALUES", 4)
     header, *rows = FEATURES.splitlines()
     path = write(tmp_path / "f.csv", "\n".join([header, *reversed(rows)]) + "\n")
     steps = read_steps(path, freq="7D")  # with ids in the order in which they first appear in the file
@@ -381,8 +381,24 @@ def test_the_steps_of_a_file_are_made_one_at_a_time(tmp_path, monkeypatch):
         return largest
 
     whole = peak()
-    monkeypatch.setattr("affect_xp.io.snapshots.CHUNK_VALUES", 4000)
+    monkeypatch.setattr("affect_xp.io.tables.CHUNK_VALUES", 4000)
     assert peak() < 0.1 * whole
+
+
+def test_a_file_four_times_the_memory_limit(tmp_path):
+    duckdb = pytest.importorskip("duckdb")
+    path, rows, days = tmp_path / "contacts.csv", 2_500_000, 100
+    day_of = f"strftime(DATE '2024-01-01' + (i * {days} // {rows})::INT, '%Y-%m-%d')"
+    columns = (
+        f"{day_of} AS time, 'person number ' || hash(i) % 500 AS source, 'place ' || hash(-i) % 500 AS target"
+    )
+    duckdb.sql(f"COPY (SELECT {columns} FROM range({rows}) AS r(i)) TO '{path}' (HEADER)")
+    assert path.stat().st_size > 4 * 24_000_000
+    with pytest.warns(InputWarning, match="bipartite"):
+        steps = read_steps(path, freq="10D", memory_limit="24MB")
+    assert [step.values.sum() for step in steps] == [2 * rows / 10] * 10
+    with pytest.raises(InputError, match="it needs more memory; pass a larger memory_limit"):
+        read_steps(path, freq="10D", memory_limit="8MB")
 
 
 # Times

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import affect_xp as ax
-from affect_xp.alignment import align
 from affect_xp.array.namespace import from_host
 from affect_xp.datasets import boids
 from affect_xp.models.pcm import PCM, discrete_solution
@@ -16,7 +15,7 @@ from affect_xp.models.pcq import PCQ
 from affect_xp.models.relaxed import Combined, Expanded, Projection, Quality, with_means
 from affect_xp.models.rg import RG, Frame, coefficients, filtered, separation
 from affect_xp.models.tuning import cross_validate_alpha, tune_alpha
-from affect_xp.partition import Partition
+from affect_xp.partition import Partition, align
 
 OBJECTIVES = ["average_association", "ratio_cut", "normalized_cut"]
 
@@ -256,7 +255,7 @@ class TestChoices:
         assert score(0.5) > score(0.0) + 0.02
 
 
-def slow_rg(xs, all_labels, k, order):
+def slow_rg(xs, all_labels, k, order, power=2):
     """Return the filter's coefficients and output at the last step, given the labels i steps before."""
     t = len(xs) - 1
     weights = []
@@ -266,7 +265,7 @@ def slow_rg(xs, all_labels, k, order):
         for c in range(k):
             for d in range(c):
                 gap = x[labels == c].mean(axis=0) - x[labels == d].mean(axis=0)
-                total, pairs = total + np.sqrt(np.sum(gap**2)), pairs + 1
+                total, pairs = total + np.linalg.norm(gap) ** power, pairs + 1
         weights.append(total / pairs)
     b = np.array(weights) / sum(weights)
     return b, sum(b[i] * xs[t - i] for i in range(len(b)))
@@ -281,8 +280,8 @@ class TestRG:
         labels = [rng.permutation(np.arange(24) % self.K) for _ in range(n_steps)]
         return [centres[c] * (1 + t) + rng.normal(size=(24, 2)) for t, c in enumerate(labels)], labels
 
-    @pytest.mark.parametrize("order", [1, 3, 10])
-    def test_filter_against_a_loop(self, eager_xp, order):
+    @pytest.mark.parametrize("order, power", [(1, 2), (3, 0), (3, 1), (10, 2)])
+    def test_filter_against_a_loop(self, eager_xp, order, power):
         xs, labels = self.data()
         t = len(xs) - 1
         newest_first = [None, *labels[:t][::-1]]  # [1] is the step before
@@ -291,20 +290,20 @@ class TestRG:
             Frame(eager_xp.array(xs[t - i]), eager_xp.array(labels[t - i]))
             for i in range(1, min(order, t) + 1)
         ]
-        b, y = slow_rg(xs, newest_first, self.K, order)
-        np.testing.assert_allclose(eager_xp.numpy(coefficients(frames, self.K)), b, rtol=1e-12)
-        np.testing.assert_allclose(eager_xp.numpy(filtered(frames, self.K)), y, rtol=1e-12)
+        b, y = slow_rg(xs, newest_first, self.K, order, power)
+        np.testing.assert_allclose(eager_xp.numpy(coefficients(frames, self.K, power)), b, rtol=1e-12)
+        np.testing.assert_allclose(eager_xp.numpy(filtered(frames, self.K, power)), y, rtol=1e-12)
         assert b.sum() == pytest.approx(1)
 
     @pytest.mark.parametrize("settings, proximity", [(ax.KMeans(3), "dot"), (ax.Linkage(3), "euclidean")])
-    @pytest.mark.parametrize("order", [0, 2])
-    def test_run_against_a_loop(self, eager_xp, settings, proximity, order):
+    @pytest.mark.parametrize("order, options", [(0, {}), (2, {}), (2, {"power": 1})])
+    def test_run_against_a_loop(self, eager_xp, settings, proximity, order, options):
         xs, _ = self.data()
-        model = RG(settings, order=order, proximity=proximity, random_state=0)
+        model = RG(settings, order=order, proximity=proximity, random_state=0, **options)
         static = ax.Static(settings, proximity=proximity, random_state=0)
         found: list[np.ndarray] = []
         for t, x in enumerate(xs):
-            y = slow_rg(xs[: t + 1], [None, *found[::-1]], self.K, order)[1] if t and order else x
+            y = slow_rg(xs[: t + 1], [None, *found[::-1]], self.K, order, **options)[1] if t and order else x
             model.partial_fit(eager_xp.array(x))
             static.partial_fit(eager_xp.array(y))
             found.append(eager_xp.numpy(model._state.partition.labels))
@@ -322,14 +321,15 @@ class TestRG:
         assert ax.rand_index(mixed.labels_, plain.labels_[order]) == 1
 
     def test_separation(self):
-        """Centroids at 0, 3 and 4i: the mean of 3, 4 and 5."""
+        """Centroids at 0, 3 and 4i: the mean of 3, 4 and 5, or of their squares."""
         x = np.array([[-1.0, 0.0], [1.0, 0.0], [3.0, 0.0], [0.0, 4.0]])
-        assert separation(Frame(x, np.array([0, 0, 1, 2])), 3) == pytest.approx(4)
-        assert separation(Frame(x, np.zeros(4, dtype=np.int64)), 1) == 0
+        assert separation(Frame(x, np.array([0, 0, 1, 2])), 3, 1) == pytest.approx(4)
+        assert separation(Frame(x, np.array([0, 0, 1, 2])), 3, 2) == pytest.approx(50 / 3)
+        assert separation(Frame(x, np.zeros(4, dtype=np.int64)), 1, 2) == 0
 
     def test_coinciding_centroids(self):
         frame = Frame(np.ones((4, 1)), np.array([0, 1, 0, 1]))
-        np.testing.assert_array_equal(coefficients([frame] * 4, 2), [0.25] * 4)
+        np.testing.assert_array_equal(coefficients([frame] * 4, 2, 2), [0.25] * 4)
 
     def test_float32_is_kept(self):
         xs, _ = self.data()
@@ -372,6 +372,7 @@ def twice(model, first, second, **names):
         (lambda: RG(ax.KMeans("silhouette")).fit([X2]), "got n_clusters='silhouette'; pass an integer"),
         (lambda: RG(ax.Linkage(distance_threshold=1.0)).fit([X2]), "got n_clusters=None"),
         (lambda: RG(ax.KMeans(2), order=-1).fit([X2]), "order must be at least 0, got -1"),
+        (lambda: RG(ax.KMeans(2), power=-1).fit([X2]), "power must be at least 0, got -1"),
         (lambda: RG(ax.KMeans(2), proximity="precomputed").fit([W2]), "RG filters features"),
         (lambda: RG(ax.Linkage(2)).fit([X2]), "proximity='dot' gives a similarity, but Linkage"),
         (lambda: RG(ax.KMeans(2)).fit([ax.Dense(W2)]), "array of features in memory, got Dense"),
@@ -417,6 +418,23 @@ class TestTuning:
         wrong = ax.rand_index([0, 0, 1, 1], [0, 1, 0, 1])
         np.testing.assert_allclose(found.rand, [1, wrong, wrong, wrong])
         assert found.mean == pytest.approx((1 + 3 * wrong) / 4)
+
+    def test_cross_validation_over_random_steps(self):
+        """Against a loop over the steps, with folds that depend on the seed."""
+        args = [np.eye(4)] * 4, self.TRUTH, list(self.RIGHT)
+        wrong = ax.rand_index([0, 0, 1, 1], [0, 1, 0, 1])
+        splits = set()
+        for seed in range(6):
+            found = cross_validate_alpha(self.make, *args, rng=seed)
+            fold = [t for t in range(4) if np.random.default_rng(seed).permutation(4)[t] < 2]
+            rest = [t for t in range(4) if t not in fold]
+            for own, other, alpha in ((fold, rest, found.alphas[0]), (rest, fold, found.alphas[1])):
+                hits = {a: len(set(right) & set(other)) for a, right in self.RIGHT.items()}
+                assert alpha == min(a for a in hits if hits[a] == max(hits.values()))
+                for t in own:
+                    assert found.rand[t] == (1 if t in self.RIGHT[alpha] else wrong)
+            splits.add(tuple(fold))
+        assert len(splits) > 1
 
     def test_ids(self):
         steps, ids = [W2, W2[:5, :5]], [list("abcdef"), list("abcde")]

@@ -84,7 +84,7 @@ BAD_PARAMETERS = [
     (
         ax.Affect,
         {"clusterer": ax.KMeans("many")},
-        "n_clusters, where it is not a number, must be one of 'silhouette', .*got 'many'",
+        "n_clusters, if not a number, must be one of 'silhouette', .*got 'many'",
     ),
     (ax.Affect, {"clusterer": ax.KMeans([])}, "n_clusters is an empty sequence; give one for each step"),
     (
@@ -94,8 +94,8 @@ BAD_PARAMETERS = [
     ),
     (ax.Affect, {"clusterer": ax.KMeans(2, n_init=0)}, "n_init must be at least 1"),
     (ax.Affect, {"clusterer": ax.KMeans(2, max_iter=0)}, "max_iter must be at least 1"),
-    (ax.Affect, {"clusterer": "kmeans"}, "clusterer must be one such as KMeans"),
-    (ax.Affect, {"clusterer": ax.KMeans}, "clusterer must be one such as KMeans"),
+    (ax.Affect, {"clusterer": "kmeans"}, "clusterer must be an object such as KMeans"),
+    (ax.Affect, {"clusterer": ax.KMeans}, "clusterer must be an object such as KMeans"),
     (ax.Affect, {"n_iter": 0}, "n_iter must be at least 1, got 0"),
     (ax.Affect, {"n_iter": 1.5}, "n_iter must be an integer, got 1.5"),
     (ax.Affect, {"alpha": 1.5}, "alpha must be between 0 and 1, got 1.5"),

@@ -144,7 +144,7 @@ BAD_IDS = [
     (N, NAMES[:5], "ids has length 5, but there are 8 objects"),
     (N, ["a", *NAMES[:-1]], "ids must be unique; 'a' appears more than once"),
     (N, [[name] for name in NAMES], "ids must be hashable"),
-    (N, None, "pass ids= with each step so that objects can be told apart"),
+    (N, None, "pass ids= with each step so that objects can be matched"),
     (1, ["a"], "n_clusters=2 exceeds the number of objects, 1"),
 ]
 
@@ -287,7 +287,7 @@ BAD_PARAMETERS = [
     ("Affect", {"clusterer": ax.KMeans(N + 1)}, "n_clusters=9 exceeds the number of objects, 8"),
     ("Affect", {"clusterer": ax.KMeans([2, 2])}, "n_clusters has 2 entries, but this is step 2"),
     ("Affect", {"clusterer": ax.KMeans(2, init="far")}, "init must be one of 'k-means\\+\\+'"),
-    ("Affect", {"clusterer": "kmeans"}, "clusterer must be one such as KMeans"),
+    ("Affect", {"clusterer": "kmeans"}, "clusterer must be an object such as KMeans"),
     ("Affect", {"clusterer": lambda w: [0, 1]}, "labels returned by the clusterer has length 2"),
     ("Affect", {"clusterer": lambda w: [0.5] * N}, "labels returned by the clusterer must be integers"),
     ("Affect", {"n_iter": 0}, "n_iter must be at least 1, got 0"),

@@ -457,7 +457,7 @@ def test_a_failure_draws_no_random_numbers():
 def test_report_and_repr(tmp_path):
     found = smooth(list(drifting(0)), ax.KMeans(K), random_state=0)
     assert repr(found).startswith("Smoothed(Affect(clusterer=KMeans(")
-    assert "Smoothed(Affect(" in write_report(found, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "smooth: Affect(" in write_report(found, tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 # The command line.

@@ -401,7 +401,7 @@ class TestWriting:
         saved()
         monkeypatch.setattr(files, "open", full, raising=False)
         with pytest.raises(
-            SaveError, match=r"No space left on device; make room .* is still whole"
+            SaveError, match=r"No space left on device; free some space .* is unchanged"
         ) as caught:
             save(fitted(), old)
         assert caught.value.errno == errno.ENOSPC
@@ -434,7 +434,7 @@ class TestWriting:
 
         monkeypatch.setattr(files, "open", read_only, raising=False)
         with pytest.raises(
-            SaveError, match="cannot be written: Read-only file system; make room or choose an"
+            SaveError, match="cannot be written: Read-only file system; free some space or choose an"
         ):
             save(fitted(), old)
 

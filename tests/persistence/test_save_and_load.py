@@ -190,7 +190,7 @@ def test_rg_resumes(clusterer, tmp_path):
     kind = "dot" if isinstance(clusterer, ax.KMeans) else "euclidean"
     observed = [x[:20] for x, _ in steps() if len(x) >= 20]
     check_resumed(
-        lambda: ax.RG(clusterer, order=2, proximity=kind, random_state=1),
+        lambda: ax.RG(clusterer, order=2, power=1, proximity=kind, random_state=1),
         lambda: [((lambda x=x: x), None) for x in observed],
         tmp_path / "model",
     )

@@ -1,13 +1,14 @@
 """Pictures: what they are drawn from, against slow twins, and that it is drawn."""
 
 import datetime
+import itertools
 
 import numpy as np
 import pytest
 
 import affect_xp as ax
 from affect_xp.exceptions import AffectError
-from affect_xp.plots.flows import CLUSTER_COLOURS, flow
+from affect_xp.plots.flows import CLUSTER_COLOURS, OTHERS, flow, gathered
 from affect_xp.plots.memberships import ABSENT, memberships
 from affect_xp.tracking.events import Event
 from affect_xp.tracking.history import History, Record
@@ -78,6 +79,16 @@ def test_clusters_that_meet_have_different_colours():
     found = flow(many)
     for sizes in found.sizes:
         assert len({found.colours[name] for name in sizes}) == n - 1
+
+
+def test_clusters_above_each_other_have_different_colours():
+    """Cluster 1 ends and 12 takes its place; with twelve clusters two colours occur twice."""
+    before = np.arange(12)
+    after = np.where(before == 1, 12, before)
+    found = flow(History((record(before, "abcdefghijkl"), record(after, "abcdefghijkl"))))
+    for t, sizes in enumerate(found.sizes):
+        stacked = [found.colours[name] for name in found.order if name in sizes]
+        assert all(a != b for a, b in itertools.pairwise(stacked)), t
 
 
 def test_stacks_are_as_high_as_sizes_and_do_not_overlap():
@@ -237,9 +248,56 @@ def test_proximity_of_many_objects_is_thinned():
 
 
 def test_smoothing_is_drawn_in_one_scale():
-    panels = ax.plots.plot_smoothing(np.diag([1.0, 5.0]), np.diag([3.0, 2.0]) - 1, np.array([0, 1]))
-    assert [panel.images[0].get_clim() for panel in panels] == [(-1, 5), (-1, 5)]
+    panels = ax.plots.plot_smoothing(np.diag([1.0, 5.0]), np.diag([3.0, 2.0]) + 0.5, np.array([0, 1]))
+    assert [panel.images[0].get_clim() for panel in panels] == [(0, 5), (0, 5)]
     drawn(panels[0])
+    signed = ax.plots.plot_smoothing(np.diag([1.0, 5.0]), np.diag([3.0, 2.0]) - 1, np.array([0, 1]))
+    assert [panel.images[0].get_clim() for panel in signed] == [(-5, 5), (-5, 5)]
+
+
+def test_signed_proximities_are_white_at_zero():
+    both = drawn(ax.plots.plot_proximity(np.array([[1.0, -0.25], [-0.25, 1.0]]), [0, 1])).images[0]
+    assert both.get_clim() == (-1, 1)
+    np.testing.assert_allclose(both.cmap(both.norm(0.0))[:3], 1, atol=0.05)
+    for one_sign in (np.eye(2), np.eye(2) - 1e-9, -np.eye(2)):
+        assert drawn(ax.plots.plot_proximity(one_sign, [0, 1])).images[0].get_cmap().name == "viridis"
+
+
+def strip_colours(axes):
+    """The colours beside a matrix, from the top."""
+    bars = sorted(axes.patches, key=lambda bar: bar.get_y())
+    return [matplotlib.colors.to_hex(bar.get_facecolor()).upper() for bar in bars]
+
+
+def test_a_matrix_has_the_colours_of_the_flow():
+    n = len(CLUSTER_COLOURS)
+    history = History((record([0, n, n], "abc"), record([0, n, n], "abc")))
+    axes = drawn(ax.plots.plot_proximity(np.eye(3), history))
+    colours = flow(history).colours
+    assert strip_colours(axes) == [CLUSTER_COLOURS[colours[name]] for name in (0, n)]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["0", str(n)]
+    assert strip_colours(ax.plots.plot_proximity(np.eye(3), [2, 2, 0])) == [
+        CLUSTER_COLOURS[0],
+        CLUSTER_COLOURS[2],
+    ]
+
+
+def test_frames_are_drawn_as_arrays_are():
+    pandas = pytest.importorskip("pandas")
+    W, labels = np.array([[1.0, 0.2, 0.1], [0.2, 1.0, 0.3], [0.1, 0.3, 1.0]]), [1, 0, 1]
+    frame = pandas.DataFrame(W, index=list("abc"), columns=list("abc"))
+    axes = ax.plots.plot_proximity(frame, pandas.Series(labels, index=frame.index))
+    expected = ax.plots.plot_proximity(W, labels).images[0].get_array()
+    np.testing.assert_array_equal(axes.images[0].get_array(), expected)
+    panels = ax.plots.plot_smoothing(frame, frame, labels)
+    np.testing.assert_array_equal(panels[1].images[0].get_array(), expected)
+    scores = pandas.DataFrame({"static": [0.5, 0.6], "AFFECT": [0.5, 0.9]}, index=[7, 8])
+    lines = ax.plots.plot_scores(scores).lines
+    assert [line.get_ydata().tolist() for line in lines] == [[0.5, 0.6], [0.5, 0.9]]
+    by_k = ax.plots.plot_scores_by_k(pandas.Series({2: 0.4, 3: 0.7}), chosen=3)
+    assert by_k.lines[0].get_ydata().tolist() == [0.4, 0.7]
+    values = ax.plots.plot_eigenvalues(pandas.Series([3.0, 2.0], index=[5, 6]))
+    assert values.lines[0].get_ydata().tolist() == [3, 2]
 
 
 def test_proximity_rejects_labels_of_other_objects():
@@ -261,6 +319,21 @@ def test_dendrogram_of_many_objects_is_cut_short():
     assert len(axes.get_xticklabels()) == 20
 
 
+def test_branches_have_the_colours_of_their_clusters():
+    x = np.array([0.0, 1.0, 5.0, 7.5, 20.0, 21.0])
+    tree = ax.linkage(np.abs(x[:, None] - x))
+    axes = drawn(ax.plots.plot_dendrogram(tree, n_clusters=3))
+    shown = [path for lines in axes.collections for path in lines.get_segments()]
+    colours = [
+        matplotlib.colors.to_hex(c).upper() for lines in axes.collections for c in lines.get_colors()
+        for _ in range(len(lines.get_segments()) // len(lines.get_colors()))
+    ]  # fmt: skip
+    cut = axes.lines[-1].get_ydata()[0]
+    for path, colour in zip(shown, colours, strict=True):
+        assert (colour in CLUSTER_COLOURS) == (path[:, 1].max() < cut)
+    assert len({colour for colour in colours if colour in CLUSTER_COLOURS}) == 3
+
+
 def test_eigenvalues_and_scores(xp):
     axes = drawn(ax.plots.plot_eigenvalues(xp.array([3.0, 2.0, 0.1]), n_clusters=2))
     np.testing.assert_allclose(axes.lines[0].get_ydata(), [3, 2, 0.1], rtol=1e-6)
@@ -270,6 +343,88 @@ def test_eigenvalues_and_scores(xp):
     assert axes.lines[1].get_xydata().tolist() == [[3, 0.7]]
     with pytest.raises(AffectError, match="scores is empty"):
         ax.plots.plot_scores_by_k({})
+
+
+RUNS = (ax.plots.plot_alpha, ax.plots.plot_flow, ax.plots.plot_memberships, ax.plots.plot_run)
+
+
+@pytest.mark.parametrize("draw", RUNS)
+def test_a_model_is_drawn_as_its_history_is(draw):
+    bikes = ax.datasets.bike_stations(4)
+    model = ax.Affect(ax.KMeans(3), proximity="dot", random_state=0).fit(bikes.X, ids=bikes.ids)
+    pictures = []
+    for given in (model, model.history_):
+        axes = np.atleast_1d(draw(given))[-1]
+        axes.figure.canvas.draw()
+        pictures.append(np.asarray(axes.figure.canvas.buffer_rgba()))
+    np.testing.assert_array_equal(*pictures)
+    with pytest.raises(AffectError, match="history must be a fitted model or its history_, got 3"):
+        draw(3)
+
+
+def test_a_model_gives_its_labels_and_smoothed_proximities():
+    W = [step.W for step in ax.datasets.colliding_gaussians(rng=0)]
+    model = ax.Affect(ax.KMeans(2), random_state=0).fit(W)
+    given = ax.plots.plot_smoothing(W[-1], model)
+    twin = ax.plots.plot_smoothing(W[-1], model.smoothed_, model.labels_)
+    for one, other in zip(given, twin, strict=True):
+        np.testing.assert_array_equal(one.images[0].get_array(), other.images[0].get_array())
+
+
+def test_a_run_has_one_axis_of_time(history):
+    above, below = ax.plots.plot_run(history)
+    assert above.get_xlim() == drawn(below).get_xlim()
+    shown = [label.get_text() for label in below.get_xticklabels()]
+    assert shown == ["2024-01-01", "2024-01-02", "2024-01-03"]
+
+
+@pytest.mark.parametrize("n_steps", [1, 12, 13, 500])
+def test_times_do_not_overlap(n_steps):
+    start = datetime.datetime(2024, 1, 1)
+    times = [start + datetime.timedelta(days=t) for t in range(n_steps)]
+    axes = drawn(ax.plots.plot_alpha(History(tuple(record([0], "a", time=time) for time in times))))
+    boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
+    assert all(a.x1 < b.x0 for a, b in itertools.pairwise(boxes)) and len(boxes) <= 12
+
+
+def many_clusters(k, n_steps=6, n=900, seed=0):
+    """Random labels of which a tenth changes at each step."""
+    rng = np.random.default_rng(seed)
+    labels, records = rng.integers(k, size=n), []
+    for t in range(n_steps):
+        labels = np.where(rng.random(n) < 0.1, rng.integers(k, size=n), labels)
+        records.append(record(labels, range(n), time=t))
+    return History(tuple(records))
+
+
+def test_small_clusters_are_gathered():
+    history = many_clusters(100)
+    whole = flow(history)
+    few = gathered(whole, 30)
+    for t in range(len(history)):
+        kept = few.sizes[t].keys() - {OTHERS}
+        assert len(kept) <= 30 and sum(few.sizes[t].values()) == 900
+        assert all(few.sizes[t][name] == whole.sizes[t][name] for name in kept)
+        assert sum(few.links[t].values()) == sum(whole.links[t].values())
+        inside = {link: count for link, count in whole.links[t].items() if set(link) <= kept}
+        assert inside == {link: count for link, count in few.links[t].items() if OTHERS not in link}
+    peaks = {name: max(sizes.get(name, 0) for sizes in whole.sizes) for name in whole.order}
+    kept = set(few.order) - {OTHERS}
+    assert len(kept) == 30 and min(peaks[c] for c in kept) >= max(peaks[c] for c in set(peaks) - kept)
+
+
+def test_clusters_that_follow_each_other_are_not_gathered():
+    found = flow(History(tuple(record([t, 99], "ab", time=t) for t in range(20))))
+    assert gathered(found, 2) is found
+
+
+def test_names_of_clusters_do_not_overlap():
+    for k in (5, 30, 100):
+        axes = drawn(ax.plots.plot_flow(many_clusters(k)))
+        boxes = sorted((text.get_window_extent() for text in axes.texts), key=lambda box: box.y0)
+        assert len(boxes) >= min(k, 20)
+        for a, b in itertools.pairwise(boxes):
+            assert b.y0 + b.y1 - a.y0 - a.y1 > 0.8 * (a.height + b.height) / 2
 
 
 def test_pictures_of_no_steps():

@@ -8,8 +8,7 @@ import pytest
 from representations import N, between_groups_twin, symmetric, with_absent_twin
 from scipy.sparse import csr_array
 
-from affect_xp.alignment import align
-from affect_xp.partition import Partition
+from affect_xp.partition import Partition, align
 from affect_xp.proximity import Chunked, Dense, Sparse
 from affect_xp.proximity.factored import Factored
 

@@ -103,7 +103,9 @@ def no_comparison(*args):
 
 def without_comparison(monkeypatch):
     monkeypatch.setattr(checks, "_check_entries", no_comparison)
-    monkeypatch.setattr("affect_xp.array.cuda.usable", lambda w, k=1: False)  # whose kernel does compare
+    monkeypatch.setattr(
+        "affect_xp.proximity.checks.has_kernels", lambda w, k=1: False
+    )  # whose kernel does compare
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

@@ -21,9 +21,8 @@ from chunked_cases import (
 from representations import distance_twin, moments_twin
 
 import affect_xp as ax
-from affect_xp.alignment import align
 from affect_xp.exceptions import InputError, InputTypeError
-from affect_xp.partition import Partition
+from affect_xp.partition import Partition, align
 from affect_xp.proximity.checks import checked_array
 from affect_xp.proximity.chunked import Chunked, _chunk
 from affect_xp.proximity.kernels import features_to_proximity

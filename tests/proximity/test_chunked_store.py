@@ -22,8 +22,7 @@ from chunked_cases import (
 from representations import distance_twin, moments_twin
 
 import affect_xp as ax
-from affect_xp.alignment import align
-from affect_xp.partition import Partition
+from affect_xp.partition import Partition, align
 from affect_xp.proximity.chunked.chunked import PASS, Chunked
 
 pytest_plugins = ("chunked_fixtures",)

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from representations import N, assert_answers, factored_float32
 
 import affect_xp as ax
-from affect_xp.alignment import align
 from affect_xp.exceptions import InputError, InputTypeError
-from affect_xp.partition import Partition
+from affect_xp.partition import Partition, align
 from affect_xp.proximity._columns import rows_of
 from affect_xp.proximity.factored import Factored
 

@@ -5,8 +5,7 @@ import pytest
 from representations import BLENDS, N
 
 import affect_xp as ax
-from affect_xp.alignment import align
-from affect_xp.partition import Partition
+from affect_xp.partition import Partition, align
 from affect_xp.proximity import Factored, Pair
 
 K = 3

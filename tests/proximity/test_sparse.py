@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from representations import distance_twin, moments_twin
 
 import affect_xp as ax
-from affect_xp.alignment import align
 from affect_xp.exceptions import InputError, InputTypeError
-from affect_xp.partition import Partition
+from affect_xp.partition import Partition, align
 from affect_xp.proximity import checks_sparse
 from affect_xp.proximity.sparse import Sparse, is_sparse
 
@@ -542,7 +541,7 @@ def test_rounding_is_averaged_away(library, dtype, gap):
 def test_indices_that_overflowed_are_refused():
     matrix = scipy.sparse.csr_array(np.eye(3))
     matrix.indices = np.array([0, 1, -2147483648], dtype=np.int32)
-    with pytest.raises(InputError, match=r"W is not a valid sparse matrix: .*; build it anew"):
+    with pytest.raises(InputError, match=r"W is not a valid sparse matrix: .*; rebuild it"):
         checked_sparse(matrix, "W")
 
 

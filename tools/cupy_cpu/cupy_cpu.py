@@ -1,6 +1,6 @@
-"""The Python side of the CPU rig for CuPy: settings, and counts of what a GPU would have been asked to do.
+"""The Python side of the CPU rig for CuPy: settings, and counts of device operations.
 
-``import cupy`` imports this module by itself; import it yourself to count::
+``import cupy`` imports this module; import it explicitly to count::
 
     import cupy_cpu
 
@@ -19,9 +19,9 @@ import sys
 __all__ = ["Count", "count"]
 
 _HOME = os.path.dirname(sys.prefix)  # the environment is <home>/venv
-_INCLUDE = os.path.join(_HOME, "include")  # stands for a CUDA toolkit's headers
+_INCLUDE = os.path.join(_HOME, "include")  # replaces the headers of a CUDA toolkit
 
-# CUB is not emulated: CuPy's own reduction kernels are used. Kernels are compiled once and kept.
+# CUB is not emulated: CuPy's own reduction kernels are used. Compiled kernels are cached.
 os.environ.setdefault("CUPY_ACCELERATORS", "")
 os.environ.setdefault("CUPY_CACHE_DIR", os.path.join(_HOME, "kernels", "cupy"))
 
@@ -78,7 +78,7 @@ def _caller():
 
 
 class Count:
-    """What was asked of the device in a ``with count()`` block.
+    """The device operations in a ``with count()`` block.
 
     Attributes
     ----------
@@ -87,13 +87,13 @@ class Count:
     h2d, d2h, d2d, h2d_bytes, d2h_bytes, d2d_bytes : int
         Copies between host and device.
     moved_bytes : int
-        Bytes that kernels of CuPy and products read and write; plain pointers of a RawKernel are not known.
+        Bytes that CuPy's kernels and products read and write; plain pointers of a RawKernel are not counted.
     sync : int
-        Times the host waited for the device.
+        Number of times the host waited for the device.
     alloc, alloc_bytes, largest : int
         Arrays allocated (results and temporaries), their bytes, the bytes of the largest one.
     peak_bytes : int
-        Highest extra memory in use at any time in the block, over what was in use on entry.
+        Peak memory in the block, in addition to the memory in use on entry.
     memset, malloc, compile : int
         Fills; ``cudaMalloc`` calls behind CuPy's memory pool; kernels compiled.
     kernels : dict
@@ -150,7 +150,7 @@ def _on_event(kind):
 
 @contextlib.contextmanager
 def count():
-    """Count what happens on the device inside the block; blocks may be nested."""
+    """Count the device operations inside the block; blocks may be nested."""
     hook = _memory_hook()
     result = Count()
     _active.append(result)
@@ -172,7 +172,7 @@ def _memory_hook():
     import cupy
 
     class Hook(cupy.cuda.MemoryHook):
-        """Sees every allocation asked of CuPy's memory pool, also those served without ``cudaMalloc``."""
+        """Records every allocation from CuPy's memory pool, also those served without ``cudaMalloc``."""
 
         name = "cupy_cpu"
 

@@ -48,7 +48,7 @@ def sparse_same(name, f):
 
 
 def check(f):
-    """f() asserts for itself."""
+    """f() contains its own assertions."""
     CHECKS[f.__name__.replace("_", " ")] = f
 
 
@@ -394,7 +394,7 @@ def counter_of_copies_and_waits():
 @check
 def counter_of_memory():
     a = cp.ones((200, 200))
-    for _ in range(2):  # the second time the memory comes from CuPy's pool
+    for _ in range(2):  # the second time, CuPy's pool provides the memory
         with cupy_cpu.count() as c:
             b = a * 2 + 1
         assert c.alloc == 2 and c.largest == a.nbytes and c.peak_bytes == 2 * a.nbytes, c

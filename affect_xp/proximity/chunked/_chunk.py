@@ -1,8 +1,7 @@
-"""What is done to one chunk of a proximity matrix: functions of arrays of any library.
+"""Operations on one chunk of a proximity matrix: functions of arrays of any library.
 
-Rows and columns of a chunk stand for objects of their own; on the diagonal they are the same. A chunk off the
-diagonal stands for its mirror image, too. Chunks are widened to float64 a block of rows at a time, and never
-written to.
+The rows and columns of a chunk are different objects, except on the diagonal. A chunk off the diagonal also
+represents its transpose. Chunks are widened to float64 one block of rows at a time, and never written to.
 """
 
 from collections.abc import Callable
@@ -31,7 +30,7 @@ def chunk_diagonal(w: Array) -> Array:
 def chunk_products(
     w: Array, v_rows: Array, v_columns: Array, on_diagonal: bool
 ) -> tuple[Array, Array | None]:
-    """Return W·V of the columns and, off the diagonal, Wᵀ·V of the rows, in the precision of V."""
+    """Return W·V for the columns and, off the diagonal, Wᵀ·V for the rows, in the precision of V."""
     xp = array_namespace(w, v_columns)
     right, down = [], None
     for rows in row_blocks(w):
@@ -51,16 +50,16 @@ def with_products(
     v_columns: Array,
     on_diagonal: bool,
 ) -> tuple[Array, tuple[Array, Array | None]]:
-    """Return a function of a chunk, and its products."""
+    """Return a function of a chunk, and the products of the chunk."""
     return function(w, *arguments), chunk_products(w, v_rows, v_columns, on_diagonal)
 
 
 def some_products(
     w: Array, rows: tuple | None, columns: tuple | None, on_diagonal: bool
 ) -> tuple[Array | None, Array | None]:
-    """Return W·V of some columns and, off the diagonal, Wᵀ·V of some rows; None where there are none.
+    """Return W·V for some columns and, off the diagonal, Wᵀ·V for some rows; None if there are none.
 
-    Both are pairs of indices on the host and their part of V.
+    Both arguments are pairs of host indices and their part of V.
     """
     xp = array_namespace(w)
 
@@ -68,12 +67,12 @@ def some_products(
         return xp.take(w, from_host(index, w), axis=axis)
 
     right = None if columns is None else product(taken(columns[0], 1), columns[1])
-    down = None if rows is None or on_diagonal else transposed_product(taken(rows[0], 0), rows[1])
+    down = None if rows is None or on_diagonal else mirrored_product(taken(rows[0], 0), rows[1])
     return right, down
 
 
 def summed_sides(sides: list[int], *products: tuple[Array | None, Array | None]) -> Array:
-    """Add up one side of each pair of products, as far as it is there."""
+    """Add up one side of each pair of products, if present."""
     chosen = [pair[side] for pair, side in zip(products, sides, strict=True)]
     return summed(*[product for product in chosen if product is not None])
 
@@ -89,7 +88,7 @@ def product(w: Array, v: Array) -> Array:
     return xp.concat([xp.astype(w[rows, :], v.dtype, copy=False) @ v for rows in row_blocks(w)])
 
 
-def transposed_product(w: Array, v: Array) -> Array:
+def mirrored_product(w: Array, v: Array) -> Array:
     """Return Wᵀ·V in the precision of V."""
     xp = array_namespace(w, v)
     parts = [v[rows, :].T @ xp.astype(w[rows, :], v.dtype, copy=False) for rows in row_blocks(w)]
@@ -99,7 +98,7 @@ def transposed_product(w: Array, v: Array) -> Array:
 def chunk_moments(w: Array, c_rows: Array, c_columns: Array, k: int, on_diagonal: bool) -> Array:
     """Return N, μ and Σ(w − μ)² of each block over the entries of a chunk, (3, k, k).
 
-    The entries wᵢᵢ are left out; a chunk off the diagonal stands for its mirror image, too.
+    The entries wᵢᵢ are excluded; a chunk off the diagonal includes its transpose.
     """
     xp = array_namespace(w)
     z_columns = one_hot(c_columns, k, wide_dtype(w))
@@ -124,7 +123,7 @@ def chunk_moments(w: Array, c_rows: Array, c_columns: Array, k: int, on_diagonal
 def chunk_square_distance(
     w: Array, c_rows: Array, c_columns: Array, means: Array, on_diagonal: bool
 ) -> Array:
-    """Return Σ (wᵢⱼ − μ_{cᵢcⱼ})² over the entries i ≠ j of a chunk and of its mirror image."""
+    """Return Σ (wᵢⱼ − μ_{cᵢcⱼ})² over the entries i ≠ j of a chunk and its transpose."""
     xp = array_namespace(w)
     z_columns = one_hot(c_columns, means.shape[0], wide_dtype(w))
     in_columns, by_column = xp.sum(z_columns, axis=1), means @ z_columns.T
@@ -139,7 +138,7 @@ def chunk_square_distance(
 def _residuals(x: Array, rows: slice, c_rows: Array, by_column: Array, on_diagonal: bool) -> Array:
     """Return μ_{cᵢcⱼ} − wᵢⱼ for some rows of a chunk, given μ_{c cⱼ}, with zeros in place of μ − wᵢᵢ.
 
-    The rows of objects without a label are arbitrary. The array is a new one, free to be written to.
+    The rows of unlabelled objects are arbitrary. The array is new and may be overwritten.
     """
     xp = array_namespace(x)
     c = c_rows[rows]
@@ -175,7 +174,7 @@ def stacked_moments(*parts: Array) -> Array:
 def chunk_blend(
     w: Array, past: Array, alpha: Array | float, known_rows: Array | None, known_columns: Array | None
 ) -> Array:
-    """Return α·past + (1 − α)·W where both objects are known (None: all are), and W elsewhere."""
+    """Return α·past + (1 − α)·W for pairs of known objects (None: all), and W for the others."""
     xp = array_namespace(w, past)
     a = xp.astype(alpha, w.dtype) if is_array(alpha) else alpha
     blended = xp.astype(a * past + (1 - a) * w, w.dtype, copy=False)
@@ -187,7 +186,7 @@ def chunk_blend(
 def chunk_blend_by_object(
     w: Array, past: Array, alpha: Array | float, s_rows: Array, s_columns: Array
 ) -> Array:
-    """Return wᵢⱼ + α sᵢsⱼ (ψᵢⱼ − wᵢⱼ) in the precision of W; the mirror image is the same to the last bit."""
+    """Return wᵢⱼ + α sᵢsⱼ (ψᵢⱼ − wᵢⱼ) in the precision of W; exactly symmetric."""
     xp = array_namespace(w, past)
     a = xp.astype(alpha, w.dtype) if is_array(alpha) else alpha
     s_rows, s_columns = (xp.astype(s, w.dtype, copy=False) for s in (s_rows, s_columns))
@@ -204,7 +203,7 @@ def chunk_blend_by_object(
 def chunk_block_products(
     w: Array, past: Array, c_rows: Array, c_columns: Array, k: int, on_diagonal: bool
 ) -> Array:
-    """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block over the entries of a chunk and its mirror image, (k, k)."""
+    """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block over the entries of a chunk and its transpose, (k, k)."""
     xp = array_namespace(w, past)
     z_columns, total = one_hot(c_columns, k, wide_dtype(w)), 0
     for rows in row_blocks(w):
@@ -215,7 +214,7 @@ def chunk_block_products(
 
 
 def chunk_with_absent(past: Array, known_rows: Array | None, dtype: object) -> Array:
-    """Return a chunk of the past with zeros in the rows of objects not known from it (None: all are)."""
+    """Return a chunk of the past with zeros in the rows of unknown objects (None: all are known)."""
     xp = array_namespace(past)
     if known_rows is not None:
         past = xp.where(known_rows[:, None], past, xp.zeros_like(past))
@@ -223,5 +222,5 @@ def chunk_with_absent(past: Array, known_rows: Array | None, dtype: object) -> A
 
 
 def chunk_copy(w: Array) -> Array:
-    """Return a chunk in storage of its own."""
+    """Return a copy of a chunk."""
     return array_namespace(w).asarray(w, copy=True)

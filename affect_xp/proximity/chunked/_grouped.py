@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 @final
 @dataclasses.dataclass(frozen=True, eq=False)
 class ChunkedGroups(Stored):
-    """W·Z as an array; if moments are asked for first, they share the pass that computes it."""
+    """W·Z as an array; moments that are requested first compute it in the same pass."""
 
     proximity: "Chunked"
 
     @property
     def _wanted(self) -> Array | None:
-        """Z, if WZ is still to be computed."""
+        """Z, if WZ is not yet computed."""
         return None if self.is_multiplied else self.membership
 
     def moments(self) -> tuple[Array, Array]:
@@ -35,6 +35,6 @@ class ChunkedGroups(Stored):
         return distance
 
     def _keep(self, wz: Array | None) -> None:
-        """Keep WZ as if it had been computed when it was asked for."""
+        """Store WZ in the cached property."""
         if wz is not None:
             self.__dict__["array"] = wz

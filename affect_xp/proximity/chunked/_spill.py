@@ -1,4 +1,4 @@
-"""Chunks of a matrix in a scratch folder on disk, as zarr arrays that can be read in part."""
+"""Chunks of a matrix in a scratch folder on disk, as zarr arrays that support partial reads."""
 
 import os
 import shutil
@@ -6,9 +6,8 @@ import uuid
 import weakref
 
 import numpy as np
-from array_api_compat import is_numpy_array
 
-from affect_xp.array.namespace import from_host, to_host
+from affect_xp.array.namespace import as_like, to_host
 from affect_xp.array.typing import Array
 
 __all__ = ["Spill", "StoredChunk", "opened"]
@@ -17,8 +16,8 @@ __all__ = ["Spill", "StoredChunk", "opened"]
 class Spill:
     """A folder with a zarr array for each chunk.
 
-    It is deleted with the last plan on the client that reads it. The copies that travel to workers
-    delete nothing.
+    It is deleted with the last plan on the client that reads it. Copies sent to workers delete
+    nothing.
     """
 
     def __init__(self, store: str | os.PathLike[str]) -> None:
@@ -36,7 +35,7 @@ def _spill_at(path: str) -> Spill:
 
 
 class StoredChunk:
-    """A chunk on disk: where it is, and what it becomes when it is read.
+    """A chunk on disk: its location, and the kind of array it is read as.
 
     Parameters
     ----------
@@ -56,7 +55,7 @@ class StoredChunk:
         return os.path.join(self.spill.path, f"{self.place[0]}.{self.place[1]}")
 
     def write(self, w: Array) -> "StoredChunk":
-        """Write the chunk, uncompressed (noise does not compress); return itself."""
+        """Write the chunk, uncompressed (noise does not compress); return self."""
         import zarr
 
         zarr.create_array(
@@ -66,14 +65,14 @@ class StoredChunk:
             compressors=None,
             filters=None,
             overwrite=True,
-            config={"write_empty_chunks": True},  # a file is there even for a chunk of zeros
+            config={"write_empty_chunks": True},  # write a file even for a chunk of zeros
         )
         return self
 
     def mapped(self) -> np.ndarray:
-        """Return the chunk as a read-only map of its file: only what is looked at is read.
+        """Return the chunk as a read-only memory map of its file: only accessed parts are read.
 
-        A zarr array of one chunk, neither compressed nor filtered, is a file of its numbers in a row.
+        The file of a zarr array with one chunk, without compression or filters, holds the raw numbers.
         """
         return np.asarray(
             np.memmap(os.path.join(self.path, "c", "0", "0"), self._dtype, mode="r", shape=self.shape)
@@ -92,9 +91,9 @@ class StoredChunk:
         return self._moved(np.take(self.mapped(), index, axis=axis))
 
     def _moved(self, host: np.ndarray) -> Array:
-        return host if is_numpy_array(self.like) else from_host(host, self.like)
+        return as_like(host, self.like, reason="a chunk of the store")
 
 
 def opened(value: object) -> Array:
-    """Return a stored chunk as an array, and anything else as it is."""
+    """Return a stored chunk as an array, and anything else unchanged."""
     return value.read() if isinstance(value, StoredChunk) else value

@@ -1,8 +1,8 @@
-"""Proximities held in a dask array: larger than memory, or spread over a cluster.
+"""Proximities stored in a dask array: larger than memory, or distributed over a cluster.
 
-The loop of AFFECT runs on the client. Only chunks on and right of the diagonal are ever read, the
-others being their mirror images. Each question is one `dask.compute`: a pass over these chunks whose
-results are thin (n×r) or small (k×k, numbers), and plain arrays of the library of the chunks.
+The loop of AFFECT runs on the client. Only chunks on and above the diagonal are read; the others are their
+transposes. Each method is one `dask.compute`: a pass over these chunks whose results are thin (n×r) or small
+(k×k, numbers), and plain arrays of the library of the chunks.
 """
 
 import dataclasses
@@ -18,11 +18,10 @@ from typing import final
 import numpy as np
 from array_api_compat import is_dask_array
 
-from affect_xp.alignment import UNCHANGED, Alignment
 from affect_xp.array.namespace import array_namespace, device_of, from_host, to_host
 from affect_xp.array.typing import Array
 from affect_xp.exceptions import InputTypeError
-from affect_xp.partition import Partition
+from affect_xp.partition import UNCHANGED, Alignment, Partition
 from affect_xp.proximity._base import Proximity, joint_magnitude, measured_magnitude
 from affect_xp.proximity._entries import add_between_groups, scaled
 from affect_xp.proximity.chunked._chunk import (
@@ -35,19 +34,19 @@ from affect_xp.proximity.chunked._chunk import (
     chunk_products,
     chunk_square_distance,
     chunk_with_absent,
+    mirrored_product,
     product,
     some_products,
     stacked_moments,
     summed,
     summed_sides,
-    transposed_product,
     with_products,
 )
 from affect_xp.proximity.chunked._grouped import ChunkedGroups
 from affect_xp.proximity.chunked._plan import (
-    Call,
     Node,
     Nodes,
+    Work,
     compute,
     constant,
     meta_of,
@@ -62,7 +61,7 @@ from affect_xp.proximity.chunked._plan import (
 )
 from affect_xp.proximity.chunked._spill import Spill, StoredChunk, opened
 
-__all__ = ["Chunked", "is_dask_array", "pairwise"]
+__all__ = ["Chunked", "pairwise"]
 
 log = logging.getLogger("affect_xp")
 
@@ -72,23 +71,23 @@ PASS = "pass over chunks: %s of %d objects"
 @final
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Chunked(Proximity):
-    """A proximity matrix held as an n×n dask array; trusted to be symmetric and finite.
+    """A proximity matrix stored as an n×n dask array; assumed to be symmetric and finite.
 
-    `as_proximity` makes one from a dask array after checking it. Nothing is computed before a question is
-    asked, then with the scheduler that dask is set to: threads, processes, or a dask.distributed
-    cluster. Blends and copies are kept: in the memory of the workers (`dask.persist`), or in `store`.
-    Without a store, an array that is only planned is computed afresh for each question; call its `persist`
-    first if there is memory for it. With a store, the first question writes its chunks there on the way, and
-    all others read them: of the objects that k-means has moved, only their rows and columns.
+    `as_proximity` makes one from a dask array after checking it. Methods compute when they are called, with
+    the configured dask scheduler: threads, processes, or a dask.distributed cluster. Blends and copies are
+    persisted: in the memory of the workers (`dask.persist`), or in `store`. Without a store, a lazy array
+    is recomputed for each method call; call its `persist` first if there is enough memory. With a store,
+    the first call also writes the chunks there, and later calls read them; an update after k-means moves
+    reads only the rows and columns of the moved objects.
 
     Parameters
     ----------
     array : (n, n) dask array of float32 or float64, with NumPy or CuPy chunks
-        Rechunked, lazily, if its rows and columns are not cut alike.
+        Rechunked, lazily, if its rows and columns have different chunk sizes.
     store : str or path, optional
-        A scratch folder that client and workers share. The chunks are written there (zarr), half a matrix for
-        each proximity, blend or copy, and are deleted when no one refers to them any more.
-        A blend with a past that has a store goes there, too.
+        A scratch folder shared by client and workers. Half a matrix is written there (zarr) for each
+        proximity, blend or copy, and deleted when it is no longer referenced. A blend with a past that
+        has a store is written there too.
 
     Examples
     --------
@@ -101,12 +100,14 @@ class Chunked(Proximity):
 
     array: Array
     store: str | os.PathLike[str] | None = None
-    _spill: Spill | None = None  # where the chunks are, if this is a blend or copy in a store
+    _spill: Spill | None = None  # the chunks of a blend or copy in a store
     known_magnitude: float | None = dataclasses.field(default=None, kw_only=True)
+
+    can_hold = staticmethod(is_dask_array)
 
     @functools.cached_property
     def magnitude(self) -> float:
-        """log₂ of the largest |wᵢⱼ|; where it was not given, that of wᵢᵢ, unless these are zero."""
+        """log₂ of the largest |wᵢⱼ|; if it was not given, of the largest |wᵢᵢ|, unless these are zero."""
         if self.known_magnitude is not None:
             return self.known_magnitude
         magnitude = measured_magnitude([self.diagonal()])
@@ -125,29 +126,29 @@ class Chunked(Proximity):
 
     @property
     def like(self) -> Array:
-        """An empty array of the library, device and dtype of the chunks."""
+        """An empty array with the library, device and dtype of the chunks."""
         return meta_of(self.array)
 
     @functools.cached_property
     def _slices(self) -> list[slice]:
-        """The rows of each chunk; its columns are cut alike."""
+        """The rows of each chunk; columns have the same chunk sizes."""
         stops = np.cumsum(self.array.chunks[0]).tolist()
         return [slice(a, b) for a, b in zip([0, *stops], stops, strict=False)]
 
     @functools.cached_property
     def _known(self) -> "_Known":
-        """What questions have left behind."""
+        """The chunks, updated when a method call writes them to the store."""
         chunks = upper_nodes(self.array) if self._spill is None else self._stored(self._spill)
         return _Known(chunks, self._spill)
 
     def _stored(self, spill: Spill) -> Nodes:
-        """Return the chunks on and right of the diagonal as they stand in a store."""
+        """Return the chunks on and above the diagonal as stored chunks."""
         sizes, like = self.array.chunks[0], self.like
         places = itertools.combinations_with_replacement(range(len(sizes)), 2)
         return {(i, j): StoredChunk(spill, (i, j), (sizes[i], sizes[j]), like) for i, j in places}
 
     def _ask(self, question: str, plan: Callable[[Nodes], list[Node]]) -> tuple:
-        """Compute what is planned on the chunks; the first time, write them to the store on the way."""
+        """Compute a plan on the chunks; the first time, also write the chunks to the store."""
         known = self._known
         if self.store is None or known.spill is not None:
             log.debug(PASS, question, self.n)
@@ -166,11 +167,11 @@ class Chunked(Proximity):
         return _concat(self._ask("diagonal", lambda chunks: [task(chunk_diagonal, chunks[p]) for p in own]))
 
     def diagonal(self) -> Array:
-        """Return wᵢᵢ, (n,), in wide floats. It is computed once, from the chunks on the diagonal."""
+        """Return wᵢᵢ, (n,), in wide floats; computed once, from the chunks on the diagonal."""
         return self._diagonal
 
     def matmul(self, v: Array, rows: Array | None = None) -> Array:
-        """Return W·V, (n, r), in one pass; with `rows`, W[:, rows]·v from the chunks that hold these rows."""
+        """Return W·V, (n, r), in one pass; with `rows`, W[:, rows]·v from the chunks with these rows."""
         if rows is None:
             return _concat(self._ask("product", lambda chunks: self._plan_product(chunks, v)))
         if rows.shape[0] == 0:
@@ -180,18 +181,18 @@ class Chunked(Proximity):
         return _concat(self._ask("product with some rows", lambda chunks: plan(chunks, operands)))
 
     def grouped(self, labels: Array, k: int, given: Partition | None = None) -> ChunkedGroups:
-        """Return W with the labels of its objects; W·Z is computed when it is needed, with α if it can be."""
+        """Return W with the labels of its objects; W·Z is computed when needed, if possible along with α."""
         return ChunkedGroups(self, labels, k, given)
 
     def _plan_product(self, chunks: Nodes, v: Array) -> list[Node]:
-        """Plan W·V. Chunk (i, j) serves twice: W_ij·V_j for rows i of the product, W_ijᵀ·V_i for rows j."""
+        """Plan W·V. Chunk (i, j) is used twice: W_ij·V_j for rows i of the product, W_ijᵀ·V_i for rows j."""
         parts = self._split(v)
         return self._plan_sums(
             {(i, j): task(chunk_products, w, parts[i], parts[j], i == j) for (i, j), w in chunks.items()}
         )
 
     def _plan_some(self, chunks: Nodes, operands: list[Node | None]) -> list[Node]:
-        """Plan W[:, rows]·v, chunk by chunk as for W·V: the chunks stay where they are."""
+        """Plan W[:, rows]·v, chunk by chunk as for W·V, without moving chunks between workers."""
         return self._plan_sums(
             {
                 (i, j): task(some_products, chunk, operands[i], operands[j], i == j)
@@ -201,7 +202,7 @@ class Chunked(Proximity):
         )
 
     def _plan_sums(self, products: Nodes) -> list[Node]:
-        """Plan the sums of the products of each chunk by rows of W."""
+        """Plan the sums of chunk products for each block of rows of W."""
         sums = []
         for block in range(len(self._slices)):
             places = [place for place in products if block in place]
@@ -210,7 +211,7 @@ class Chunked(Proximity):
         return sums
 
     def _plan_some_stored(self, chunks: Nodes, operands: list[Node | None]) -> list[Node]:
-        """Plan W[:, rows]·v, one task for the rows of each chunk: any worker reads just what it needs."""
+        """Plan W[:, rows]·v, one task per block of rows: each worker reads only what it needs."""
         some = [(i, operand) for i, operand in enumerate(operands) if operand is not None]
         return [
             task(
@@ -221,7 +222,7 @@ class Chunked(Proximity):
         ]
 
     def _grouped(self, v: Array, rows: Array) -> list[Node | None]:
-        """Return for each chunk which of its rows are among `rows`, and their part of v; or None."""
+        """Return for each chunk its rows that are in `rows` and their part of v, or None."""
         xp = array_namespace(v)
         index = to_host(rows, reason="which chunks hold these rows?")[0]
         operands: list[Node | None] = []
@@ -234,8 +235,8 @@ class Chunked(Proximity):
     def block_moments(self, partition: Partition) -> tuple[Array, Array]:
         """Return the mean of each block and the sum of squares about it, both (k, k), in one pass.
 
-        Each chunk takes its sums about its own means, so that no digits are lost where the mean is large
-        and the spread is small; `stacked_moments` puts them together.
+        Each chunk sums about its own means, so that no digits are lost if the mean is large and the spread
+        is small; `stacked_moments` merges them.
         """
         return self.block_moments_with(None, partition)[0]
 
@@ -268,14 +269,14 @@ class Chunked(Proximity):
         combine: Callable[..., Array],
         z: Array | None,
     ) -> tuple[Array, Array | None]:
-        """Combine what `function` says of each chunk and the labels of its rows and columns; and W·Z."""
+        """Combine the results of `function` on each chunk and the labels of its rows and columns; and W·Z."""
         labels = self._split(partition.labels)
 
         def plan(chunks: Nodes) -> list[Node]:
             arguments = {(i, j): (labels[i], labels[j], argument, i == j) for i, j in chunks}
             if z is None:
                 return [tree([task(function, w, *arguments[p]) for p, w in chunks.items()], combine)]
-            # One task does both: to hand chunks from one task to another would be to keep them in memory.
+            # One task does both: passing chunks between tasks would keep them in memory.
             v = self._split(z)
             both = {
                 (i, j): task(with_products, w, function, arguments[i, j], v[i], v[j], i == j)
@@ -289,7 +290,7 @@ class Chunked(Proximity):
         return result, None if z is None else _concat(product)
 
     def _split(self, values: Array) -> list[Node]:
-        """Return the part of `values` that belongs to the rows of each chunk."""
+        """Split `values` by the rows of the chunks."""
         return [constant(values[rows, ...]) for rows in self._slices]
 
     def take(self, index: Array) -> "Chunked":
@@ -299,10 +300,10 @@ class Chunked(Proximity):
         return Chunked(taken, self.store, known_magnitude=self.known_magnitude)
 
     def copy(self) -> "Chunked":
-        """Return the same proximities, computed once and kept.
+        """Return the same proximities, computed once and persisted.
 
-        What a question has written to the store on the way becomes the copy, and this proximity is again
-        only planned.
+        If the chunks are already written to the store, the copy takes them over, and this proximity is
+        lazy again.
         """
         known = self._known
         if known.spill is not None and self._spill is None:
@@ -314,10 +315,10 @@ class Chunked(Proximity):
     def blend(
         self, past: "Chunked", alpha: Array | float, alignment: Alignment, *, out: "Chunked | None" = None
     ) -> "Chunked":
-        """Return α·past + (1 − α)·W where both objects were there before, and W elsewhere; it is kept.
+        """Return the persisted blend α·past + (1 − α)·W, with W for pairs of objects without a past.
 
-        A past in memory is let go with the last reference to it; `out`, if it is in a store, is deleted as
-        soon as the blend is written.
+        A past in memory is freed with its last reference; `out`, if it is in a store, is deleted as soon
+        as the blend is written.
         """
         if not isinstance(past, Chunked):
             raise InputTypeError(
@@ -345,7 +346,7 @@ class Chunked(Proximity):
         *,
         out: "Chunked | None" = None,
     ) -> "Chunked":
-        """Return wᵢⱼ + α sᵢsⱼ (ψᵢⱼ − wᵢⱼ); it is kept."""
+        """Return wᵢⱼ + α sᵢsⱼ (ψᵢⱼ − wᵢⱼ), persisted."""
         before, _ = self._aligned(past, alignment)
         a, s = constant(alpha), self._split(trust)
         calls = {
@@ -373,24 +374,24 @@ class Chunked(Proximity):
         return self._ask("products with the past", plan)[0]
 
     def _aligned(self, past: "Chunked", alignment: Alignment) -> tuple[Nodes, Sequence[Node | None]]:
-        """Return the chunks of the past in the places of W's, and who was there before (None: all)."""
+        """Return the chunks of the past aligned with W's, and masks of objects with a past (None: all)."""
         if alignment.source is None:
-            cut_alike = past.array.chunks == self.array.chunks
-            chunks = past._known.chunks if cut_alike else upper_nodes(past.array.rechunk(self.array.chunks))
+            same_chunks = past.array.chunks == self.array.chunks
+            chunks = past._known.chunks if same_chunks else upper_nodes(past.array.rechunk(self.array.chunks))
             return chunks, [None] * len(self._slices)
         xp = array_namespace(alignment.source)
         known = alignment.source >= 0
-        # A new object has no row in the past: any row will do.
+        # A new object has no row in the past: use any row.
         moved = past.take(xp.where(known, alignment.source, xp.zeros_like(alignment.source)))
         return upper_nodes(moved.array.rechunk(self.array.chunks)), self._split(known)
 
     def _kept(
         self,
-        calls: dict[tuple[int, int], Call],
+        calls: dict[tuple[int, int], Work],
         store: str | os.PathLike[str] | None,
         magnitude: float | None,
     ) -> "Chunked":
-        """Return a proximity whose chunks are computed now by these calls, in memory or in a store."""
+        """Return a proximity with the computed results of these calls as chunks, in memory or in a store."""
         log.debug(PASS, "blend or copy", self.n)
         if store is not None:
             spill = Spill(store)
@@ -401,13 +402,13 @@ class Chunked(Proximity):
         return Chunked(array, known_magnitude=magnitude)
 
     def _kept_in(self, spill: Spill, magnitude: float | None) -> "Chunked":
-        """Return the proximity whose chunks are in a folder of a store."""
+        """Return the proximity whose chunks are in a folder of the store."""
         read = {place: task(chunk_copy, chunk) for place, chunk in self._stored(spill).items()}
         array = mirrored(read, self.array.chunks[0], self.like)
         return Chunked(array, os.path.dirname(spill.path), spill, known_magnitude=magnitude)
 
     def mapped(self, function: Callable[[Array], Array]) -> "Chunked":
-        """Return f(wᵢⱼ), lazily: the function gets a chunk at a time, when a question is asked."""
+        """Return f(wᵢⱼ), lazily; the function receives one chunk at a time."""
         return self._planned({place: (function, chunk) for place, chunk in self._known.chunks.items()})
 
     def scaled(self, s: Array) -> "Chunked":
@@ -417,15 +418,15 @@ class Chunked(Proximity):
             {(i, j): (scaled, chunk, parts[i], parts[j]) for (i, j), chunk in self._known.chunks.items()}
         )
 
-    def _planned(self, calls: dict[tuple[int, int], Call]) -> "Chunked":
+    def _planned(self, calls: dict[tuple[int, int], Work]) -> "Chunked":
         """Return a proximity whose chunks are computed by these calls when a question is asked."""
         nodes = {place: task(*call) for place, call in calls.items()}
         return Chunked(mirrored(nodes, self.array.chunks[0], self.like), self.store)
 
     def with_absent(self, past: "Chunked", source: Array, away: Array) -> "Chunked":
-        """Return these proximities and, behind them, those of objects of the past that are away; kept.
+        """Return these proximities followed by the past proximities of absent objects, persisted.
 
-        The objects that are away get chunks of their own, none larger than the largest of W.
+        The absent objects get separate chunks, no larger than the largest chunk of W.
         """
         if away.shape[0] == 0:
             return self.copy()
@@ -443,14 +444,14 @@ class Chunked(Proximity):
 
     @staticmethod
     def _columns_before(past: "Chunked", source: Array, away: Array, chunks: tuple) -> list[list[Node]]:
-        """Return the columns of the past of the objects that are away, in chunks; new objects get any row."""
+        """Return the past columns of the absent objects, in chunks; new objects get arbitrary rows."""
         rows, columns = to_host(source, away, reason="dask plans with indices on the host")
         columns = columns.astype(int)
         rows = np.concatenate([np.maximum(rows, 0).astype(int), columns])
         return past.array[:, columns][rows, :].rechunk(chunks).to_delayed().tolist()
 
     def add_between_groups(self, other: "Chunked", groups: Array, table: np.ndarray) -> "Chunked":
-        """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ; it is kept."""
+        """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ, persisted."""
         others, _ = self._aligned(other, UNCHANGED)
         g, marks = self._split(groups), constant(table)
         calls = {
@@ -463,7 +464,7 @@ class Chunked(Proximity):
 
 @dataclasses.dataclass
 class _Known:
-    """Where the chunks on and right of the diagonal are: planned, or written by a question to a store."""
+    """The chunks on and above the diagonal: lazy, or written to a store."""
 
     chunks: Nodes
     spill: Spill | None
@@ -472,8 +473,8 @@ class _Known:
 def pairwise(x: Array, block: Callable[[Array, Array | None], Array], dtype: object) -> Chunked:
     """Return the proximities of the rows of a dask array X (n, p), lazily.
 
-    Chunk (i, j) is block(X_i, X_j) right of the diagonal, and block(X_i, None) on it. The rows are cut finer
-    where a chunk would be larger than dask's setting "array.chunk-size".
+    Chunk (i, j) is block(X_i, X_j) above the diagonal, and block(X_i, None) on it. The rows are split further
+    if a chunk would exceed dask's "array.chunk-size".
     """
     allowed = square_cut(x.shape[0], dtype)
     rows = x.chunks[0] if max(x.chunks[0]) <= max(allowed) else allowed
@@ -486,10 +487,10 @@ def pairwise(x: Array, block: Callable[[Array, Array | None], Array], dtype: obj
 
 
 def _some_sums(parts: list[tuple[StoredChunk, bool, tuple[np.ndarray, Array]]]) -> Array:
-    """Add up the products with some rows of chunks (their mirror image being meant), or some columns."""
+    """Add up the products with some rows (for the transpose) or columns of stored chunks."""
     return summed(
         *[
-            transposed_product(chunk.take(index, 0), v) if mirror else product(chunk.take(index, 1), v)
+            mirrored_product(chunk.take(index, 0), v) if mirror else product(chunk.take(index, 1), v)
             for chunk, mirror, (index, v) in parts
         ]
     )

@@ -419,7 +419,7 @@ FILES = {
         "umsatz.csv",
         "datum;name;x\n1;a;1,5\n",
         {"time": "datum"},
-        "line 2 of {file} ('1;a;1,5') has no number in column 'x'; name the columns to use with features=[...], or pass decimal=',' for decimal commas",
+        "line 2 of {file} ('1;a;1,5') has no number in column 'x'; pass decimal=',' for decimal commas",
         [],
     ),
     "a file in Latin-1": (
@@ -480,11 +480,25 @@ FILES = {
         [(1, ("007", "8"), [[1.5], [2.0]])],
         [],
     ),
+    "JSON lines, the last cut off": (
+        "log.jsonl",
+        '{"time": 1, "id": "007", "x": 1.5}\n\n{"time": 1, "id": "8", "x"',
+        {},
+        'line 3 of {file} (\'{"time": 1, "id": "8", "x"\') cannot be read: it must be a JSON object, one for each row',
+        [],
+    ),
+    "a JSON array": (
+        "log.json",
+        '[{"time": 1, "id": "007", "x": 1.5},\n',
+        {},
+        'line 1 of {file} (\'[{"time": 1, "id": "007", "x": 1.5},\') cannot be read: it must be a JSON object, one for each row',
+        [],
+    ),
     "JSON lines with a word": (
         "log.jsonl",
         '{"time": 1, "id": "007", "x": 1.5}\n{"time": 1, "id": "8", "x": "word"}\n',
         {},
-        'line 2 of {file} (\'{"time": 1, "id": "8", "x": "word"}\') has no number in column \'x\'; name the columns to use with features=[...], or pass decimal=\',\' for decimal commas',
+        'line 2 of {file} (\'{"time": 1, "id": "8", "x": "word"}\') has no number in column \'x\'; name the columns to use with features=[...], or the ends of edges with source= and target=',
         [],
     ),
     "a row that is too short": (
@@ -505,7 +519,21 @@ FILES = {
         "table.csv",
         "time,id,x\n1,a,1\n1,b,word\n",
         {},
-        "line 3 of {file} ('1,b,word') has no number in column 'x'; name the columns to use with features=[...], or pass decimal=',' for decimal commas",
+        "line 3 of {file} ('1,b,word') has no number in column 'x'; name the columns to use with features=[...], or the ends of edges with source= and target=",
+        [],
+    ),
+    "an infinite value": (
+        "table.csv",
+        "time,id,x\n1,a,1\n1,b,-inf\n",
+        {"missing": "drop"},
+        "line 3 of {file} ('1,b,-inf') has the value -inf in column 'x'; replace it by a number, or leave it empty and pass missing='drop'",
+        [],
+    ),
+    "two columns of names": (
+        "mail.csv",
+        "time,name,friend\n1,ann,bob\n",
+        {},
+        "line 2 of {file} ('1,ann,bob') has no number in column 'friend'; name the columns to use with features=[...], or the ends of edges with source= and target=",
         [],
     ),
     "a missing value": (

@@ -153,8 +153,10 @@ def test_graphs():
 
 def test_zones_in_some_tables_only():
     aware = LONG.assign(date=LONG["date"].dt.tz_localize("UTC"))
-    with pytest.raises(InputError, match="column 'date' has a time zone in some tables only"):
+    with pytest.raises(InputError, match=r"row 1 of the DataFrame: .*00:00' .* mixes times with and without"):
         read_steps([LONG, aware])
+    with pytest.raises(InputError, match="column 'date' has a time zone in some tables only"):
+        read_steps([pl.from_pandas(LONG), pl.from_pandas(aware)])
 
 
 def test_a_model_takes_them_as_they_are(tmp_path):
@@ -207,3 +209,18 @@ except ax.exceptions.InputError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "tables are read by DuckDB; install it: pip install 'affect-xp[io]'"
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_packed_files_in_another_encoding(encoding, tmp_path):
+    duckdb = pytest.importorskip("duckdb")
+    plain, packed = tmp_path / "f.bin", tmp_path / "f.csv.zst"
+    plain.write_bytes("time,id,x\n1,Zoë,2\n".encode(encoding))
+    try:
+        import compression.zstd as zstd  # of Python 3.14
+    except ImportError:
+        zstd = pytest.importorskip("pyarrow").Codec("zstd")
+    packed.write_bytes(bytes(zstd.compress(plain.read_bytes())))
+    assert duckdb and steps_of(packed, encoding=encoding) == [("1", ("Zoë",), [[2.0]])]
+    with pytest.raises(InputError, match="cp1252"):
+        read_steps(packed, encoding="cp1252")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from storages import MAKERS, aligned
 
-from affect_xp.alignment import align
+from affect_xp.partition import align
 from affect_xp.proximity import ObjectBlend, Pair
 
 IDS, PAST_IDS, GONE = list("abcdefghijk"), list("kxbadyciezf"), list("abcdefghijkxyz")
