@@ -23,7 +23,7 @@ from affect_xp.array.namespace import (
     device_of,
     eager_product,
     fill_rows,
-    is_lazy,
+    from_host,
     on_input_device,
     row_blocks,
     to_host,
@@ -71,20 +71,22 @@ def bethe_hessian_scores(
     """
     W = as_proximity(W).formed()
     most = min(check_int("max_clusters", max_clusters, 1), W.n)
-    squares = _row_sums(W, lambda x: x * x)  # s
+    like, _ = eager_product(W.matmul, W.like)
+    w_ii = from_host(to_host(W.diagonal(), reason="the diagonal of a graph")[0], like)
+    squares = _row_sums(W, lambda x: x * x, w_ii)  # s
     xp = array_namespace(squares)
     total, of_squares = to_host(xp.sum(squares), xp.sum(squares * squares), reason="radius of the noise")
     if not total > 0:
         return dict.fromkeys(range(1, most + 1), 0.0)
     r = float(np.sqrt(of_squares / total))
-    operator = _operator(W, r)
+    operator = _operator(W, r, w_ii)
     values = top_eigenpairs(operator, most, solver=solver, tol=tol, start=start).values[:most]
     # Tied eigenvalues at the end may be left out.
     padded = np.append(values, np.full(most - len(values), values[-1] if len(values) else 0.0))
     return {k: float(value) for k, value in enumerate(padded, start=1)}
 
 
-def _operator(W: Proximity, r: float) -> Operator:
+def _operator(W: Proximity, r: float, w_ii: Array) -> Operator:
     """Return −H = M − I − diag(D)."""
 
     def clipped(w: Array) -> Array:
@@ -100,10 +102,7 @@ def _operator(W: Proximity, r: float) -> Operator:
         return w * w / (r * r - w * w)
 
     like, multiply = mapped_product(W, coupling)
-    D, row_sums = _row_sums(W, damping), _row_sums(W, coupling)
-    w_ii = W.diagonal()
-    if is_lazy(W.like):
-        D, row_sums, w_ii = to_host(D, row_sums, w_ii, reason="the diagonal of a lazy Bethe-Hessian")
+    D, row_sums = (_row_sums(W, f, w_ii) for f in (damping, lambda w: abs(coupling(w))))
     xp = array_namespace(D)
     e = -(1 + D) - coupling(w_ii)
     # No eigenvalue is larger than the largest row sum of magnitudes.
@@ -111,25 +110,23 @@ def _operator(W: Proximity, r: float) -> Operator:
     return Operator(W.n, like, multiply, e=e[:, None], top=max(top, 0.0), scale=1.0)
 
 
-def _row_sums(W: Proximity, function: Callable[[Array], Array]) -> Array:
+def _row_sums(W: Proximity, function: Callable[[Array], Array], w_ii: Array) -> Array:
     """Return Σ_{j≠i} f(wᵢⱼ), (n,)."""
-    xp, wide = array_namespace(W.like), wide_dtype(W.like)
-    ones = xp.ones((W.n, 1), dtype=wide, device=device_of(W.like))
-    product = W.mapped(function).matmul(ones) if is_lazy(W.like) else mapped_product(W, function)[1](ones)
-    return product[:, 0] - function(W.diagonal())
+    like, multiply = mapped_product(W, function)
+    ones = array_namespace(like).ones((W.n, 1), dtype=wide_dtype(like), device=device_of(like))
+    return multiply(ones)[:, 0] - function(w_ii)
 
 
 def mapped_product(
     W: Proximity, function: Callable[[Array], Array]
 ) -> tuple[Array, Callable[[Array], Array]]:
     """Return an array to work like, and V ↦ f(W)·V; f(W) is not stored if W is dense."""
-    if not isinstance(W, Dense) or is_lazy(W.like):
-        mapped = W.mapped(function)
-        return eager_product(mapped.matmul, mapped.like)
+    if not isinstance(W, Dense):
+        return eager_product(W.mapped(function).matmul, W.like)
     w = W.array
 
     def multiply(v: Array) -> Array:
         xp = array_namespace(v)
         return fill_rows(v, row_blocks(w), lambda rows: function(xp.astype(w[rows, :], v.dtype)) @ v)
 
-    return W.like, multiply
+    return eager_product(multiply, W.like)
