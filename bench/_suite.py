@@ -204,7 +204,7 @@ def busy() -> None:
     if waiting is not None and waiting > BUSY * processors:
         told = f"load {waiting} on {processors} processors"
         print(
-            f"other programs are at work ({told}): it takes longer, and figures are not to be trusted",
+            f"other programs are running ({told}): measurements take longer and are unreliable",
             file=sys.stderr,
         )
 

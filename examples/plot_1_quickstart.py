@@ -24,7 +24,12 @@ print(table.iloc[::200, :6])
 
 steps = ax.io.read_steps(table, time="week", id="station")
 model = ax.Affect(ax.KMeans(3), proximity="dot", random_state=0).fit(steps)
-score = np.mean([ax.rand_index(r.labels, c) for r, c in zip(model.history_, bikes.labels, strict=True)])
+score = np.mean(
+    [
+        ax.rand_index(r.labels, c)
+        for r, c in zip(model.history_, bikes.labels, strict=True)
+    ]
+)
 print(f"mean Rand index {score:.3f}")
 
 # %%

@@ -52,7 +52,9 @@ models = {
 scores = {
     name: [
         ax.adjusted_rand_index(record.labels, sectors)
-        for record, (_, sectors) in zip(model.fit(X for X, _ in windows).history_, windows, strict=True)
+        for record, (_, sectors) in zip(
+            model.fit(X for X, _ in windows).history_, windows, strict=True
+        )
     ]
     for name, model in models.items()
 }

@@ -16,7 +16,9 @@ import affect_xp as ax
 # the people is absent.
 
 steps = list(ax.datasets.contacts(40, daily_contacts=60, absence=0.2, churn=0.01, rng=0))
-print(f"{len(steps[0].ids)} people at first, {len({i for s in steps for i in s.ids})} in all")
+print(
+    f"{len(steps[0].ids)} people at first, {len({i for s in steps for i in s.ids})} in all"
+)
 
 # %%
 # W contains the number of contacts of each pair; ids identify the people. A few pairs account for most of
@@ -31,7 +33,10 @@ models = {
     "static": ax.Static(ax.Spectral(5), random_state=0).fit(W, ids=ids),
 }
 scores = {
-    name: [ax.adjusted_rand_index(r.labels, s.labels) for r, s in zip(m.history_, steps, strict=True)]
+    name: [
+        ax.adjusted_rand_index(r.labels, s.labels)
+        for r, s in zip(m.history_, steps, strict=True)
+    ]
     for name, m in models.items()
 }
 for name, values in scores.items():
@@ -40,7 +45,9 @@ for name, values in scores.items():
 # %%
 # The groups mix at lunch each day. In the lower panel, a row is a person, white if the person is absent.
 
-figure, (above, below) = plt.subplots(2, 1, figsize=(9, 7), layout="constrained", height_ratios=[2, 3])
+figure, (above, below) = plt.subplots(
+    2, 1, figsize=(9, 7), layout="constrained", height_ratios=[2, 3]
+)
 ax.plots.plot_scores(scores, ax=above, ylabel="adjusted Rand index")
 ax.plots.plot_memberships(models["AFFECT"], ax=below)
 plt.show()

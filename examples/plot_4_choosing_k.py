@@ -30,7 +30,9 @@ clusterers = {
     "modularity": ax.Spectral("modularity", max_clusters=7),
     "eigengap": ax.Spectral("eigengap", max_clusters=7),
 }
-models = {name: ax.Affect(c, random_state=0).fit(similarities) for name, c in clusterers.items()}
+models = {
+    name: ax.Affect(c, random_state=0).fit(similarities) for name, c in clusterers.items()
+}
 found = {name: [record.k for record in model.history_] for name, model in models.items()}
 shares = {name: float(np.mean(found[name] == true)) for name in found}
 for name, share in shares.items():
@@ -39,10 +41,14 @@ for name, share in shares.items():
 # %%
 # Most errors occur at the steps where the number changes. ``history_`` stores the scores of each choice.
 
-figure, (left, *others) = plt.subplots(1, 3, figsize=(10, 3), layout="constrained", width_ratios=[2, 1, 1])
+figure, (left, *others) = plt.subplots(
+    1, 3, figsize=(10, 3), layout="constrained", width_ratios=[2, 1, 1]
+)
 left.step(range(len(true)), true, where="mid", label="true", color="0.8", linewidth=8)
 for i, (name, chosen) in enumerate(found.items()):
-    left.plot(np.arange(len(true)) + 0.3 * (i - 1), chosen, "o^x"[i], markersize=4, label=name)
+    left.plot(
+        np.arange(len(true)) + 0.3 * (i - 1), chosen, "o^x"[i], markersize=4, label=name
+    )
 left.set(xlabel="time step", ylabel="number of clusters", ylim=(0, 9))
 left.set_xticks(range(0, len(true), 3))
 left.legend(frameon=False, ncols=2)

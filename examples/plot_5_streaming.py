@@ -37,7 +37,9 @@ for day in days[10:]:
 # %%
 # An uninterrupted run gives the same result.
 
-unbroken = ax.Affect(ax.KMeans(2), proximity="dot", random_state=0).fit(day.X for day in days)
+unbroken = ax.Affect(ax.KMeans(2), proximity="dot", random_state=0).fit(
+    day.X for day in days
+)
 same = all(
     a.alpha == b.alpha and (a.labels == b.labels).all()
     for a, b in zip(unbroken.history_, resumed.history_, strict=True)

@@ -43,5 +43,7 @@ print(f"largest difference of α: {difference:.0e}")
 # Plot the proximities of a sample of the objects.
 
 sample = rng.choice(n, 300, replace=False)
-ax.plots.plot_smoothing(X[sample] @ X[sample].T, smoothed.take(sample), model.labels_[sample])
+ax.plots.plot_smoothing(
+    X[sample] @ X[sample].T, smoothed.take(sample), model.labels_[sample]
+)
 plt.show()

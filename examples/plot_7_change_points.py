@@ -42,7 +42,9 @@ plt.show()
 
 rng = np.random.default_rng(1)
 centres = np.array([[5.0, 0.0], [-3.0, 4.0], [-3.0, -4.0]])
-short = ax.Affect(ax.KMeans(3, init="k-means++", n_init=3), proximity="dot", random_state=0)
+short = ax.Affect(
+    ax.KMeans(3, init="k-means++", n_init=3), proximity="dot", random_state=0
+)
 for t in range(8):
     moved = np.where((t >= 5) & (np.arange(60) % 4 == 0), (groups + 1) % 3, groups)
     short.partial_fit(centres[moved] + rng.normal(size=(60, 2)))

@@ -29,8 +29,15 @@ for t in range(20):
 # change within one cluster looks like noise at first.
 
 clusterer = ax.KMeans("silhouette", max_clusters=6)
-model = ax.Affect(clusterer, proximity="dot", scale="none", random_state=0).fit(steps, ids=ids)
-score = np.mean([ax.adjusted_rand_index(r.labels, c) for r, c in zip(model.history_, truth, strict=True)])
+model = ax.Affect(clusterer, proximity="dot", scale="none", random_state=0).fit(
+    steps, ids=ids
+)
+score = np.mean(
+    [
+        ax.adjusted_rand_index(r.labels, c)
+        for r, c in zip(model.history_, truth, strict=True)
+    ]
+)
 print(f"mean adjusted Rand index {score:.3f}")
 for record in model.history_[1:]:
     for event in record.events:

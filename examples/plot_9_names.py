@@ -54,7 +54,9 @@ def turnover(share, **sizes):
 def split(m):
     before = labels_of(random_sizes(low=12))
     now = before.copy()
-    now[before == 0] = np.append(0, K + np.arange(m - 1))[np.arange(np.sum(before == 0)) % m]
+    now[before == 0] = np.append(0, K + np.arange(m - 1))[
+        np.arange(np.sum(before == 0)) % m
+    ]
     return before, mixed(now), [({0}, {0, *range(K, K + m - 1)})]
 
 
@@ -77,7 +79,11 @@ def renewal(share):
 def noise(share):
     before, now, expected = turnover(0.1)
     before, now = (np.where(rng.random(len(x)) < share, -1, x) for x in (before, now))
-    return before, now, [(c, d) for c, d in expected if np.isin([*c], before) and np.isin([*d], now)]
+    return (
+        before,
+        now,
+        [(c, d) for c, d in expected if np.isin([*c], before) and np.isin([*d], now)],
+    )
 
 
 # %%
@@ -106,14 +112,18 @@ def exchanged():
 
 def swallowed():
     """Its few objects join a large part of another cluster."""
-    before = labels_of([rng.integers(1, 5), *random_sizes(k=K - 2), rng.integers(60, 100)])
+    before = labels_of(
+        [rng.integers(1, 5), *random_sizes(k=K - 2), rng.integers(60, 100)]
+    )
     now = mixed(np.where((before == K - 1) & (rng.random(len(before)) < 0.4), 0, before))
     return before, np.where(before == 0, 0, now), [({0}, set())]
 
 
 def remnant():
     """Nearly all of its objects join a larger cluster, and a few remain."""
-    before = labels_of([rng.integers(40, 60), rng.integers(80, 100), *random_sizes(k=K - 2)])
+    before = labels_of(
+        [rng.integers(40, 60), rng.integers(80, 100), *random_sizes(k=K - 2)]
+    )
     now = mixed(np.where(before == 0, 1, before))
     now[: rng.integers(1, 4)] = 0
     return before, now, [({0}, set())]
@@ -123,7 +133,11 @@ def replaced(share):
     """Nearly all objects are new, and the clusters are unrelated to the previous ones."""
     before = np.append(labels_of(rng.integers(30, 60, K)), np.full(250, -1))
     gone = rng.random(len(before)) < share
-    return before, np.where(gone & (before >= 0), -1, rng.integers(0, K, len(before))), ended(before)
+    return (
+        before,
+        np.where(gone & (before >= 0), -1, rng.integers(0, K, len(before))),
+        ended(before),
+    )
 
 
 def unrelated(k):
@@ -136,9 +150,13 @@ def ended(before):
 
 
 GOES_ON = {
-    "turnover 10–30 %": [lambda share=share: turnover(share) for share in (0.1, 0.2, 0.3)],
+    "turnover 10–30 %": [
+        lambda share=share: turnover(share) for share in (0.1, 0.2, 0.3)
+    ],
     "1–4 objects, 10 %": [lambda: turnover(0.1, low=1, high=5)],
-    "split or merge, 2–4": [lambda m=m, how=how: how(m) for m in (2, 3, 4) for how in (split, merge)],
+    "split or merge, 2–4": [
+        lambda m=m, how=how: how(m) for m in (2, 3, 4) for how in (split, merge)
+    ],
     "60 % renewed": [lambda: renewal(0.6)],
     "30 % noise": [lambda: noise(0.3)],
 }
@@ -182,13 +200,17 @@ RULES = {
 def weights_of(t, smaller, rule, threshold, min_share):
     if rule == "cosine":  # as in affect_xp
         return matching_weights(t, *totals(t), smaller, threshold, min_share)
-    return np.where((RULES[rule](t, *totals(t)) >= threshold) & (t >= min_share * smaller), t, 0)
+    return np.where(
+        (RULES[rule](t, *totals(t)) >= threshold) & (t >= min_share * smaller), t, 0
+    )
 
 
 def error(case, rule, threshold, min_share=MIN_SHARE):
     """Return the share of ids that continue but should end, or end but should continue."""
     t, sizes_before, sizes, expected = case
-    weights = weights_of(t, np.minimum.outer(sizes_before, sizes), rule, threshold, min_share)
+    weights = weights_of(
+        t, np.minimum.outer(sizes_before, sizes), rule, threshold, min_share
+    )
     names = match_clusters(weights, np.arange(len(t)), fresh=len(t))
     kept = {name: d for d, name in enumerate(names)}
     fates = [({kept[c] for c in old if c in kept}, new) for old, new in expected]
@@ -196,7 +218,10 @@ def error(case, rule, threshold, min_share=MIN_SHARE):
 
 
 def errors(*rule):
-    return {name: 100 * np.mean([error(case, *rule) for case in cases]) for name, cases in CASES.items()}
+    return {
+        name: 100 * np.mean([error(case, *rule) for case in cases])
+        for name, cases in CASES.items()
+    }
 
 
 # %%
@@ -233,15 +258,23 @@ def reported(case, rules):
     t, sizes_before, sizes, _ = case
     before = Clusters(np.arange(len(t)), sizes_before, fresh=len(t), t=0)
     _, events = follow(before, t, sizes, members_before=list, members=list, rules=rules)
-    return [max(len(e.before), len(e.after)) for e in events if e.kind in ("split", "merge")]
+    return [
+        max(len(e.before), len(e.after)) for e in events if e.kind in ("split", "merge")
+    ]
 
 
-PARTS = {m: [counted(*how(m)) for how in (split, merge) for _ in range(N_TRIALS)] for m in (2, 3, 4, 5)}
+PARTS = {
+    m: [counted(*how(m)) for how in (split, merge) for _ in range(N_TRIALS)]
+    for m in (2, 3, 4, 5)
+}
 TINY = [counted(*turnover(0.2, low=1, high=5)) for _ in range(4 * N_TRIALS)]
 event_table = {}
 for part, least in ((0.1, 2), (0.15, 2), (0.15, 1), (0.25, 2)):
     rules = EventRules(part=part, min_objects=least, max_dormant=0)
-    row = {f"{m} parts": 100 * np.mean([m in reported(case, rules) for case in PARTS[m]]) for m in PARTS}
+    row = {
+        f"{m} parts": 100 * np.mean([m in reported(case, rules) for case in PARTS[m]])
+        for m in PARTS
+    }
     row["tiny clusters"] = 100 * np.mean([len(reported(case, rules)) for case in TINY])
     event_table[f"part {part}, min_objects {least}"] = row
 print("| rule |", " | ".join(row), "|")
@@ -259,11 +292,17 @@ CURVES = {
     "goes on, k = 5": ["k = 5"],
 }
 thresholds = np.linspace(0.1, 0.7, 7)
-figure, axes = plt.subplots(1, len(RULES), figsize=(11, 3), sharey=True, layout="constrained")
+figure, axes = plt.subplots(
+    1, len(RULES), figsize=(11, 3), sharey=True, layout="constrained"
+)
 for panel, rule in zip(axes, RULES, strict=True):
     found = [errors(rule, threshold) for threshold in thresholds]
     for what, names in CURVES.items():
-        panel.plot(thresholds, [np.mean([row[name] for name in names]) for row in found], label=what)
+        panel.plot(
+            thresholds,
+            [np.mean([row[name] for name in names]) for row in found],
+            label=what,
+        )
     panel.set(title=rule, xlabel="threshold")
 axes[0].set_ylabel("% of ids")
 axes[-1].axvline(CONTINUITY, color="0.7", linestyle=":")

@@ -1,6 +1,6 @@
-"""What runs where: public functions and models on each array library and representation.
+"""Support of public functions and models by array library and representation.
 
-python tests/capabilities.py rewrites docs/capabilities.md; columns of missing libraries stay as they are.
+python tests/capabilities.py rewrites docs/capabilities.md; columns of missing libraries are unchanged.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
-from conftest import BACKENDS, _strictness
+from conftest import BACKENDS, _backend, _strictness
 
 import affect_xp as ax
 from affect_xp.array import namespace
@@ -36,7 +36,7 @@ def distances(x):
 
 
 def given(xp, representation, x, matrix):
-    """Return a proximity of the features in a representation, or fail where there is none."""
+    """Return a proximity of the features in a representation; fail if it is not supported."""
     if representation == "Factored":
         return ax.Factored.from_features(xp.array(x))
     w = xp.array(matrix(x))
@@ -79,7 +79,7 @@ def dendrogram(xp, _, make):
 
 
 def model(kind, clusterer, **options):
-    """Return three steps of a model; features are the input where the representation is factored."""
+    """Return three steps of a model; a factored representation takes features as input."""
 
     def run(xp, representation, make):
         kwargs, steps = {}, map(make, range(3))
@@ -126,7 +126,7 @@ CALLS = {
 
 @contextlib.contextmanager
 def moved_to_host():
-    """Yield a list of the sizes of arrays that are copied to the host; the tensors of torch are there."""
+    """Yield a list of the sizes of arrays copied to the host; torch tensors are already there."""
     sizes, copy = [], namespace._to_numpy
 
     def watched(x):
@@ -134,7 +134,7 @@ def moved_to_host():
             sizes.append(int(np.prod(x.shape)))
         return copy(x)
 
-    # k-means takes small samples to the host: smaller ones, so that n need not be large.
+    # Reduce the samples that k-means copies to the host, so that n can be small.
     small = mock.patch.multiple("affect_xp.clustering.kmeans", AUTO_LIMITS=(40, 40), FRESH_LIMITS=(20, 20))
     with small, mock.patch.object(namespace, "_to_numpy", watched):
         yield sizes
@@ -158,13 +158,12 @@ def found(xp, representation, name):
     return HOST if max(sizes, default=0) >= N * (N - 1) // 2 else YES
 
 
-NUMPY = next(backend for backend in BACKENDS if backend.name == "numpy")
+NUMPY = _backend("numpy")
 
 
-def table(representation):
-    """Return the cells by name and library, for the libraries that are installed."""
-    installed = [b for b in BACKENDS if b.name in REPRESENTATIONS[representation]]
-    return {(name, b.name): found(b, representation, name) for name in CALLS for b in installed}
+def installed(representation):
+    """Return the array libraries that are installed and have the representation."""
+    return [backend for backend in BACKENDS if backend.name in REPRESENTATIONS[representation]]
 
 
 def page_cells(text):
@@ -184,10 +183,11 @@ def columns(representation):
 
 
 def rewritten(text):
-    """Return the page with the cells that can be measured here; the other cells stay."""
+    """Return the page with updated cells for the installed libraries; other cells are unchanged."""
     cells = page_cells(text)
     for representation in REPRESENTATIONS:
-        cells |= {(representation, *key): value for key, value in table(representation).items()}
+        for xp in installed(representation):
+            cells |= {(representation, name, xp.name): found(xp, representation, name) for name in CALLS}
         names = columns(representation)
         lines = [
             "| | " + " | ".join(LIBRARIES[name] for name in names) + " |",

@@ -1,4 +1,4 @@
-"""What the tests of chunked proximities share: matrices, twins, and steps of AFFECT."""
+"""Shared helpers of the tests of chunked proximities: matrices, twins, and steps of AFFECT."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ def steps(n=60, n_steps=4):
 
 
 def run(make, on_step=None, n_steps=4, numpy=np.asarray):
-    """Fit AFFECT to the steps, each made into a proximity; return labels and α by step, and Ψ̂."""
+    """Fit AFFECT to the steps, each converted to a proximity; return labels and α by step, and Ψ̂."""
     model, results = ax.Affect(ax.KMeans(3), random_state=0), []
     for t, (x, ids) in enumerate(steps(n_steps=n_steps)):
         model.partial_fit(make(x, t), ids)
@@ -47,9 +47,9 @@ def same_answer(found, expected):
 
 
 def lazy_products(da, x, deadly=None):
-    """Return XXᵀ, planned; the first worker to make a chunk where `deadly` names no file yet dies of it."""
+    """Return a lazy XXᵀ; the first worker that computes a chunk dies if the file `deadly` does not exist."""
 
-    # Defined here so that it travels to the workers by value: they need not import this file, nor torch.
+    # Defined here so that it is sent to the workers by value: they import neither this file nor torch.
     def block(block_info=None):
         if deadly is not None and not os.path.exists(deadly):
             open(deadly, "w").close()

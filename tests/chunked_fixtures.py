@@ -12,7 +12,7 @@ def da():
 
 @pytest.fixture(params=[b for b in BACKENDS if b.name in ("numpy", "cupy")], ids=lambda b: b.name)
 def library(request):
-    """A library of which the chunks can be."""
+    """An array library for chunks."""
     return request.param
 
 
@@ -24,7 +24,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def computes(da):
-    """A list that grows by one with each graph that is computed."""
+    """A list that grows by one entry per computed graph."""
     import dask
 
     graphs = []

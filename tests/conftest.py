@@ -1,8 +1,8 @@
-"""One fixture, `xp`: every array library the suite can find, chosen with AFFECT_XP_BACKENDS.
+"""The fixture `xp`: every available array library, or those selected by AFFECT_XP_BACKENDS.
 
-`AFFECT_XP_BACKENDS=numpy,strict` runs these alone; the default is all of numpy, strict, torch, dask and
-cupy that are installed and usable. "strict" is array-api-strict on a device that is not the CPU, with
-boolean indexing and data-dependent shapes forbidden: it stands for a GPU.
+`AFFECT_XP_BACKENDS=numpy,strict` runs only these; the default is all of numpy, strict, torch, dask and cupy
+that are installed and usable. "strict" is array-api-strict on a device that is not the CPU, with boolean
+indexing and data-dependent shapes forbidden: it emulates a GPU.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ import hypothesis
 import numpy as np
 import pytest
 
-# No deadlines: tests never time anything. In CI the same examples every time: a failure is the change's.
+# No deadlines: tests never time anything. CI uses the same examples every time, to blame only the change.
 hypothesis.settings.register_profile("suite", deadline=None, derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("suite")
 
@@ -25,7 +25,7 @@ KNOWN = ("numpy", "strict", "torch", "dask", "cupy")
 
 @dataclasses.dataclass(frozen=True)
 class Backend:
-    """An array library as the tests use it."""
+    """An array library with helpers for the tests."""
 
     name: str
     xp: Any
@@ -42,7 +42,7 @@ class Backend:
         return self.xp.asarray(values, device=self.device)
 
     def numpy(self, x) -> np.ndarray:
-        """Bring a result to the host."""
+        """Copy a result to the host."""
         if isinstance(x, np.ndarray):
             return x
         if self.name == "strict":
@@ -52,9 +52,9 @@ class Backend:
         return np.asarray(x)
 
     def owns(self, x) -> bool:
-        """Tell whether x is an array of this library on this device.
+        """Return whether x is an array of this library on this device.
 
-        What comes of dask arrays may be an array of the library of their chunks.
+        Results of dask arrays may be arrays of the library of their chunks.
         """
         from array_api_compat import array_namespace, device
 
@@ -66,7 +66,7 @@ class Backend:
 
 
 def _backend(name: str) -> Backend | Exception:
-    """Return a backend, or the error that tells why it cannot be used."""
+    """Return a backend, or the error that explains why it is unavailable."""
     try:
         if name == "strict":
             strict = importlib.import_module("array_api_strict")
@@ -74,7 +74,7 @@ def _backend(name: str) -> Backend | Exception:
         if name == "dask":
             return Backend(name, importlib.import_module("array_api_compat.dask.array"))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # CuPy warns, among others, of several CUDA installations
+            warnings.simplefilter("ignore")  # CuPy warns, for example, about several CUDA installations
             xp = importlib.import_module(f"array_api_compat.{name}")
             xp.asarray([0.0]) + 1  # CuPy can be imported without a driver
         return Backend(name, xp, xp.asarray([0.0]).device if name == "cupy" else None)
@@ -99,14 +99,14 @@ BACKENDS = _wanted()
 
 
 def pytest_report_header():
-    """Tell which libraries the suite runs on, and why it does not run on one that is installed."""
+    """Report the libraries the suite runs on, and why an installed one is not used."""
     broken = {name: repr(e) for name, e in UNUSABLE.items() if not isinstance(e, ModuleNotFoundError)}
     used = f"array libraries: {', '.join(b.name for b in BACKENDS)}"
     return [used, *(f"NOT USED: {name}: {error}" for name, error in broken.items())]
 
 
 def pytest_generate_tests(metafunc):
-    """Run tests that ask for `xp` on every backend, and those that ask for `eager_xp` on all but dask."""
+    """Run tests that use `xp` on every backend, and those that use `eager_xp` on all except dask."""
     for fixture in ("xp", "eager_xp"):
         if fixture in metafunc.fixturenames:
             fitting = [b for b in BACKENDS if fixture == "xp" or b.name != "dask"]
@@ -124,21 +124,21 @@ def _strictness(backend: Backend):
 
 @pytest.fixture
 def xp(request):
-    """An array library; lazy ones included."""
+    """An array library, eager or lazy."""
     with _strictness(request.param):
         yield request.param
 
 
 @pytest.fixture
 def eager_xp(request):
-    """An array library that computes at once."""
+    """An eager array library."""
     with _strictness(request.param):
         yield request.param
 
 
 @pytest.fixture(params=[False, True], ids=["one block", "many blocks"])
 def small_blocks(request, monkeypatch):
-    """Both with matrices in one block, and cut into blocks of a few rows."""
+    """Run with matrices in one block, and split into blocks of a few rows."""
     if request.param:
         monkeypatch.setattr("affect_xp.array.namespace.HOST_BLOCK_BYTES", 600)
         monkeypatch.setattr("affect_xp.array.namespace.HOST_BLOCK_ROWS", 1)

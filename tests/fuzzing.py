@@ -1,4 +1,4 @@
-"""How much the fuzz tests try: a little in the suite, AFFECT_XP_FUZZ examples of all tests in a long run."""
+"""The number of fuzz examples: few in the suite, AFFECT_XP_FUZZ for all tests together in a long run."""
 
 import os
 
@@ -7,11 +7,11 @@ from hypothesis import HealthCheck, settings
 
 IS_LONG = "AFFECT_XP_FUZZ" in os.environ
 EXAMPLES = int(os.environ.get("AFFECT_XP_FUZZ", "180"))
-PARTS = 4 if IS_LONG else 1  # which can run side by side
+PARTS = 4 if IS_LONG else 1  # which can run in parallel
 
 
 def fuzz(share):
-    """Run a test on its share of all examples; short runs try the same ones each time."""
+    """Run a test on its share of all examples; short runs use the same examples each time."""
 
     def decorate(test):
         settled = settings(

@@ -1,4 +1,4 @@
-"""Arrays of 100,000 objects that have shapes but no memory and no values: torch's meta tensors."""
+"""Arrays of 100,000 objects with shapes but without memory and values: torch's meta tensors."""
 
 import pytest
 

@@ -1,10 +1,10 @@
-"""Replacement of a function of the package wherever it was imported by its name."""
+"""Replace a function of the package in every module that imported it."""
 
 import sys
 
 
 def replace_everywhere(monkeypatch, name, replacement):
-    """Replace a function in each module of the package that has it."""
+    """Replace a function in each module of the package that contains it."""
     for module in [m for key, m in sys.modules.items() if key.partition(".")[0] == "affect_xp"]:
         if hasattr(module, name):
             monkeypatch.setattr(module, name, replacement)

@@ -1,11 +1,11 @@
-"""Slow, obvious twins of the fast paths: entry by entry, straight from the definitions. NumPy only."""
+"""Slow, obvious twins of the fast paths: entry by entry, from the definitions. NumPy only."""
 
 import itertools
 from fractions import Fraction
 
 import numpy as np
 
-ROUGH_TOL = 1e-3  # of k-means whose labels only serve to estimate α
+ROUGH_TOL = 1e-3  # tolerance of k-means whose labels are only used to estimate α
 
 
 def blocks(labels):
@@ -19,7 +19,7 @@ def blocks(labels):
 
 
 def mean_and_variance(values, each_stands_twice=False):
-    """Return the sample mean and the unbiased variance; 0 where there is nothing to average."""
+    """Return the sample mean and the unbiased variance; 0 without degrees of freedom."""
     if len(values) == 0:
         return 0.0, 0.0
     mean = sum(values) / len(values)
@@ -45,7 +45,7 @@ def mean_variance(w, pairs, each_stands_twice=False):
     mean, variance = mean_and_variance([w[i, j] for i, j in pairs], each_stands_twice)
     rows, columns = sorted({i for i, _ in pairs}), sorted({j for _, j in pairs})
     on_diagonal = all(i == j for i, j in pairs)
-    if on_diagonal or len(rows) < (4 if each_stands_twice else 2) or len(columns) < 2:  # as if independent
+    if on_diagonal or len(rows) < (4 if each_stands_twice else 2) or len(columns) < 2:  # taken as independent
         return variance * (2 if each_stands_twice else 1) / len(pairs) if pairs else 0.0
     m_c, m_d = len(rows), len(columns)
     a = {i: mean_and_variance([w[i, j] for k, j in pairs if k == i])[0] - mean for i in rows}
@@ -107,9 +107,9 @@ def repair(labels, distance, k):
 
 
 def kmeans(w, labels, k, max_iter=300, tol=0.0):
-    """Run Lloyd's iteration from labels, with -1 for objects that join in the first assignment.
+    """Run Lloyd's iteration from labels, with -1 for objects that are first assigned by the iteration.
 
-    It stops once the sum of squares falls by less than the share `tol`.
+    It stops when the relative decrease of the sum of squares is less than `tol`.
     """
     labels = np.asarray(labels)
     before = np.inf
@@ -127,7 +127,7 @@ def kmeans(w, labels, k, max_iter=300, tol=0.0):
 
 
 def blend(w, past, alpha, ids, past_ids):
-    """Return the convex combination where both objects were there before, and w elsewhere."""
+    """Return the convex combination if both objects were present before, and w otherwise."""
     out = w.copy()
     for (i, a), (j, b) in itertools.product(enumerate(ids), repeat=2):
         if a in past_ids and b in past_ids:
@@ -138,9 +138,9 @@ def blend(w, past, alpha, ids, past_ids):
 def affect(steps, ids, k, start, n_iter=3, alpha=None, init="previous"):
     """Run AFFECT k-means with the conventions of the authors' toolbox; return labels, α by iteration and Ψ̂.
 
-    `start` are the labels with which the very first k-means starts. Every iteration of a step starts
-    k-means from the labels of the step before; new objects are unlabelled there. Only the last one goes on
-    until no label changes; labels that serve α alone stop at ROUGH_TOL.
+    `start` are the initial labels of the first k-means. Every iteration of a step starts k-means from the
+    labels of the previous step, in which new objects have none. Only the last one runs until no label
+    changes; the others, whose labels are only used for α, stop at ROUGH_TOL.
     """
     labels, psi, past_ids, results = kmeans(steps[0], start, k), steps[0], list(ids[0]), []
     results.append((labels, [], psi))
@@ -171,7 +171,7 @@ def best_matching(table):
 
 
 def may_go_on(table, sizes_before, sizes, continuity, min_share):
-    """Tell for each pair of clusters whether the name may go on: t² ≥ c² a b and t ≥ m min(n, n)."""
+    """Return for each pair of clusters whether the name may continue: t² ≥ c² a b and t ≥ m min(n, n)."""
     continuity, min_share = (Fraction(str(x)) for x in (continuity, min_share))
     table = [[int(t) for t in row] for row in table]
     out, into = [sum(row) for row in table], [sum(column) for column in zip(*table, strict=True)]
@@ -187,7 +187,7 @@ def may_go_on(table, sizes_before, sizes, continuity, min_share):
 
 
 def matchings(allowed):
-    """Yield all one-to-one matchings over the pairs that are allowed, from columns to rows."""
+    """Yield all one-to-one matchings over the allowed pairs, from columns to rows."""
     k_before, k = len(allowed), len(allowed[0])
     for rows in itertools.product([None, *range(k_before)], repeat=k):
         given = [row for row in rows if row is not None]
@@ -226,7 +226,7 @@ def greedy_centres(w, order, draws):
 
 
 def cluster_distance(d, a, b, method):
-    """Return the distance of two clusters, lists of objects, from its definition; Ward's squared.
+    """Return the distance of two clusters, lists of objects, by its definition; squared for Ward.
 
     Ward: 2 m_a m_b / (m_a + m_b) ‖x̄_a − x̄_b‖², with the distance of the centroids from mean squares.
     """

@@ -1,24 +1,24 @@
-"""Slow, obvious twin of the choice of initial labels: entry by entry, straight from the definitions."""
+"""Slow, obvious twin of the choice of initial labels: entry by entry, from the definitions."""
 
 import numpy as np
 import reference
 
 
 def judge(w, past, previous, static):
-    """Return α by both labels, the noise V and the difference D of an entry, all objects being common."""
+    """Return α for both labels, and the noise V and the difference D per entry, if all objects are common."""
     alphas = [reference.forgetting_factor(w, past, labels) for labels in (previous, static)]
     return *alphas, noise(w, past, static), difference(w, past, previous)
 
 
 def block_values(labels):
-    """Yield the indices (rows, columns) of the entries of each block, diagonals apart."""
+    """Yield the indices (rows, columns) of the entries of each block; diagonals are separate blocks."""
     for _, _, pairs in reference.blocks(labels):
         if pairs:
             yield tuple(np.array(pairs).T)
 
 
 def noise(w, past, labels):
-    """Return the variance in the blocks, with the part of what lies between them that is new in W."""
+    """Return the variance within blocks, plus the part of that between blocks that is new in W."""
     total, w_means, past_means = 0.0, [], []
     for c, d, pairs in reference.blocks(labels):
         _, variance = reference.mean_and_variance([w[i, j] for i, j in pairs], each_stands_twice=c == d)
@@ -34,7 +34,7 @@ def noise(w, past, labels):
 
 
 def difference(w, past, labels):
-    """Return the mean of (w − ψ)² but for what residuals of pairs of objects have in common."""
+    """Return the mean of (w − ψ)² without the part that residuals of pairs of objects have in common."""
     total, n_entries = 0.0, 0
     for rows, columns in block_values(labels):
         x, y = w[rows, columns], past[rows, columns]
@@ -45,8 +45,8 @@ def difference(w, past, labels):
 
 
 def additive(values, rows, columns):
-    """Return the least-squares fit of the entries of a block by a sum of effects of their two objects."""
-    if np.array_equal(rows, columns):  # a diagonal: an effect for each entry
+    """Return the least-squares fit of the entries of a block by the sum of two object effects."""
+    if np.array_equal(rows, columns):  # a diagonal: one effect per entry
         return values
     symmetric = set(rows) == set(columns)
     design = np.zeros((len(values), 2 * (max(rows.max(), columns.max()) + 1)))

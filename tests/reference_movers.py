@@ -10,7 +10,7 @@ def div(a, b):
 
 
 class Sums:
-    """Sums of W and of the past by the clusters z, over the pairs of M: pairs that have a past."""
+    """Sums of W and of the past by the clusters z, over the pairs in M, which have a past."""
 
     def __init__(self, w, past, M, z, k):
         Z = np.eye(k + 1)[z][:, :k]
@@ -92,7 +92,7 @@ def move_probability(q, pi=PI):
 
 
 def run(steps, cluster, n_iter=3):
-    """Return labels, a and p of each step (ids, W): the whole method, objects without a past being new."""
+    """Return labels, a and p of each step (ids, W): the whole method; objects without a past are new."""
     out, psi, before = [], None, ()
     for ids, w in steps:
         source = np.array([before.index(x) if x in before else -1 for x in ids])

@@ -1,4 +1,4 @@
-"""Each representation of a proximity beside the full matrix that it represents, and twins of its methods."""
+"""Each representation of a proximity with its full matrix, and twins of its methods."""
 
 import functools
 
@@ -13,7 +13,7 @@ N = 11
 IDS, PAST_IDS = (
     tuple("abcdefghijk"),
     tuple("kxbadycif"),
-)  # objects change places; some are new, some have left
+)  # objects change positions; some are new, some have left
 
 
 def symmetric(rng, n=N, dtype=float):
@@ -42,7 +42,7 @@ def dense_float32(xp, rng, n=N):
 
 
 def sparse(xp, rng, n=N, dtype=float, density=0.4):
-    """Most entries are zero, and so is the row of one object."""
+    """Most entries are zero, including a whole row."""
     only_on(xp, "numpy", "cupy")
     module = pytest.importorskip("cupyx.scipy.sparse" if xp.name == "cupy" else "scipy.sparse")
     w = np.where(np.triu(rng.random((n, n)) < density), symmetric(rng, n), 0)
@@ -85,7 +85,7 @@ def factored_without_features(xp, rng, n=N):
 
 
 def factored_after_two_blends(xp, rng, n=N):
-    """Objects come and go in both blends; the scatter is known and carried along."""
+    """Objects come and go in both blends; the scatter is cached and updated."""
     only_on(xp, "numpy", "strict", "torch", "cupy")
     psi, w, before = *factored(xp, rng, n), list(range(n))
     for alpha, ids in ((0.6, [*range(3, n), *range(n, n + 3)]), (0.3, [*range(n + 2, 2, -1)])):
@@ -120,7 +120,7 @@ def chunked_in_one(xp, rng, n=N):
 
 
 def blend_of(make, past_ids=PAST_IDS, alpha=0.3):
-    """Return the maker of a blend that is not formed."""
+    """Return a function that makes an unformed blend."""
 
     @functools.wraps(make)
     def blend(xp, rng, n=N):
@@ -140,7 +140,7 @@ def named(name, maker):
     return maker
 
 
-# A new representation is one line here.
+# Add a line for each new representation.
 STORED = [
     dense,
     dense_float32,
@@ -171,7 +171,7 @@ MAKERS = STORED + BLENDS
 
 
 def entries(xp, proximity):
-    """Return all entries on the host, in the dtype in which they are stored."""
+    """Return all entries on the host, in their stored dtype."""
     stored = proximity.formed()
     if isinstance(stored, Sparse):
         host = stored.matrix.get() if xp.name == "cupy" else stored.matrix
@@ -195,7 +195,7 @@ def moments_twin(w, labels, k):
 
 
 def distance_twin(w, labels, means):
-    """Return Σ (wᵢⱼ − μ)² over the pairs i ≠ j of objects that have a cluster."""
+    """Return Σ (wᵢⱼ − μ)² over the pairs i ≠ j of objects in a cluster."""
     inside = labels >= 0
     pairs = np.outer(inside, inside) & ~np.eye(len(w), dtype=bool)
     return ((w - means[np.ix_(labels, labels)]) ** 2)[pairs].sum()

@@ -1,10 +1,10 @@
-"""Sequences of steps that several tests share."""
+"""Sequences of steps shared by several tests."""
 
 import numpy as np
 
 
 def drifting(seed, n_steps=6, n=30, k=3):
-    """Yield dot products of samples around centres that move a little."""
+    """Yield dot products of samples around slowly moving centres."""
     rng = np.random.default_rng(seed)
     centres, labels = 2.0 * rng.normal(size=(k, 2)), np.arange(n) % k
     for _ in range(n_steps):
@@ -14,7 +14,7 @@ def drifting(seed, n_steps=6, n=30, k=3):
 
 
 def churning(seed, n_steps=6, pool=30, k=3):
-    """Yield (W, ids): each step sees some of the pool, in random order."""
+    """Yield (W, ids): each step contains some objects of a pool, in random order."""
     rng = np.random.default_rng(seed)
     for w in drifting(seed, n_steps, pool, k):
         seen = rng.permutation(pool)[: rng.integers(pool // 2, pool + 1)]

@@ -1,4 +1,4 @@
-"""The same proximities in each kind of storage, and the past in the order of the present."""
+"""The same proximities in each kind of storage, and the past in the current order."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from affect_xp.proximity import Dense, Factored, Sparse
 
 
 def aligned(past, ids, past_ids):
-    """Return the past in the order of now, and the mask of pairs that have one."""
+    """Return the past in the current order, and the mask of pairs that have a past."""
     source = np.array([past_ids.index(x) if x in past_ids else -1 for x in ids])
     known = source >= 0
     M = known[:, None] & known & ~np.eye(len(ids), dtype=bool)

@@ -1,4 +1,4 @@
-"""The page of capabilities says what the calls do, on the libraries that are installed."""
+"""The page of capabilities agrees with the calls, on the installed libraries."""
 
 import capabilities
 import pytest
@@ -6,16 +6,19 @@ import pytest
 pytestmark = pytest.mark.skipif(not capabilities.PAGE.exists(), reason="not a clone of the repository")
 
 
-@pytest.mark.parametrize("representation", capabilities.REPRESENTATIONS)
-def test_the_page_agrees(representation):
-    """If it does not: PYTHONPATH=. python tests/capabilities.py"""
+CASES = [(r, xp) for r in capabilities.REPRESENTATIONS for xp in capabilities.installed(r)]
+
+
+@pytest.mark.parametrize("representation, library", CASES, ids=[f"{r}-{xp.name}" for r, xp in CASES])
+def test_the_page_agrees(representation, library):
+    """If it does not, run PYTHONPATH=. python tests/capabilities.py."""
     if representation == "Chunked":
         pytest.importorskip("dask.array")
     cells = capabilities.page_cells(capabilities.PAGE.read_text("utf-8"))
-    told = {key[1:]: value for key, value in cells.items() if key[0] == representation}
-    found = capabilities.table(representation)
-    assert {key: told.get(key) for key in found} == found
-    assert {name for name, _ in told} == set(capabilities.CALLS)
+    told = {
+        name: cell for (r, name, lib), cell in cells.items() if (r, lib) == (representation, library.name)
+    }
+    assert told == {name: capabilities.found(library, representation, name) for name in capabilities.CALLS}
 
 
 def test_a_call_that_goes_to_the_host_is_noticed():

@@ -1,4 +1,4 @@
-"""What CuPy is asked to do, counted by `cupy_cpu`: the real CuPy code executed on a CPU."""
+"""Operations of CuPy, counted by `cupy_cpu`: the real CuPy code executed on a CPU."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def matrix(seed, dtype=np.float32):
 
 
 def counted(action):
-    action()  # once before, so that kernels are compiled
+    action()  # compile the kernels first
     with cupy_cpu.count() as count:
         result = action()
     return result, count
@@ -58,6 +58,6 @@ def test_a_step_copies_a_few_times_more_than_its_kmeans():
     with cupy_cpu.count() as count:
         model.partial_fit(w)
     record = model.history_[-1]
-    # The check of W, the sample and the matching; and each α, which tells whether to stop.
+    # The check of W, the sample, the matching, and each α, which decides whether to stop.
     assert count.d2h <= record.n_iter + 3 + len(record.alphas), count.where
     assert count.largest < N * N * 4  # the smoothed matrix is overwritten

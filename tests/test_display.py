@@ -1,4 +1,4 @@
-"""What models, proximities and histories look like in a notebook and in a terminal."""
+"""Display of models, proximities and histories in notebooks and terminals."""
 
 import html.parser
 
@@ -113,7 +113,7 @@ def test_times_are_escaped():
 
 
 def test_proximities(xp):
-    # Six by six numbers; those of `Factored` are two columns and their weights.
+    # Six by six numbers; for `Factored`, two columns and their weights.
     dense = ax.as_proximity(xp.array(W))
     page = Page(dense._repr_html_())
     facts = dict(zip(page.texts[2::2], page.texts[3::2], strict=True))

@@ -1,4 +1,4 @@
-"""The documentation tells of all that is public, and its examples of extensions keep to the contracts."""
+"""The documentation covers all public names, and its examples of extensions satisfy the contracts."""
 
 import importlib
 import re
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(not EXTENDING.exists(), reason="not a clone of t
 
 
 def documented():
-    """Return the ids of the objects that an API page shows, each with those of its module if it is one."""
+    """Return the ids of the objects on an API page, including the contents of modules."""
     shown = set()
     for page in (ROOT / "docs" / "api").glob("*.md"):
         for kind, target in re.findall(r"^\.\. auto(\w+):: (\S+)$", page.read_text("utf-8"), re.MULTILINE):
@@ -33,7 +33,7 @@ def documented():
 
 
 def resolved(target):
-    """Return the object that a dotted name stands for; fail where there is none."""
+    """Return the object with a dotted name; fail if there is none."""
     package, *parts = target.split(".")
     found = importlib.import_module(package)
     for name in parts:
@@ -53,7 +53,7 @@ def test_every_public_name_is_in_the_reference():
 
 
 def pages_of(docs):
-    """Return the names of the pages that are written by hand or by commands, not with the site."""
+    """Return the names of all pages except those generated with the site."""
     pages = {page.relative_to(docs).with_suffix("").as_posix() for page in docs.rglob("*.md")}
     return {page for page in pages if not page.startswith(("_", "gallery/"))} - {"paper/README"}
 
@@ -77,7 +77,7 @@ def test_every_page_is_on_the_map():
     assert sorted(listed) == sorted(pages_of(docs) | scripts | {"gallery/index"})
 
 
-# What readers see: short pages, lines of code that fit, pictures that the scripts draw.
+# Layout: short pages, lines of code that fit, figures drawn by the scripts.
 
 MAX_CODE = 90  # characters of a line of code in the column of the site
 
@@ -109,7 +109,7 @@ def test_the_readme_has_the_commands_to_try():
 
 
 def test_pages_draw_their_pictures(monkeypatch, tmp_path):
-    """The pictures of recipes and tutorials are drawn by their own code; if not: python docs/pictures.py"""
+    """The figures of recipes and tutorials are drawn by their own code; otherwise run docs/pictures.py."""
     pytest.importorskip("matplotlib")
     for needed in ("pandas", "networkx", "duckdb"):
         pytest.importorskip(needed)
@@ -157,7 +157,7 @@ def test_every_call_of_the_decision_page_runs():
         assert len(model.history_) == 3 and model.history_[-1].k >= 2, call
 
 
-# The representation of the page on extensions, asked the questions of the contract suite.
+# The representation of the page on extensions, tested by the contract suite.
 
 N = 11
 
@@ -245,7 +245,7 @@ def test_medoids_follow_flocks():
 
 
 def test_the_picture_of_the_families_follows_the_import_contract():
-    """If it does not: python docs/families.py"""
+    """If it is not, run python docs/families.py."""
     drawing = runpy.run_path(str(ROOT / "docs" / "families.py"))
     assert drawing["PICTURE"].read_text("utf-8") == drawing["drawn"]()
 

@@ -1,4 +1,4 @@
-"""The gallery scripts run without data and without a network, draw a figure, and find what they say."""
+"""The gallery scripts run without data and without a network, draw a figure, and confirm their text."""
 
 import runpy
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
-# What each script must have found, by the names it leaves behind.
+# Expected values of variables of each script.
 CLAIMS = {
     "plot_1_quickstart": lambda found: found["score"] > 0.95 and _falls(found["model"].history_.alpha, at=12),
     "plot_2_stocks": lambda found: _mean(found["scores"]["AFFECT"]) > 0.9 > _mean(found["scores"]["static"]),
@@ -42,10 +42,10 @@ def _kinds(history):
 
 
 def _names_keep_their_meaning(found):
-    """Tell whether the defaults have few errors of both kinds, with room on both sides."""
+    """Return whether the defaults have few errors of both kinds, with a margin on both sides."""
     for rule in ("cosine 0.4", *(("cosine", threshold) for threshold in (0.35, 0.45))):
         row = found["table"][rule] if isinstance(rule, str) else found["errors"](*rule)
-        hard = {"k = 5", "k = 3", "k = 2"}  # so few clusters are alike by chance
+        hard = {"k = 5", "k = 3", "k = 2"}  # so few clusters are similar by chance
         if max(value for name, value in row.items() if name not in hard) > 5:
             return False
     events = found["event_table"]["part 0.15, min_objects 2"]
@@ -53,7 +53,7 @@ def _names_keep_their_meaning(found):
 
 
 def _as_on_the_page(found):
-    """Tell whether the results show the numbers of the script, but for what other random numbers change."""
+    """Return whether the results show the numbers of the script, up to random variation."""
     page = (EXAMPLES.parent / "bench" / "RESULTS.md").read_text("utf-8").replace("**", "")
     rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("|")]
     shown = {
@@ -90,4 +90,4 @@ def test_example(name, monkeypatch, tmp_path):
     finally:
         plt.close("all")
     assert CLAIMS[name](found)
-    assert not list(tmp_path.iterdir())  # nothing is left lying about
+    assert not list(tmp_path.iterdir())  # no files remain

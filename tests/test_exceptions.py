@@ -1,4 +1,4 @@
-"""One hierarchy of errors and warnings, and nothing in the package that could run what input says."""
+"""One hierarchy of errors and warnings, and no code in the package that could execute input."""
 
 import ast
 import builtins
@@ -27,21 +27,21 @@ OURS = {
 ERRORS = {name for name in OURS if issubclass(OURS[name], exceptions.AffectError)}
 WARNINGS = {name for name in OURS if issubclass(OURS[name], exceptions.AffectWarning)}
 
-# Raised besides, each for a reason.
+# Other exceptions that may be raised, with the reason.
 OTHERS = {
-    "ImportError": ("plots/_style.py", "tracking/history.py"),  # what is missing is a library
-    "CycloptsError": ("cli/app.py",),  # wrong options
-    "ValueError": ("cli/options.py",),  # cyclopts makes a wrong option of it
-    "KeyboardInterrupt": ("cli/terminal.py", "cli/run.py", "cli/reproduce.py"),  # says what is kept
+    "ImportError": ("plots/_style.py", "tracking/history.py"),  # a library is missing
+    "CycloptsError": ("cli/app.py",),  # invalid options
+    "ValueError": ("cli/options.py",),  # cyclopts reports it as an invalid option
+    "KeyboardInterrupt": ("cli/terminal.py", "cli/run.py", "cli/reproduce.py"),  # reports what is kept
     "AssertionError": ("proximity/checks.py", "io/tables.py"),  # cannot happen
     "NotImplementedError": ("io/snapshots.py",),  # of a base class
     "AttributeError": (
         "__init__.py",
         "experiments/__init__.py",
         "io/__init__.py",
-    ),  # how Python is told that a module has no such name
+    ),  # a module has no such name
 }
-# Raised and caught again within these files, or by those above, which turn it into an error of ours.
+# Raised and caught within these files, or by their callers, which convert it to an error of the library.
 CAUGHT = {
     "ValueError": ("persistence/_archive.py", "persistence/__init__.py", "persistence/_proximities.py",
                    "persistence/_values.py", "persistence/_steps.py", "persistence/_preparation.py",
@@ -65,7 +65,7 @@ ALL_CALLS = [(name, call) for name, tree in TREES.items() for call in calls(tree
 
 
 def raised(tree):
-    """Yield the names of what is raised, those that functions of this file make for it included."""
+    """Yield the names of raised exceptions, including those returned by functions of this file."""
     makers = {node.name: named(node.returns) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Raise) and node.exc is not None:
@@ -116,7 +116,7 @@ def test_what_is_usually_caught_catches_ours(ours, usual):
 
 @pytest.mark.parametrize("name", sorted(OURS))
 def test_the_module_tells_of_each(name):
-    """The docstring of the module lists every class, and each says what it means."""
+    """The docstring of the module lists every class, and each class has a docstring."""
     assert f"{name} " in exceptions.__doc__
     assert OURS[name].__doc__
 
@@ -139,7 +139,7 @@ def test_results_before_the_first_step(ask):
     model = ax.Affect(ax.KMeans(2))
     with pytest.raises(exceptions.NotFittedError, match="has not taken a step yet; call fit or partial_fit"):
         getattr(model, ask)
-    assert not hasattr(model, ask)  # as scikit-learn asks
+    assert not hasattr(model, ask)  # required by scikit-learn
 
 
 # Warnings -------------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def hard_steps(n_steps=3):
 
 
 def test_a_run_that_does_not_converge_warns_once():
-    """By the usual filter of Python, which shows each text once for each place."""
+    """By Python's default filter, which shows each text once per location."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         ax.Affect(ax.KMeans(5, max_iter=1), random_state=0).fit(hard_steps())
@@ -183,7 +183,7 @@ def test_warnings_can_be_made_errors_that_change_nothing():
 
 
 class Float32Alone:
-    """A library whose device has no float64."""
+    """A library with a device without float64."""
 
     float32 = "float32"
 
@@ -205,7 +205,7 @@ def test_a_device_without_float64_is_told_of_once(monkeypatch):
 
 # Security -------------------------------------------------------------------------------------------------
 
-# Modules that run what they read, or talk to other machines or programs, and who may use them.
+# Modules that execute input, or communicate with other machines or programs, and their permitted users.
 FORBIDDEN = {
     "pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "dbm", "yaml",
     "code", "codeop", "runpy", "imp", "pty", "ctypes", "cffi",
@@ -213,7 +213,7 @@ FORBIDDEN = {
     "smtplib", "telnetlib", "xmlrpc", "webbrowser", "asyncio", "subprocess", "multiprocessing", "xml",
 }  # fmt: skip
 EXCUSED = {
-    ("cli/libraries.py", "subprocess"),  # `affect-xp doctor` asks nvidia-smi: no shell, no input
+    ("cli/libraries.py", "subprocess"),  # `affect-xp doctor` runs nvidia-smi: no shell, no input
     ("experiments/_runs.py", "multiprocessing"),  # `affect-xp reproduce --jobs` starts copies of itself
 }
 FORBIDDEN_CALLS = {
@@ -245,7 +245,7 @@ def test_nothing_is_called_that_runs_input():
 
 
 def test_arrays_are_read_without_pickle():
-    """`np.load` is told so each time, though it is the default by now."""
+    """`np.load` always gets allow_pickle=False explicitly, although it is the default."""
     found = [(name, call) for name, call in ALL_CALLS if named(call.func) in ("np.load", "numpy.load")]
     assert found
     for name, call in found:
@@ -253,7 +253,7 @@ def test_arrays_are_read_without_pickle():
 
 
 def test_modules_are_imported_by_names_of_ours():
-    """What `import_module` is given stands in the source, or comes from a table there; never from a file."""
+    """The argument of `import_module` is a constant or from a table in the source, never from a file."""
     tables = ("cli/", "experiments/", "__init__.py", "io/__init__.py")
     for name, call in ALL_CALLS:
         if named(call.func).endswith("import_module") and not isinstance(call.args[0], ast.Constant):

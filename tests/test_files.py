@@ -1,4 +1,4 @@
-"""Files and folders of several processes; `tests/persistence/test_faults.py` has more on replacement."""
+"""Files and folders shared by processes; `tests/persistence/test_faults.py` tests replacement further."""
 
 import os
 import subprocess
@@ -35,7 +35,7 @@ def test_a_folder_in_use(owner, tmp_path):
         files.exclusive_use(tmp_path),
     ):
         pass
-    owner.communicate()  # it ends
+    owner.communicate()  # waits for its end
     with files.exclusive_use(tmp_path):
         assert (tmp_path / files.LOCK).read_text(encoding="utf-8").startswith(f"{os.getpid()} on ")
     assert not list(tmp_path.iterdir())
@@ -71,12 +71,12 @@ def test_an_owner_that_ends_in_between(tmp_path, monkeypatch):
         assert path.exists()
 
 
-# Windows, as far as another system can imitate it
+# Windows, as far as other systems can emulate it
 
 
 @pytest.fixture
 def windows(monkeypatch):
-    """Lock by msvcrt, and do not delete or rename files that are open."""
+    """Lock by msvcrt, and refuse to delete or rename open files."""
     fcntl = pytest.importorskip("fcntl")
     opened = {}
 
@@ -119,7 +119,7 @@ def test_replacement_on_windows(windows, tmp_path):
 
 
 def test_a_file_that_is_read_on_windows(windows, tmp_path, monkeypatch):
-    """A virus scanner, say: another attempt succeeds, or the error says so and the old file is intact."""
+    """For example a virus scanner: a retry succeeds, or the error says so and the old file is intact."""
     replace, pauses, busy = os.replace, [], [True, True]
 
     def while_read(source, target):

@@ -1,7 +1,7 @@
-"""Random sequences of steps, for all representations and clusterers: nothing breaks, and α is right.
+"""Random sequences of steps, for all representations and clusterers: no failures, and α is correct.
 
-A short run is part of the tests. A long one: AFFECT_XP_FUZZ=100000 (examples, all tests together), cut into
-parts that can run side by side.
+A short run is part of the tests. AFFECT_XP_FUZZ=100000 (examples of all tests together) makes a long run,
+split into parts that can run in parallel.
 """
 
 import contextlib
@@ -20,26 +20,26 @@ from hypothesis import strategies as st
 import affect_xp as ax
 from affect_xp.persistence import load, save
 
-# Random similarities may well be skewed, or all the same.
+# Random similarities may be skewed, or all equal.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::affect_xp.exceptions.SkewedWarning"),
     pytest.mark.filterwarnings("ignore::affect_xp.exceptions.ScaleWarning"),
     pytest.mark.filterwarnings("ignore::affect_xp.exceptions.InputWarning"),
 ]
 
-EXPONENTS = (0, 0, 0, -500, -300, 300, 490)  # powers of two, up to some 1e150 either way
+EXPONENTS = (0, 0, 0, -500, -300, 300, 490)  # powers of two, up to about 1e±150
 
 
 @dataclasses.dataclass
 class Steps:
-    """Features with whole numbers for entries, and the ids of each step; W = 2ᵉ·XXᵀ."""
+    """Integer features, and the ids of each step; W = 2ᵉ·XXᵀ."""
 
     features: list
     ids: list
     k: list
     exponent: int
     dtype: str
-    keep: int  # of W as a sparse matrix, entries above this
+    keep: int  # the sparse W keeps entries above this
 
     def products(self, t, exponent=None):
         x = self.features[t]
@@ -47,7 +47,7 @@ class Steps:
         return ((x @ x.T) * scale).astype(self.dtype)
 
     def pattern(self, t, exponent=None):
-        """Return the products of which only the large ones are kept, with their diagonal."""
+        """Return only the large products, and the diagonal."""
         w = self.products(t, exponent)
         kept = (self.products(t, 0) > self.keep) | np.eye(len(w), dtype=bool)
         return np.where(kept, w, 0)
@@ -55,7 +55,7 @@ class Steps:
 
 @st.composite
 def sequences(draw, most=30, steps=4, exponents=EXPONENTS):
-    """Draw steps whose objects come, go and change places; few values, so that ties and zeros abound."""
+    """Draw steps whose objects come, go and change positions; few values, hence many ties and zeros."""
     n_steps, p = min(steps, draw(st.sampled_from([1, 2, 2, 3, 4]))), draw(st.integers(1, 3))
     n = draw(st.integers(1, most))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -102,7 +102,7 @@ REPRESENTATIONS = (dense, sparse, factored)
 
 
 def check_step(model, n, k):
-    """Check what holds of every step."""
+    """Check properties of every step."""
     record = model.history_[-1]
     assert all(0 <= alpha <= 1 for alpha in record.alphas)
     labels = np.asarray(record.labels)
@@ -150,14 +150,14 @@ CLUSTERERS = {
 @fuzz(share=0.3)
 @given(st.data(), sequences(most=12), st.sampled_from(sorted(CLUSTERERS)))
 def test_alpha_against_the_twin(part, data, steps, name):
-    """Whatever the clusters are, α is that of the definition, entry by entry."""
+    """For any clusters, α equals its definition, entry by entry."""
     make, representations = CLUSTERERS[name]
     put = data.draw(st.sampled_from(representations))
     rescale = data.draw(st.sampled_from([None, *RESCALED])) if put in (dense, sparse) else None
     if rescale is not None:
         steps = dataclasses.replace(steps, exponent=0)
     if rescale is not None or name not in ("kmeans", "k-means++", "function"):
-        # Similarities of graphs, and those that are rescaled, are not negative.
+        # Similarities of graphs, and rescaled ones, are nonnegative.
         steps = dataclasses.replace(steps, features=[abs(x) for x in steps.features], keep=-1)
     correction = data.draw(st.sampled_from([None, "objects"]))
     save_after = data.draw(st.integers(0, len(steps.ids) - 1))
@@ -175,14 +175,14 @@ def chunked(steps, t, exponent=None):
 @fuzz(share=0.005)
 @given(sequences(most=8, steps=3))
 def test_alpha_of_chunks_against_the_twin(part, steps):
-    """Seldom, being slow."""
+    """Few examples, because it is slow."""
     dask = pytest.importorskip("dask")
     with dask.config.set(scheduler="synchronous"):
         alpha_is_as_defined(steps, ax.KMeans(steps.k), chunked)
 
 
 def alpha_is_as_defined(steps, clusterer, put, rescale=None, correction=None, save_after=None):
-    """Check α of each step entry by entry, given the clusters of the step before."""
+    """Check α of each step entry by entry, given the previous clusters."""
     options = {"n_iter": 1, "init": "previous", "correction": correction, "random_state": 0}
     model, psi, past_ids = ax.Affect(clusterer, rescale=rescale, **options), None, []
     for t, ids in enumerate(steps.ids):
@@ -207,7 +207,7 @@ def alpha_is_as_defined(steps, clusterer, put, rescale=None, correction=None, sa
 
 
 def resumed(model, clusterer):
-    """Return the model after it was saved and loaded."""
+    """Return the model after saving and loading."""
     functions = {"clusterer": clusterer} if callable(clusterer) else {}
     with tempfile.TemporaryDirectory() as folder:
         save(model, Path(folder, "file"))
@@ -216,7 +216,7 @@ def resumed(model, clusterer):
 
 @st.composite
 def smooth_sequences(draw):
-    """Draw steps without ties, in which objects come, go and move: what k-means finds is no accident."""
+    """Draw steps without ties, in which objects come, go and move: k-means has a unique result."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     n, p = draw(st.integers(2, 16)), draw(st.integers(1, 3))
     names, steps = list(range(n)), []
@@ -234,11 +234,11 @@ def smooth_sequences(draw):
 
 @contextlib.contextmanager
 def accidents():
-    """Collect where k-means of the twin meets what has no one answer.
+    """Collect the cases in which k-means of the twin has no unique result.
 
-    A cluster that runs empty: the two members of a pair are equally far from their centroid. And sums of
-    squares that rise, as they may where objects are new: such a blend is no matrix of dot products, and the
-    library ends circles with the best labels seen.
+    These are empty clusters, because the two members of a pair are equally far from their centroid; and
+    increasing sums of squares, which are possible with new objects, because such a blend is not a matrix of
+    dot products. The library then ends cycles with the best labels so far.
     """
     found, usual, last = [], (reference.repair, reference.distances), [None, np.inf]
 
@@ -275,6 +275,6 @@ def test_the_whole_loop_against_the_twin(part, drawn, init, representation):
     assume(not met)
     for (x, names), (labels, alphas, _) in zip(steps[1:], expected[1:], strict=True):
         model.partial_fit(put(x), names)
-        found = model.alphas_  # the loop ends once nothing changes
+        found = model.alphas_  # the loop ends when nothing changes
         np.testing.assert_allclose(found, alphas[: len(found)], rtol=1e-7, atol=1e-10)
         assert reference.rand_index(np.asarray(model.labels_), labels) == 1

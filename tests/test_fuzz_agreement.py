@@ -1,8 +1,8 @@
 """Random sequences with random options: all representations and libraries give the same labels and α.
 
-Each example is run on NumPy arrays, and in another representation or library that is saved and loaded on the
-way. Where the two disagree, the first is run again on proximities that differ in the last digits: if its own
-answer changes, the example has ties, and no rule of ours decides it.
+Each example is run on NumPy arrays, and in another representation or library, with saving and loading in
+between. If the two disagree, the first is run again on proximities that differ in the last digits: if its
+result changes, the example has ties, and both results are valid.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ TIES = 4  # reruns with other last digits
 
 
 def squashed(w):
-    """A transform of one's own, which keeps zeros."""
+    """A custom transform that keeps zeros."""
     return w / (1 + w)
 
 
@@ -40,14 +40,14 @@ def constant_alpha(W, past, labels, t):
 
 
 def alpha_of_the_library(W, past, labels, t):
-    """A function that uses the library itself, and a model of its own."""
+    """A custom α that uses the library, including another model."""
     n_clusters = int(max(labels)) + 1 if isinstance(labels, np.ndarray) else 1
     ax.Static(ax.KMeans(min(2, n_clusters)), random_state=0).partial_fit(np.eye(3))
     return ax.forgetting_factor(W, past, labels)
 
 
 def halves(proximity):
-    """A clusterer of one's own: objects by the sign of their mean proximity about the median."""
+    """A custom clusterer: splits objects at the median of their mean proximity."""
     like = proximity.like
     backend = next(b for b in (*BACKENDS, HOST) if b.owns(like))
     means = backend.numpy(proximity.matmul(backend.array(np.ones((proximity.n, 1)))))[:, 0]
@@ -69,7 +69,7 @@ CLUSTERERS = {
 
 @dataclasses.dataclass
 class Case:
-    """A sequence, the parameters of the model, and how else it is run."""
+    """A sequence, the parameters of the model, and the other way to run it."""
 
     features: list
     ids: list
@@ -83,7 +83,7 @@ class Case:
     smooths: bool
 
     def matrix(self, t, noise=None):
-        """Return W, or distances for linkage; with noise, other last digits."""
+        """Return W, or distances for linkage; noise changes the last digits."""
         x = self.features[t]
         w = x @ x.T
         if self.clusterer == "linkage":
@@ -91,7 +91,7 @@ class Case:
         if self.threshold is not None:
             w = np.where((w > self.threshold) | np.eye(len(w), dtype=bool), w, 0)
         if noise is not None:
-            if self.options["rescale"] == "binary":  # which would remove the noise
+            if self.options["rescale"] == "binary":  # would remove the noise
                 w = (w > 0) * 1.0
             w = w * (1 + 1e-13 * (noise + noise.T)[: len(w), : len(w)])
         return w
@@ -111,7 +111,7 @@ class Case:
         return xp.array(w)
 
     def parameters(self):
-        """Return the clusterer and the options, those that are functions being functions again."""
+        """Return the clusterer and the options, with functions restored."""
         return {"clusterer": CLUSTERERS[self.clusterer](self.k), **self.options, "random_state": 0}
 
 
@@ -120,7 +120,7 @@ GRAPHS = ("spectral", "ratio cut", "association", "rotation")
 
 @st.composite
 def sequences(draw):
-    """Draw features without ties, of objects that come, go, come back and change places."""
+    """Draw features without ties, of objects that come, go, return and change positions."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     n, p = draw(st.integers(3, 14)), draw(st.integers(2, 3))
     names, away, features, ids = list(range(n)), [], [], []
@@ -155,7 +155,7 @@ def cases(draw):
         st.sampled_from([None, None, "auto", "log1p", "sqrt", "binary", "volume", "degree", squashed])
     )
     if representation in ("factored", "features") and rescale not in (None, "volume", "degree"):
-        rescale = None  # only stored entries have functions
+        rescale = None  # functions need stored entries
     if clusterer == "linkage":
         rescale = None
     if clusterer in GRAPHS or rescale is not None:
@@ -190,7 +190,7 @@ def cases(draw):
         )
         options["scale"] = draw(st.sampled_from(["auto", "none", "center", "standard", "robust"]))
         if clusterer in GRAPHS and options["proximity"] != "rbf":
-            options["scale"] = "none"  # of graphs, similarities are not negative
+            options["scale"] = "none"  # similarities of graphs are nonnegative
         if rescale is not None:
             options["rescale"] = None
     threshold = (
@@ -205,7 +205,7 @@ def cases(draw):
 
 
 def answers(case, steps, backend, resumes=False):
-    """Return labels and α of each step, of hindsight too; or the error that ended the run."""
+    """Return labels and α of each step, also with hindsight; or the error that ended the run."""
     model, found = ax.Affect(**case.parameters()), []
     try:
         for t, (w, ids) in enumerate(zip(steps, case.ids, strict=True)):
@@ -226,7 +226,7 @@ def answers(case, steps, backend, resumes=False):
 
 
 def resumed(case, model, backend):
-    """Return the model after it was saved and loaded; functions are given again."""
+    """Return the model after saving and loading; functions are passed again."""
     functions = {
         name: value
         for name, value in case.parameters().items()
@@ -239,7 +239,7 @@ def resumed(case, model, backend):
 
 
 def differ(found, expected):
-    """Return where two runs differ, or None."""
+    """Return the difference of two runs, or None."""
     if len(found) != len(expected):
         return f"{len(found)} answers, not {len(expected)}: {found[-1]}, {expected[-1]}"
     for t, ((labels, alphas), (others, other_alphas)) in enumerate(zip(found, expected, strict=True)):
@@ -247,7 +247,7 @@ def differ(found, expected):
             return None if labels is others else f"step {t}: {labels} and {others}"
         if not np.array_equal(labels, others):
             return f"step {t}: labels {labels.tolist()} and {others.tolist()}"
-        longest = max(len(alphas), len(other_alphas))  # a step that has settled may stop, or repeat its α
+        longest = max(len(alphas), len(other_alphas))  # a converged step may stop, or repeat its α
         padded = [values + values[-1:] * (longest - len(values)) for values in (alphas, other_alphas)]
         if not np.allclose(*padded, rtol=1e-6, atol=1e-8):
             return f"step {t}: α {alphas} and {other_alphas}"
@@ -255,7 +255,7 @@ def differ(found, expected):
 
 
 def only_names_differ(found, expected):
-    """Tell whether all partitions and α are the same, and one run has other names for the same clusters."""
+    """Return whether all partitions and α are equal, and only the names of clusters differ."""
     if len(found) != len(expected) or any(isinstance(labels, type) for labels, _ in found + expected):
         return False
     pairs = {
@@ -271,9 +271,9 @@ def only_names_differ(found, expected):
 
 
 def has_ties(case, found, expected):
-    """Tell whether the answers on NumPy depend on the last digits of what is given, or only names differ.
+    """Return whether the results on NumPy depend on the last digits of the input, or only names differ.
 
-    The names of clusters of the first step follow the best start of k-means, which may be found twice.
+    The names of clusters at the first step depend on the best start of k-means, which may not be unique.
     """
     if only_names_differ(found, expected):
         return True
@@ -292,7 +292,7 @@ def has_ties(case, found, expected):
 
 @contextlib.contextmanager
 def quietly(backend):
-    """Random similarities may be skewed or constant, and k-means may stop early; chunks need no threads."""
+    """Ignore warnings on skewed or constant similarities and on k-means; compute chunks without threads."""
     with warnings.catch_warnings(), contextlib.ExitStack() as stack:
         warnings.simplefilter("ignore", AffectWarning)
         stack.enter_context(_strictness(backend))

@@ -1,4 +1,4 @@
-"""α and labels do not depend on the units of proximities, however large or small these are."""
+"""α and labels do not depend on the units of proximities, even if these are very large or small."""
 
 from fractions import Fraction
 
@@ -10,7 +10,7 @@ import scipy.sparse
 import affect_xp as ax
 
 N, K, N_STEPS = 12, 3, 4
-# Powers of two, so that the same bits are meant: some 1e-150 ... 1e150, and beyond.
+# Powers of two, so that the bits are the same: about 1e-150 ... 1e150, and beyond.
 EXPONENTS = (-660, -500, -250, 250, 500, 660)
 
 

@@ -1,4 +1,4 @@
-"""Partitions: what is counted of them, on every library."""
+"""Counts of partitions, on every library."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from affect_xp.partition import Partition
 LABELS = [
     (np.array([0, 2, 2, -1, 0, 1]), 3),
     (np.array([-1, -1, -1, -1, -1, -1]), 1),
-    (np.array([0, 0, 0, 0, 0, 0]), 4),  # clusters that are empty
+    (np.array([0, 0, 0, 0, 0, 0]), 4),  # empty clusters
 ]
 
 

@@ -1,4 +1,4 @@
-"""What the package promises: names, examples, and imports."""
+"""The public API: names, examples, and imports."""
 
 import ast
 import inspect
@@ -25,7 +25,7 @@ def test_public_names_have_docstrings(name):
 
 def test_names_are_found_when_they_are_used():
     tree = ast.parse(inspect.getsource(ax))
-    guarded = next(node for node in tree.body if isinstance(node, ast.If))  # what type checkers see
+    guarded = next(node for node in tree.body if isinstance(node, ast.If))  # for type checkers
     checked = {name.name for node in guarded.body for name in node.names}
     assert checked == set(ax.__all__) == {*ax._MODULE_OF, *ax._MODULES}
     assert set(ax.__all__) <= set(dir(ax))

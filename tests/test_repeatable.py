@@ -1,7 +1,8 @@
 """The same seed gives the same labels and α: in every run, thread count, chunking and array library.
 
-On one library and one number of threads to the last bit. Elsewhere sums are added up in another order, and
-α may differ in the last digits; labels do not, unless two clusters are equally near to that precision.
+On one library and number of threads, results are identical to the bit. Otherwise the order of summation
+differs, and α may differ in the last digits; labels do not, unless two clusters are equally near to that
+precision.
 """
 
 import hashlib
@@ -18,11 +19,11 @@ import threadpoolctl
 import affect_xp as ax
 
 K, N_STEPS = 3, 4
-DIGITS = 1e-10  # of α, where sums are added up in another order
+DIGITS = 1e-10  # tolerance of α for another order of summation
 
 
 def steps(n):
-    """Yield positive features and ids of some steps; a few objects come and go, others change sides."""
+    """Yield positive features and ids of some steps; a few objects come and go, others change groups."""
     for t in range(N_STEPS):
         rng = np.random.default_rng(t)
         ids = rng.permutation(np.arange(t * n // 20, t * n // 20 + n))
@@ -71,14 +72,14 @@ def results(problem, n, put=lambda w: w, numpy=np.asarray):
 
 
 def agree(found, expected):
-    """Check that labels are the same, and α but for the last digits."""
+    """Check that labels are equal, and α up to the last digits."""
     assert [labels for labels, _ in found] == [labels for labels, _ in expected]
     for (_, alphas), (_, expected_alphas) in zip(found, expected, strict=True):
         np.testing.assert_allclose(alphas, expected_alphas, rtol=0, atol=DIGITS)
 
 
 def digest(n):
-    """Return a fingerprint of the results of each problem, to the last bit."""
+    """Return a fingerprint of all bits of the results of each problem."""
     found = {name: repr([(c, [a.hex() for a in alphas]) for c, alphas in results(name, n)]) for name in ALL}
     return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in found.items()}
 
@@ -108,7 +109,7 @@ def test_chunkings(problem):
 
         found = results(problem, 40, put)
         agree(found, expected)
-        assert found == results(problem, 40, put)  # whichever thread is first
+        assert found == results(problem, 40, put)  # for any order of threads
 
 
 @pytest.mark.parametrize("problem", ALL)
@@ -121,7 +122,7 @@ def test_numbers_of_threads(problem):
 
 
 def test_processes():
-    """Other processes, with other orders of sets (PYTHONHASHSEED), end with the same bits."""
+    """Other processes, with other set orders (PYTHONHASHSEED), give the same bits."""
     code = "import json, test_repeatable; print(json.dumps(test_repeatable.digest(40)))"
     found = []
     for seed in ("1", "2"):
@@ -133,7 +134,7 @@ def test_processes():
 
 
 def test_another_seed_may_end_otherwise():
-    """Were the seed not used, the tests above would pass for nothing."""
+    """If the seed were ignored, the tests above would prove nothing."""
     x = np.random.default_rng(0).normal(size=(40, 2))
     ends = {
         tuple(ax.Affect(ax.KMeans(6), random_state=seed).partial_fit(x @ x.T).labels_.tolist())

@@ -1,4 +1,4 @@
-"""No n×n temporaries: torch's meta tensors at n = 100,000 have shapes but no memory and no values."""
+"""No n×n temporaries: torch's meta tensors at n = 100,000 have shapes, but no memory or values."""
 
 import numpy as np
 import pytest
@@ -60,8 +60,8 @@ def test_overwriting_makes_none():
 @pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("churn", [0, 7], ids=["same objects", "objects come and go"])
 def test_a_whole_step(monkeypatch, overwrite, churn):
-    # What the host would read is made up, so that every branch is taken: objects move, a cluster runs empty,
-    # and none is like one before, so that their members are asked for. Labels are integers.
+    # Made-up host values take every branch: objects move, a cluster becomes empty, and no cluster is similar
+    # to a previous one, so that their members are read. Labels are integers.
     def ones(*arrays, reason):
         return tuple(np.ones(a.shape, dtype=str(a.dtype).removeprefix("torch.")) for a in arrays)
 

@@ -1,4 +1,4 @@
-"""How often the host waits for the device, counted on array-api-strict."""
+"""Number of times the host waits for the device, counted on array-api-strict."""
 
 import numpy as np
 import pytest
@@ -85,11 +85,11 @@ def test_a_step_needs_few_more_than_its_kmeans(init, churn, alpha_tol):
     for t, w in enumerate(steps(n_steps=6)):
         with counted() as seen:
             model.partial_fit(w, ids=range(churn * t, churn * t + 40))
-        # The first step is looked at for skewness, and for distances in place of similarities. Of clusters
-        # that begin or end the members are read.
+        # The first step is checked for skewness, and for distances instead of similarities. The members of
+        # clusters that begin or end are read.
         kinds = {event.kind for event in model.history_[-1].events}
         more = 1 if t == 0 else 2 * bool(kinds - {"continuation", "growth", "shrink"})
-        # α is compared from the first iteration on, labels only from the second on.
+        # α is compared from the first iteration on, labels from the second on.
         more += alpha_tol > 0
         assert seen.total() <= model.history_[-1].n_iter + 4 + more, seen.where
     assert max(record.n_iter for record in model.history_) > 2

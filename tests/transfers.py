@@ -1,8 +1,8 @@
-"""Count what crosses from an emulated device to the host: array-api-strict's `device1` plays the GPU.
+"""Count transfers from an emulated device to the host: array-api-strict's `device1` emulates a GPU.
 
-Only arrays that live there are watched. On CuPy each of these copies to the host or waits for the device:
-float(), int(), bool(), conversion to NumPy, boolean masks, and functions whose result has a size that
-depends on the data.
+Only arrays on this device are observed. On CuPy each of these copies to the host or waits for the device:
+float(), int(), bool(), conversion to NumPy, boolean masks, and functions whose result has a data-dependent
+size.
 """
 
 import collections
@@ -19,7 +19,7 @@ DATA_DEPENDENT = ("nonzero", "unique_all", "unique_counts", "unique_inverse", "u
 
 
 class Transfers(collections.Counter):
-    """The number of transfers by kind, and where they were made."""
+    """The number of transfers by kind, and their locations."""
 
     def __init__(self):
         super().__init__()
@@ -28,7 +28,7 @@ class Transfers(collections.Counter):
 
     @contextlib.contextmanager
     def note(self, kind):
-        """Count one transfer; what it does inside is not counted again."""
+        """Count one transfer; nested transfers are not counted."""
         outermost, self._inside = not self._inside, True
         if outermost:
             frame = sys._getframe()

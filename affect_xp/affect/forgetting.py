@@ -19,7 +19,7 @@ from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
 from affect_xp.exceptions import InputError
 from affect_xp.partition import UNCHANGED, Partition, as_partition
-from affect_xp.proximity import Grouped, Pair, Proximity, as_proximity
+from affect_xp.proximity import Grouped, Pair, Proximity, as_proximity, is_plain, summed_proximity
 
 # A rule for α: "estimate", a number, one for each step, or a function.
 Alpha = (
@@ -78,14 +78,18 @@ def forgetting_factor(
     >>> round(float(alpha), 2)  # both are equally noisy: about one half
     0.52
     """
-    W, past = as_proximity(W), as_proximity(past, "past")
+    check_correction(correction)
+    if is_plain(W):
+        partition = as_partition(labels, W.shape[0], W, n_clusters)
+        W, past = summed_proximity(W, "W", partition), summed_proximity(past, "past", partition, "total")
+    else:
+        W, past = as_proximity(W), as_proximity(past, "past")
+        partition = as_partition(labels, W.n, W.like, n_clusters)
     if W.n != past.n:
         raise InputError(
             f"past has {past.n} objects, but W has {W.n}; pass the same objects in the same order"
         )
     array_namespace(W.like, past.like)
-    partition = as_partition(labels, W.n, W.like, n_clusters)
-    check_correction(correction)
     groups = Pair(W, past, UNCHANGED).group(partition).in_units
     return share_of_noise(*noise_and_drift(groups.common, groups.past, correction))
 
@@ -118,7 +122,7 @@ def noise_and_drift(W: Grouped, past: Grouped, correction: str | None = None) ->
     if correction is None:
         return moments.total_variance(), drift
     uncertainty = moments.total(*mean_variances(W, moments))  # U
-    return _positive(moments.total_squares() + uncertainty), _positive(drift - uncertainty)
+    return positive_part(moments.total_squares() + uncertainty), positive_part(drift - uncertainty)
 
 
 def drift_from(past: Grouped, moments: BlockMoments) -> Array:
@@ -129,7 +133,7 @@ def drift_from(past: Grouped, moments: BlockMoments) -> Array:
     return past.distance_to(moments.means) + deviation @ deviation
 
 
-def _positive(x: Array) -> Array:
+def positive_part(x: Array) -> Array:
     """Return x with negative values replaced by 0."""
     xp = array_namespace(x)
     return xp.maximum(x, xp.zeros_like(x))

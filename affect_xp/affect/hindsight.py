@@ -48,18 +48,37 @@ from affect_xp.array.namespace import array_namespace, from_host, to_host
 from affect_xp.array.typing import Array
 from affect_xp.clustering.base import Call, Clusterer, Clustering
 from affect_xp.partition import Alignment, Ids, Partition
-from affect_xp.proximity import Pair, Proximity
+from affect_xp.proximity import Blend, Dense, Grouped, GroupedPair, Pair, Proximity
 from affect_xp.proximity.blend import unit_of
+from affect_xp.proximity.grouped import Summed
 from affect_xp.tracking.history import Record
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class Products:
+    """W·Z and Ψ·Z of a step with a dense W, Z by its clusters, and earlier sums of squares of W."""
+
+    w: Array
+    psi: Array
+    earlier: tuple[Partition, Array] | None
+
+    @staticmethod
+    def of(groups: Grouped | None) -> "Products | None":
+        """Return the products a step has left, where it had a past with the same objects."""
+        parts = None if groups is None else groups.parts
+        if parts is None or not parts.pair.alignment.unchanged or not isinstance(parts.pair.current, Dense):
+            return None
+        return Products(parts.current.array, parts.past.array, parts.current.handed_over())
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class View:
-    """The result of one pass at a step: the state before the step, the state after it, and its record."""
+    """The result of one pass at a step: the states before and after the step, its record, and products."""
 
     neighbour: State | None
     here: State
     record: Record
+    products: Products | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -94,7 +113,7 @@ def two_sided(
     sources = _Sources.of(W, past, future, here, options.correction)
     if isinstance(sources, Proximity):  # no pair has both neighbours
         return Found(clusterer.cluster(sources, calls[0]), [(0.0, 0.0)], lambda: sources)
-    return _alternate(sources, calls, clusterer, options.n_iter, options.alpha_tol) or causal
+    return _alternate(sources, views, calls, clusterer, options) or causal
 
 
 def _alone(here: Past, record: Record, weights: Sequence[tuple[float, float]]) -> Found:
@@ -112,31 +131,40 @@ def _of_step(here: Past) -> Proximity:
 
 
 def _alternate(
-    sources: "_Sources", calls: Sequence[Call], clusterer: Clusterer, n_iter: int, alpha_tol: float
+    sources: "_Sources",
+    views: tuple[View, View],
+    calls: Sequence[Call],
+    clusterer: Clusterer,
+    options: Options,
 ) -> Found | None:
     """Alternate between clusters and weights a few times.
 
     The first weights use the clusters of both passes. The clusterer starts from those of the pass whose
     neighbour has more weight. Return None if there is neither noise nor drift.
     """
-    both = [call.start for call in calls if call.start is not None]
-    measured = sources.in_units
-    sums = [measured.sums(partition) for partition in both]
+    measured, n_iter = sources.in_units, options.n_iter
+    both = [
+        measured.group(call.start, view.products if measured.W is sources.W else None, of_future=i == 1)
+        for i, (call, view) in enumerate(zip(calls, views, strict=True))
+    ]
+    sums = [measured.sums(groups) for groups in both]
     G = measured.difference(both[0], sums[0])
     alpha, r, total = weights_of(sums, G)
     share, size = to_host(r, total, reason="does the future weigh more than the past?")
     if size == 0:
         return None
-    on_device, call, before, n_runs = [(alpha, r)], calls[int(share > 0.5)], None, 0
+    side, on_device, before, n_runs = int(share > 0.5), [(alpha, r)], None, 0
+    call = calls[side]
     for i in range(n_iter):
         blend = sources.blend(*on_device[-1])
-        found = clusterer.cluster(blend, dataclasses.replace(call, rough=i + 1 < n_iter))
+        call = dataclasses.replace(call, rough=i + 1 < n_iter, groups=sources.start(blend, both[side]))
+        found = clusterer.cluster(blend, call)
         n_runs += found.n_iter
-        if i + 1 == n_iter or (before is not None and _same(found.partition, before)):
+        if i + 1 == n_iter or (before is not None and found.partition.equals(before)):
             break  # the next weights would be the same
         call, before = call.after(found), found.partition
-        weights = weights_of([measured.sums(before)], G)[:2]
-        if alpha_tol > 0 and _change(weights, on_device[-1]) <= alpha_tol:
+        weights = weights_of([measured.sums(sources.found(found) or measured.group(before))], G)[:2]
+        if options.alpha_tol > 0 and _change(weights, on_device[-1]) <= options.alpha_tol:
             break
         on_device.append(weights)
     if found.rough:
@@ -155,10 +183,13 @@ def _change(weights: tuple[Array, Array], before: tuple[Array, Array]) -> float:
     return max(abs(alpha * r - alpha_before * r_before), abs(alpha * (1 - r) - alpha_before * (1 - r_before)))
 
 
-def _same(partition: Partition, other: Partition) -> bool:
-    xp = array_namespace(partition.labels)
-    same = xp.all(partition.labels == other.labels)
-    return partition.k == other.k and bool(to_host(same, reason="have labels changed?")[0])
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Groups:
+    """W, F and B by the same labels."""
+
+    W: Grouped
+    past: Grouped
+    future: Grouped
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -224,44 +255,81 @@ class _Sources:
         scaled = parts if unit == 1 else [part.in_units_of(unit) for part in parts]
         return dataclasses.replace(self, W=scaled[0], past=scaled[1], future=scaled[2])
 
-    def sums(self, partition: Partition) -> "_Sums":
-        """Return V with the correction, D_F and D_B without it, and the correction U."""
-        own = self._own(partition)
-        groups = self.W.group(own)
-        moments = moments_of(groups)
-        drifts = drift_from(self.past.group(own), moments), drift_from(self.future.group(own), moments)
+    def group(
+        self, partition: Partition | None, known: Products | None = None, *, of_future: bool = False
+    ) -> _Groups:
+        """Return the sources by labels, for the objects in all of them.
+
+        Products of W and of a neighbour by these labels may be known.
+        """
+        assert partition is not None
+        if self.places is not None:
+            partition = partition.take(from_host(self.places, self.W.like), 0)
+        W, past, future = self.W, self.past, self.future
+        if not (isinstance(W, Dense) and isinstance(past, Dense) and isinstance(future, Dense)):
+            return _Groups(*(part.group(partition) for part in (W, past, future)))
+        if known is None or self.places is not None:
+            neighbours = (part.summed(partition, squares=False) for part in (past, future))
+            return _Groups(W.summed(partition), *neighbours)
+        given = partition.labels[:, None], partition.k, partition
+        near, other = (future, past) if of_future else (past, future)
+        own, across = Summed(near, *given, wz=known.psi), other.summed(partition, squares=False)
+        ordered = (across, own) if of_future else (own, across)
+        return _Groups(Summed(W, *given, wz=known.w, earlier=known.earlier), *ordered)
+
+    def sums(self, groups: _Groups) -> "_Sums":
+        """Return V, with the correction, D_F and D_B without it, and the correction U."""
+        moments = moments_of(groups.W)
+        drifts = drift_from(groups.past, moments), drift_from(groups.future, moments)
         V = moments.total_variance()
         if self.correction is None:
             return _Sums((V, *drifts, array_namespace(V).zeros_like(V)), moments)
-        U = moments.total(*mean_variances(groups, moments))
+        U = moments.total(*mean_variances(groups.W, moments))
         return _Sums((moments.total_squares() + U, *drifts, U), moments)
 
-    def difference(self, partition: Partition, sums: "_Sums") -> Array:
+    def difference(self, groups: _Groups, sums: "_Sums") -> Array:
         """Return G = Σ(f − b)² = 2 Σ(f − μ)² + 2 Σ(b − μ)² − 4 Σ(h − μ)², with H = ½F + ½B."""
-        half = self._between(0.5).group(self._own(partition))
+        if isinstance(self.past, Dense) and isinstance(self.future, Dense) and self.places is None:
+            return self.past.squared_difference(self.future)
+        half = self.past.blend(self.future, 0.5, self._together).group(groups.past.partition)
         _, D_F, D_B, _ = sums.terms
         return 2 * (D_F + D_B) - 4 * drift_from(half, sums.moments)
 
     def blend(self, alpha: Array, r: Array) -> Proximity:
         """Return α P + (1 − α) W, P = (1 − r) F + r B, and the rest for all other pairs."""
-        blend = Pair(self.W, self._between(r), self._together).blend(alpha)
+        neighbours = Pair(self.past, self.future, self._together).blend(r)
+        blend = Pair(self.W, neighbours if self._is_lazy else neighbours.formed(), self._together).blend(
+            alpha
+        )
         if self.rest is None or self.places is None:
             return blend
         return self.rest.blend(blend.formed(), 1.0, _within(self.places, self.rest.n, self.rest.like))
 
-    def _between(self, r: Array | float) -> Proximity:
-        """Return (1 − r) F + r B."""
-        return self.past.blend(self.future, r, self._together)
+    @property
+    def _is_lazy(self) -> bool:
+        """Whether P is multiplied without being formed: that saves a pass of writing."""
+        return self.places is None and isinstance(self.W, Dense)
+
+    def start(self, blend: Proximity, groups: _Groups) -> GroupedPair | None:
+        """Return W and P by labels, given W, F and B by them, to start from."""
+        if not self._is_lazy or self.in_units.W is not self.W:
+            return None
+        assert isinstance(blend, Blend) and isinstance(blend.pair.past, Blend)
+        neighbours, partition = blend.pair.past, groups.W.partition
+        P = neighbours.pair.group(partition, current=groups.past, past=groups.future).at(neighbours)
+        return blend.pair.group(partition, current=groups.W, past=P)
+
+    def found(self, found: Clustering) -> _Groups | None:
+        """Return the sources by the labels that were found, where their products are known."""
+        pair = None if found.groups is None else found.groups.parts
+        if pair is None or not self._is_lazy or self.in_units.W is not self.W:
+            return None
+        neighbours = pair.past.parts  # None where r is 0: then only F was multiplied
+        return None if neighbours is None else _Groups(pair.current, neighbours.current, neighbours.past)
 
     @property
     def _together(self) -> Alignment:
         return Alignment(None, None, n_common=self.W.n, n_new=0)
-
-    def _own(self, partition: Partition) -> Partition:
-        """Return the partition of the objects that are in all sources."""
-        if self.places is None:
-            return partition
-        return partition.take(from_host(self.places, self.W.like), 0)
 
 
 def _source(past: Past, n: int) -> np.ndarray:

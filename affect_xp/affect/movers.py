@@ -35,6 +35,7 @@ All sums are over pairs i ≠ j of objects that have a past. Nothing here makes 
 import dataclasses
 import functools
 
+from affect_xp.affect.forgetting import positive_part
 from affect_xp.array.namespace import array_namespace, device_of, gather, ratio, row_blocks
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
@@ -202,13 +203,16 @@ def move_probability(moments: PairMoments, move_rate: float = MOVE_RATE) -> Arra
     if k < 2:
         return xp.zeros((partition.n,), dtype=z.dtype, device=device_of(z))
     blocks = list(row_blocks(moments.rows))
-    Q = sum(z[b, :].T @ (_positive(moments.rows[b, :]) + _positive(moments.past_rows[b, :])) for b in blocks)
+    Q = sum(
+        z[b, :].T @ (positive_part(moments.rows[b, :]) + positive_part(moments.past_rows[b, :]))
+        for b in blocks
+    )
     g = (1 - UNIFORM_SHARE) * ratio(xp.sum(Q, axis=0), xp.sum(Q)) + UNIFORM_SHARE / k
     profiles = Q + PRIOR_WEIGHT * g
     log_q, phi = _log_shares(profiles), _dispersion(moments)
 
     def probability(block: slice) -> Array:
-        R, P = _positive(moments.rows[block, :]), _positive(moments.past_rows[block, :])
+        R, P = positive_part(moments.rows[block, :]), positive_part(moments.past_rows[block, :])
         own_z, S = z[block, :], R + P
         # Exclude the object itself from the profile of its cluster.
         own = xp.maximum(partition.at(block).by_object(profiles) - S, xp.full_like(S, MIN_PROFILE))
@@ -221,7 +225,7 @@ def move_probability(moments: PairMoments, move_rate: float = MOVE_RATE) -> Arra
             return weight / xp.sum(weight, axis=1)[:, None]
 
         same = xp.sum(posterior(P) * posterior(R), axis=1)
-        stays, moves = (1 - move_rate) * same, _positive(move_rate * (1 - same) / (k - 1))
+        stays, moves = (1 - move_rate) * same, positive_part(move_rate * (1 - same) / (k - 1))
         known = (partition.labels[block] >= 0) & (xp.sum(R, axis=1) > 0) & (xp.sum(P, axis=1) > 0)
         return xp.where(known, ratio(moves, stays + moves), xp.zeros_like(same))
 
@@ -245,17 +249,12 @@ def _row_lengths(partition: Partition) -> Array:
 def _clipped(both: Array, var: Array, other: Array) -> Array:
     """Return a covariance clipped to between 0 and the smaller of the variances."""
     xp = array_namespace(both)
-    return _positive(xp.minimum(both, xp.minimum(var, other)))
+    return positive_part(xp.minimum(both, xp.minimum(var, other)))
 
 
 def _log_shares(x: Array) -> Array:
     xp = array_namespace(x)
     return xp.log(x) - xp.log(xp.sum(x, axis=1))[:, None]
-
-
-def _positive(x: Array) -> Array:
-    xp = array_namespace(x)
-    return xp.maximum(x, xp.zeros_like(x))
 
 
 def _diagonal(x: Array) -> Array:

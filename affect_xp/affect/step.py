@@ -125,6 +125,12 @@ class Step:
     noise_of_means: float | None = None
     moved: Array | None = None
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a record contains of the clusters and of α, by name."""
+        names = "alphas", "labels", "events", "scores", "n_iter"
+        return {"k": self.state.partition.k, "alpha": self.alphas[-1]} | {n: getattr(self, n) for n in names}
+
     def commit(self, *, out: Proximity | None = None) -> State:
         """Return the state after the step, with Ψ̂ᵗ; see `smoothed`."""
         smoothed = self.smoothed(out=out)
@@ -280,9 +286,8 @@ def step(
     if found.rough:
         found = clusterer.cluster(blend, call.from_found(found))
         n_iter += found.n_iter
-    weights = used[-1]
-    moved, lowest = _moved(clusterer, seen) if weights.moved is None else (weights.moved, None)
-    return conclude(past, found, Iterations.of(n_iter, used, blend, moved, lowest), options.events)
+    moves = _moves(clusterer, seen, used[-1])
+    return conclude(past, found, Iterations.of(n_iter, used, blend, moves), options.events)
 
 
 def static_step(
@@ -333,13 +338,12 @@ class Iterations:
         n_iter: int,
         used: Sequence[_Weights],
         blend: Blend | ObjectBlend,
-        moved: Array | None,
-        lowest: Array | None,
+        moves: tuple[Array | None, Array | None],
     ) -> "Iterations":
         """Return what iterations with these weights have found."""
         squares, alphas = used[-1].squares, [weights.alpha for weights in used]
         unit = blend.pair.unit if squares else 1.0
-        return Iterations(n_iter, alphas, blend, squares, unit, moved, lowest)
+        return Iterations(n_iter, alphas, blend, squares, unit, *moves)
 
     def levels(self, squares: Sequence[float], m: float) -> dict[str, float]:
         """Return noise and drift as root mean squares over the m² entries of common objects.
@@ -407,12 +411,14 @@ def _weights_of(options: Options, seen: _Seen, t: int) -> _Weights:
     return _Weights(alpha, moments.noise_and_drift() if estimated else (), moved, trust)
 
 
-def _moved(clusterer: Clusterer, seen: _Seen) -> tuple[Array | None, Array | None]:
+def _moves(clusterer: Clusterer, seen: _Seen, weights: _Weights) -> tuple[Array | None, Array | None]:
     """Return the probability that each object has moved, and the smallest sum of a row over a cluster.
 
     None if the proximities are not known to be similarities, or are dot products.
     """
     groups = seen.groups
+    if weights.moved is not None:
+        return weights.moved, None
     if getattr(clusterer, "wants", None) != "similarity" or isinstance(groups.pair.current, Factored):
         return None, None
     moments = pair_moments(groups.in_units, products=False)
@@ -479,8 +485,7 @@ def _same_labels(
         # Known without waiting if both are the start. Otherwise equality is too unlikely to wait for, or
         # the comparison of α covers it.
         return before is start.partition and found.moved is False
-    same = array_namespace(before.labels).all(found.partition.labels == before.labels)
-    return found.partition.k == before.k and bool(to_host(same, reason="have labels changed?")[0])
+    return found.partition.equals(before)
 
 
 def conclude(past: Past, found: Clustering, result: Iterations, rules: EventRules) -> Step:

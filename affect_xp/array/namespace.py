@@ -120,6 +120,11 @@ def has_kernels(w: Array, k: int = 1) -> bool:
     )
 
 
+def can_sum_rows(*arrays: object) -> bool:
+    """Return whether rows of the arrays can be gathered and summed in place, as those of NumPy."""
+    return all(isinstance(x, np.ndarray) and not isinstance(x, np.ma.MaskedArray) for x in arrays)
+
+
 def is_lazy(x: Array) -> bool:
     """Return whether x is only a plan of a computation (dask): no writing into it, no loops over it."""
     return not isinstance(x, _NUMPY) and array_api_compat.is_dask_array(x)

@@ -3,12 +3,16 @@
 import dataclasses
 import importlib.util
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from affect_xp.clustering.kmeans import KMeans
 from affect_xp.clustering.metrics import rand_index
 from affect_xp.datasets import GaussianStep, colliding_gaussians
 from affect_xp.models.affect import Affect
 from affect_xp.models.static import Static
+from affect_xp.plots.flows import CLUSTER_COLOURS
 from affect_xp.tracking.history import History
 
 
@@ -48,15 +52,15 @@ class Demo:
             plot_scores(scores, ax=figure.add_subplot(grid[2, :]))
             figure.savefig(path, dpi=130)
 
-    def _scatter(self, ax: object, t: int) -> None:
+    def _scatter(self, ax: Any, t: int) -> None:
         """Draw the samples of a step, coloured by cluster; those put with the others are circled."""
         step, labels = self.steps[t], self.history[t].labels
         x, y = step.X.T
         flipped = (labels != step.labels).mean() > 0.5  # cluster numbers are arbitrary
         wrong = (labels != step.labels) ^ flipped
-        ax.scatter(x, y, c=labels, cmap="coolwarm", s=18)  # type: ignore[attr-defined]
-        ax.scatter(x[wrong], y[wrong], s=70, facecolors="none", edgecolors="k", linewidths=1)  # type: ignore[attr-defined]
-        ax.set(title=f"step {t}: {wrong.sum()} of {len(wrong)} misplaced", xticks=[], yticks=[])  # type: ignore[attr-defined]
+        ax.scatter(x, y, c=np.array(CLUSTER_COLOURS)[labels], s=18)
+        ax.scatter(x[wrong], y[wrong], s=70, facecolors="none", edgecolors="k", linewidths=1)
+        ax.set(title=f"step {t}: {wrong.sum()} of {len(wrong)} misplaced", xticks=[], yticks=[])
 
 
 def run(seed: int = 0) -> Demo:

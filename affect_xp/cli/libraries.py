@@ -81,42 +81,15 @@ class Library:
         return _DEVICES.get(self.name, _host_alone)()
 
 
+STRICT, LARGER = "array_api_strict", "matrices larger than memory"
 LIBRARIES = {
-    library.name: library
-    for library in (
-        Library("numpy", "NumPy", "numpy", "array_api_compat.numpy", "the CPU", "pip install numpy"),
-        Library(
-            "cupy",
-            "CuPy",
-            "cupy",
-            "array_api_compat.cupy",
-            "GPUs of NVIDIA",
-            "pip install 'affect_xp[cuda12]'",
-        ),
-        Library(
-            "torch",
-            "PyTorch",
-            "torch",
-            "array_api_compat.torch",
-            "the CPU and GPUs",
-            "pip install 'affect_xp[torch]'",
-        ),
-        Library(
-            "dask",
-            "dask",
-            "dask.array",
-            "array_api_compat.dask.array",
-            "matrices larger than memory",
-            "pip install 'affect_xp[dask]'",
-        ),
-        Library(
-            "strict",
-            "array-api-strict",
-            "array_api_strict",
-            "array_api_strict",
-            "tests of this library",
-            "pip install array-api-strict",
-        ),
+    name: Library(name, title, module, namespace, purpose, f"pip install {install}")
+    for name, title, module, namespace, purpose, install in (
+        ("numpy", "NumPy", "numpy", "array_api_compat.numpy", "the CPU", "numpy"),
+        ("cupy", "CuPy", "cupy", "array_api_compat.cupy", "GPUs of NVIDIA", "'affect_xp[cuda12]'"),
+        ("torch", "PyTorch", "torch", "array_api_compat.torch", "the CPU and GPUs", "'affect_xp[torch]'"),
+        ("dask", "dask", "dask.array", "array_api_compat.dask.array", LARGER, "'affect_xp[dask]'"),
+        ("strict", "array-api-strict", STRICT, STRICT, "tests of this library", "array-api-strict"),
     )
 }
 BACKENDS = ("numpy", "cupy", "torch")  # on which the command line computes

@@ -59,16 +59,16 @@ def suggestion(text: str, choices: Any) -> str:
     return f'. Did you mean "{close[0]}"?' if close else ""
 
 
-Names = Annotated[list[str] | None, Parameter(converter=_listed)]
+Listed = Annotated[list[str] | None, Parameter(converter=_listed)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableOptions(ReadOptions):
     """The options of `read_steps`, as words of a command."""
 
-    features: Names = None
+    features: Listed = None
     """Columns of features, or objects of a series: x,y,z; by default all other columns."""
-    names: Names = None
+    names: Listed = None
     """Names of the columns of a text file that does not start with them: time,id,x,y."""
     sparse: Annotated[bool, Parameter(negative="--dense")] = True
     """Edges as sparse matrices; --dense makes full ones."""

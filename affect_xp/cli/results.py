@@ -37,14 +37,10 @@ def check_unused(options: RunOptions, state: Path) -> None:
         finished = json.loads((options.out / SUMMARY).read_text(encoding="utf-8"))["finished"]
     except (OSError, ValueError, KeyError, TypeError):
         finished = False
+    what = "a run that was stopped; add --resume to continue, or --overwrite to start again"
     if finished:
-        raise InputError(
-            f"{options.out} holds a finished run; give another --out, --overwrite to replace it, or --resume "
-            "to add steps that are new"
-        )
-    raise InputError(
-        f"{options.out} holds a run that was stopped; add --resume to continue, or --overwrite to start again"
-    )
+        what = "a finished run; give another --out, --overwrite to replace it, or --resume to add new steps"
+    raise InputError(f"{options.out} holds {what}")
 
 
 def summary_of(

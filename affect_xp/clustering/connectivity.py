@@ -23,6 +23,8 @@ from affect_xp.proximity.sparse import Sparse
 SOURCES = 32
 # Generations of a search after which a stored matrix is passed to SciPy.
 PATIENCE = 16
+# Edges of each node that a search of a sparse graph reads first.
+SAMPLED_EDGES = 2
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -74,8 +76,10 @@ def connected_components(W: Array | Proximity) -> Components:
     found = None if isinstance(W, Sparse) else _by_products(W, PATIENCE)
     if found is None:
         pattern = _pattern(W.formed())
-        found = _by_products(W) if pattern is None else _grouped(pattern)
+        found = _by_products(W) if pattern is None else _sparse_components(pattern)
     assert found is not None  # patience is infinite
+    if not np.any(found):
+        return Components(from_host(found.astype(np.int64), W.like), np.array([W.n]))
     _, first, labels = np.unique(found, return_index=True, return_inverse=True)
     labels = np.argsort(np.argsort(first))[labels]
     return Components(from_host(labels, W.like), np.bincount(labels))
@@ -104,14 +108,45 @@ def _pattern(W: Proximity) -> scipy.sparse.csr_array | None:
     return None
 
 
-def _grouped(pattern: np.ndarray | scipy.sparse.csr_array) -> np.ndarray:
+def _sparse_components(w: scipy.sparse.csr_array) -> np.ndarray:
+    """Return the component of each node of a large graph, by neighbour sampling.
+
+    The components of a few edges of each node are merged along the other edges. Edges within the largest
+    component are not read: an edge between two components has an end outside of it.
+
+    References
+    ----------
+    Sutton, Ben-Nun & Barak, "Optimizing Parallel Graph Connectivity Computation via Subgraph Sampling",
+    IPDPS 2018.
+    """
+    counts = np.diff(w.indptr)
+    ends = np.concatenate([[0], np.cumsum(np.minimum(counts, SAMPLED_EDGES))])
+    place = np.repeat(w.indptr[:-1] - ends[:-1], np.diff(ends)) + np.arange(ends[-1])
+    found = _grouped(_edges(w.indices[place], ends, w.shape[0]), symmetric=False)
+    outside = np.flatnonzero(found != np.argmax(np.bincount(found)))
+    if len(outside) == 0:
+        return found
+    part = w[outside, :]
+    n_found = int(found.max()) + 1
+    between = np.repeat(found[outside], np.diff(part.indptr)), found[part.indices]
+    edges = scipy.sparse.coo_array((np.ones(part.nnz, bool), between), shape=(n_found, n_found)).tocsr()
+    return _grouped(edges, symmetric=False)[found]
+
+
+def _edges(columns: np.ndarray, ends: np.ndarray, n: int) -> scipy.sparse.csr_array:
+    """Return a graph of n nodes, given the neighbours of each."""
+    return scipy.sparse.csr_array((np.ones(len(columns), bool), columns, ends), shape=(n, n))
+
+
+def _grouped(pattern: np.ndarray | scipy.sparse.csr_array, *, symmetric: bool = True) -> np.ndarray:
     """Return the component of each node of a small or sparse graph.
 
-    Since the graph is symmetric, these are the strong components, for which SciPy needs no transpose.
+    If the graph is symmetric, these are the strong components, for which SciPy needs no transpose.
     """
     from scipy.sparse import csgraph  # slow to import
 
-    return csgraph.connected_components(pattern, directed=True, connection="strong")[1]
+    connection = "strong" if symmetric else "weak"
+    return csgraph.connected_components(pattern, directed=True, connection=connection)[1]
 
 
 def _by_products(W: Proximity, patience: float = math.inf) -> np.ndarray | None:

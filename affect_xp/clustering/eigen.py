@@ -43,7 +43,7 @@ RESCUE_SIZE = 3000
 # The minimum number of additional pairs, which reveal ties between eigenvalues.
 MIN_GUARDS = 4
 # Products before convergence is accepted: starting vectors may be exact but not the largest.
-MIN_PRODUCTS = 4
+MIN_PRODUCTS = 3
 MAX_PRODUCTS = 300
 # Products before float32 is abandoned.
 MAX_NARROW_PRODUCTS = 100

@@ -52,7 +52,7 @@ PCM_TRAINED, PCM_HALF = "PCM, trained α", "PCM, α = 0.5"
 PUBLISHED = {STATIC: 0.767, THREE: 0.921, ONE: 0.921, HALF: 0.873}
 PUBLISHED |= {PCQ_TRAINED: 0.779, PCQ_HALF: 0.779, PCM_TRAINED: 0.840, PCM_HALF: 0.811}
 _WIDTH = "Depends on the scale ρ of similarities, which the paper does not give."
-REMARKS = dict.fromkeys((STATIC, THREE, ONE, PCQ_TRAINED, PCQ_HALF, PCM_TRAINED, PCM_HALF), _WIDTH)
+REMARKS = dict.fromkeys(PUBLISHED, _WIDTH)
 
 CHOICES = (
     "Similarities are exp(−‖x − y‖²/2ρ²) of positions, the function that the paper names in section 2.1.3, "

@@ -85,14 +85,11 @@ def find_roles(title: str, columns: Sequence[str], options: ReadOptions, dated: 
         values = rest if given is None else [find("features", name) for name in given]
         if not values:
             raise InputError(f"{title} has no columns of values besides {listed([time, *objects])}; add some")
-    used = {time, *objects, *values}
-    if len(used) < 1 + len(objects) + len(values):
-        raise InputError(
-            f"a column of {title} has two roles: {listed([time, *objects, *values])}; use each once"
-        )
-    return Roles(
-        kind, time, tuple(objects), tuple(values), tuple(name for name in columns if name not in used)
-    )
+    used = [time, *objects, *values]
+    if len(set(used)) < len(used):
+        raise InputError(f"a column of {title} has two roles: {listed(used)}; use each once")
+    unused = tuple(name for name in columns if name not in set(used))
+    return Roles(kind, time, tuple(objects), tuple(values), unused)
 
 
 def named_as(role: str, columns: Sequence[str]) -> list[str]:

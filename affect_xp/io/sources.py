@@ -204,17 +204,21 @@ def frame_source(engine: Engine, frame: Any, time: Hashable = None) -> Source:
     """
     title, table = f"the {type(frame).__name__}", f"frame_{uuid.uuid4().hex}"
     originals: dict[str, Hashable] = {}
+    zones: list[str] = []
     frame = frame.collect() if hasattr(frame, "collect") else frame  # a LazyFrame of polars
     if hasattr(frame, "__arrow_c_stream__") and not hasattr(frame, "reset_index"):
         given: Any = _Stream(frame)
     else:
         columns = dict((_with_index(frame) if hasattr(frame, "reset_index") else frame).items())
+        zones = [quoted(str(name)) for name, column in columns.items() if _has_zone(column)]
         given = _columns(title, list(columns), [_array(column, originals) for column in columns.values()])
         if len({len(array) for array in given.values()}) > 1:
             raise InputError(f"the columns of {title} differ in length; use one value for each row")
     engine.connection.register("given", given)
     constant = "" if time is None else f"{literal(time)} AS time, "
-    engine.run(f"CREATE TEMP TABLE {table} AS SELECT {constant}* FROM given", title)
+    aware = ", ".join(f"timezone('UTC', {name}) AS {name}" for name in zones)
+    selected = f"{constant}*{f' REPLACE ({aware})' if aware else ''}"
+    engine.run(f"CREATE TEMP TABLE {table} AS SELECT {selected} FROM given", title)
     engine.connection.unregister("given")
     return dataclasses.replace(_described(engine, title, table), originals=originals)
 
@@ -228,14 +232,18 @@ def _with_index(frame: Any) -> Any:
     return frame.reset_index(names=[usual[i] if name is None else name for i, name in enumerate(names)])
 
 
+def _has_zone(column: Any) -> bool:
+    return getattr(getattr(column, "dtype", None), "tz", None) is not None
+
+
 def _array(column: Any, originals: dict[str, Hashable]) -> np.ndarray:
-    """Return a column as numbers, dates or texts; `originals` gets objects that are not texts by text."""
+    """Return a column as numbers, dates in UTC or texts; `originals` gets other objects by their text."""
     if not hasattr(column, "dtype"):
         plain = {type(value) for value in column} <= {int, float, bool}
         column = np.asarray(column) if plain else np.fromiter(column, object, len(column))
-    zoned = getattr(column.dtype, "tz", None) is not None  # the texts of such times have a zone, too
+    column = column.dt.tz_convert(None) if _has_zone(column) else column
     values = column.to_numpy() if hasattr(column, "to_numpy") else column
-    if values.dtype.kind in "biufM" and not zoned:
+    if values.dtype.kind in "biufM":
         return values.astype("datetime64[us]") if values.dtype.kind == "M" else values
     texts = np.empty(len(values), dtype=object)
     for row, value in enumerate(values.tolist()):

@@ -148,9 +148,9 @@ def read_steps(
     decimal : "." or ","
         The decimal separator of a text file.
     missing : "error" or "drop"
-        What to do with rows that have no time, id or value (NaN, an empty field): an error, or left out. In
-        a series, an object with a missing value is left out of the step. An object without any row in a
-        step is absent from it in either case.
+        What to do with rows that have no time, id or value (NaN, an empty field): an error, or left out.
+        Infinite values are always an error. In a series, an object with a missing value is left out of the
+        step. An object without any row in a step is absent from it in either case.
     aggregate : "error", "mean", "sum" or "last"
         How to combine several rows of one object in a step of features, or at one time of a tidy series.
     directed : "sum", "mean" or "max", optional
@@ -197,7 +197,14 @@ def read_steps(
     """
     options = ReadOptions(**{name: given for name, given in locals().items() if name != "table"})
     freq, parts = parse_freq(options.freq), _parts(table)
-    return _table_steps(parts, options, freq) if parts else _matrix_steps(table, options)
+    if not parts:
+        return _matrix_steps(table, options)
+    try:
+        return _table_steps(parts, options, freq)
+    except InputError as error:
+        if "state machine" not in str(error):
+            raise
+        return _table_steps(parts, options, freq, rewrite=True)  # its lines end in several ways
 
 
 def _table_steps(
@@ -212,28 +219,24 @@ def _table_steps(
     ]
     roles = find_roles(sources[0].title, list(sources[0].columns), options, dated_index(engine, sources[0]))
     _check_suited(roles.kind, sources[0].title, options, freq)
-    try:
-        table = KINDS[roles.kind](engine, sources, roles, options, freq)
-    except InputError as error:  # lines may end in several ways
-        if rewrite or "state machine" not in str(error):
-            raise
-        return _table_steps(parts, options, freq, rewrite=True)
+    table = KINDS[roles.kind](engine, sources, roles, options, freq)
     if table.doubts:
         warn_caller("; ".join(table.doubts), InputWarning)
-    kind, names = ("edges", ()) if roles.kind == "edges" else ("features", roles.values)
-    of_series, notes = roles.kind == "series", (str(roles), *table.notes, *table.doubts)
-    names = () if of_series else names
-    return Steps(table.__iter__, kind, table.title, names, table.n_steps, of_series, notes)
+    kind = "edges" if roles.kind == "edges" else "features"
+    names = roles.values if roles.kind == "features" else ()
+    notes = (str(roles), *table.notes, *table.doubts)
+    return Steps(table.__iter__, kind, table.title, names, table.n_steps, roles.kind == "series", notes)
 
 
 def _check_suited(kind: str, title: str, options: ReadOptions, freq: Freq | None) -> None:
-    """Raise if an option does not suit a kind of table."""
-    in_rows = freq is not None and freq.unit == "rows"
-    series = {"changes": options.changes, "standardize": options.standardize, "freq in rows": in_rows}
-    asked = {name: "series" for name, given in series.items() if given and kind != "series"}
-    asked |= {"directed": "edges"} if options.directed and kind != "edges" else {}
-    for name, suited in asked.items():
-        raise InputError(f"{name} is for {suited}, but {title} contains {kind}; omit it")
+    """Raise if an option does not suit a kind of input."""
+    unfit = {} if kind == "series" else {"changes": "series", "standardize": "series"}
+    unfit |= {} if kind in ("edges", "matrices") else {"directed": "edges"}
+    unfit |= {"freq": "tables", "value": "tables"} if kind == "matrices" else {}
+    unfit |= {"freq": "series"} if freq is not None and freq.unit == "rows" and kind != "series" else {}
+    for name, suited in unfit.items():
+        if (value := getattr(options, name)) not in (None, False):
+            raise InputError(f"{name}={value!r} is for {suited}, but {title} contains {kind}; omit it")
     if kind == "series" and freq is None:
         how = "pass the length of a window, as in freq='30D' or freq='20 rows'"
         raise InputError(f"{title} contains series, whose values in a window are features; {how}")
@@ -286,10 +289,9 @@ def _files(path: str | os.PathLike[str]) -> list[Path]:
 def _matrix_steps(table: Any, options: ReadOptions) -> Steps:
     title = str(table) if isinstance(table, str | os.PathLike) else f"the {type(table).__name__}"
     title = table.title if isinstance(table, Steps) else title
-    given = {name: getattr(options, name) for name in ("freq", "value", "changes", "standardize")}
-    given |= {f"kind={options.kind!r}": options.kind in ("edges", "series")}
-    for name in (name for name, value in given.items() if value):
-        raise InputError(f"{name} is for tables, but {title} contains matrices; omit it")
+    _check_suited("matrices", title, options, None)
+    if options.kind in ("edges", "series"):
+        raise InputError(f"kind={options.kind!r} is for tables, but {title} contains matrices; omit it")
     table = matrices.stacked(table) if is_table(table) else table
     if is_sparse(table) or matrices.is_graph(table) or (is_array(table) and table.ndim != 3):
         raise InputTypeError(f"{title} is one step; pass a list with one entry per step")

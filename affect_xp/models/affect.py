@@ -15,7 +15,7 @@ from affect_xp.clustering.base import Clusterer
 from affect_xp.exceptions import InputError, InputWarning, SkewedWarning
 from affect_xp.models.base import Evolving
 from affect_xp.partition import Ids
-from affect_xp.proximity import Dense, Factored, Proximity, Sparse
+from affect_xp.proximity import Dense, Factored, Proximity, Sparse, summed_proximity
 from affect_xp.proximity.constancy import constant_facts, warn_of_constant
 from affect_xp.proximity.kernels import Block
 from affect_xp.proximity.transforms import (
@@ -95,8 +95,8 @@ class Affect(Evolving):
     alpha_tol : float
         The change of an estimated α, or of one given by a function, that ends the iterations of a step; with
         forgetting="objects", the change of a and of every sᵢ. A step of sparse similarities whose α is known
-        not to depend on labels by more than this uses the previous labels and one iteration, whatever `init`
-        is. With 0 the number of iterations is that of the paper.
+        not to depend on labels by more than this uses the previous labels and one iteration, for any `init`.
+        With 0 the number of iterations is that of the paper.
     events : EventRules
         The thresholds of events, and how long a missing cluster is remembered.
     random_state : None, int, or numpy.random.Generator
@@ -178,6 +178,13 @@ class Affect(Evolving):
                 "forgetting='global'"
             )
         check_fraction("alpha_tol", self.alpha_tol)
+
+    def _untransformed(self, given: Array | Proximity) -> Proximity:
+        """Return the input as a proximity; an array is summed by the labels of the step before."""
+        before, is_estimated = self._state, isinstance(self.alpha, str)
+        if before is None or not (self._takes_proximities and is_estimated and self._rescale is None):
+            return super()._untransformed(given)
+        return summed_proximity(given, "W", before.partition)
 
     def _transformed(self, W: Proximity) -> Proximity:
         return W if self._rescale is None else transform(W, self._rescale)

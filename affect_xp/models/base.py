@@ -197,18 +197,9 @@ class Evolving(Observing, SklearnEstimator):
         if not self._takes_proximities and not isinstance(W, Proximity):
             self.n_features_in_ = np.shape(W)[1]  # of the last step; others may have had more or fewer
 
-    def fit_predict(
-        self,
-        sequence: Given,
-        y: object = None,
-        *,
-        ids: Iterable[IdsOrNone] | None = None,
-        times: Iterable[Hashable] | None = None,
-        callback: Callable[[Record], object] | None = None,
-        verbose: bool = False,
-    ) -> Array:
-        """Fit a sequence and return the labels of its last step."""
-        return self.fit(sequence, y, ids=ids, times=times, callback=callback, verbose=verbose).labels_
+    def fit_predict(self, sequence: Given, y: object = None, **options: Any) -> Array:
+        """Fit a sequence with the options of `fit`, and return the labels of its last step."""
+        return self.fit(sequence, y, **options).labels_
 
     def score(self, sequence: Given, y: Any = None, *, ids: Iterable[IdsOrNone] | None = None) -> float:
         """Return a score of the model on the following steps, without changing the model.
@@ -320,8 +311,8 @@ class Evolving(Observing, SklearnEstimator):
         trusted = self._takes_proximities or isinstance(values, Proximity)
         return values if trusted else as_features(values), names
 
-    def _commit(self, found: Step, time: Hashable, seed: int) -> None:
-        out = self._fitted().smoothed if self._owns_smoothed else None
+    def _commit(self, found: Step, time: Hashable, seed: int, out: Proximity | None = None) -> None:
+        out = self._fitted().smoothed if self._owns_smoothed else out
         self._interrupted = out is not None  # if the blend is interrupted, the past is lost
         self._state = self._next_state(found, out)
         self._seed, self._owns_smoothed, self._interrupted = seed, True, False
@@ -331,18 +322,12 @@ class Evolving(Observing, SklearnEstimator):
             Record(
                 time=found.state.t if time is None else time,
                 n=found.labels.shape[0],
-                k=found.state.partition.k,
-                alpha=found.alphas[-1],
-                alphas=found.alphas,
-                labels=found.labels,
                 ids=found.state.ids,
-                events=found.events,
-                scores=found.scores,
-                n_iter=found.n_iter,
                 noise=found.noise,
                 drift=found.drift,
                 noise_of_means=found.noise_of_means,
                 moved=found.moved,
+                **found.facts,
             )
         )
 

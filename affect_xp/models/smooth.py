@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp.affect.hindsight import Found, View, two_sided
+from affect_xp.affect.hindsight import Found, Products, View, two_sided
 from affect_xp.affect.step import Iterations, Options, Past, State, Step, conclude
 from affect_xp.array.namespace import current_device_of
 from affect_xp.array.random import draw_seed
@@ -73,7 +73,7 @@ def smooth(
     expected error; `affect_xp.affect.hindsight` has the derivation. The last step has the
     clusters of AFFECT.
 
-    It takes three to four times as long as AFFECT. It holds the given steps, and the smoothed proximities of
+    It takes about three times as long as AFFECT. It holds the given steps, and the smoothed proximities of
     about 2√T of the T steps.
 
     Parameters
@@ -131,7 +131,7 @@ def smooth(
     ):
         forward._seed = draw_seed(forward.random_state)
         report = reporting(shown, callback)
-        for found, record in _records(forward, steps, shown):
+        for found, record in _records(forward, steps, shown, keep=keep):
             history.append(record)
             weights.append(found.weights[-1])
             kept += [found.smoothed().formed()] if keep else []
@@ -142,8 +142,10 @@ def smooth(
 GivenStep = tuple[Any, Any, Hashable]  # observation, ids and time of a step
 
 
-def _records(forward: Affect, steps: Sequence[GivenStep], shown: Progress) -> Iterator[tuple[Found, Record]]:
-    """Run the forward model through the steps, and yield the smoothed result of each."""
+def _records(
+    forward: Affect, steps: Sequence[GivenStep], shown: Progress, *, keep: bool
+) -> Iterator[tuple[Found, Record]]:
+    """Run the forward model through the steps, and yield the smoothed result of each, perhaps to be kept."""
     first = forward._observed(forward._read(*steps[0][:2])[0], columns_of(steps[0][0]))
     # The preparation is decided by now, and both passes share it.
     backward, clusterer = _Backward(forward, steps, shown), as_clusterer(forward.clusterer)
@@ -153,43 +155,34 @@ def _records(forward: Affect, steps: Sequence[GivenStep], shown: Progress) -> It
         n_iter=forward.n_iter, correction=forward.correction, seed=seed, alpha_tol=forward.alpha_tol
     )
     named: State | None = None  # the smoothed clusters of the previous step
+    spare: Proximity | None = None  # storage of the step before it, which is not read any more
     for t, (given, given_ids, time) in enumerate(steps):
         neighbour = forward._state
         values, names = forward._read(given, given_ids)
         W = first if t == 0 else forward._observed(values)
-        ids = _advance(forward, W, names, t if time is None else time).state.ids
-        views = View(neighbour, forward._fitted(), forward.history_[-1]), backward.at(t)
+        taken = _advance(forward, W, names, t if time is None else time, out=spare)
+        ids, products = taken.state.ids, Products.of(taken.groups)
+        views = View(neighbour, forward._fitted(), forward.history_[-1], products), backward.at(t)
         found = two_sided(W, ids, t, views, clusterer, options)
+        spare = None if neighbour is None or keep else neighbour.smoothed
         alphas, clustering = [a + b for a, b in found.weights], found.clustering
         result = Iterations(clustering.n_iter, alphas)
         step = conclude(Past.of(named, ids, W), clustering, result, forward.events)
         named = step.state
-        yield found, _record(views[0].record, step)
+        yield found, dataclasses.replace(views[0].record, **step.facts)
 
 
-def _record(causal: Record, step: Step) -> Record:
-    """Return the smoothed record of a step, given that of the forward pass."""
-    return dataclasses.replace(
-        causal,
-        k=step.state.partition.k,
-        alpha=step.alphas[-1],
-        alphas=step.alphas,
-        labels=step.labels,
-        events=step.events,
-        scores=step.scores,
-        n_iter=step.n_iter,
-    )
-
-
-def _advance(model: Affect, W: Proximity, names: IdsOrNone, time: Hashable) -> Step:
-    """Take one more step, without modifying the previous state, and return it."""
+def _advance(
+    model: Affect, W: Proximity, names: IdsOrNone, time: Hashable, out: Proximity | None = None
+) -> Step:
+    """Take one more step, without modifying the previous state, and return it; `out` may be overwritten."""
     before, seed = model._state, model._seed
     assert seed is not None
     ids = as_ids(names, W.n, None if before is None else before.present)
     if before is not None:
         check_alike(W, before.smoothed, before.partition.labels)
     step = model._step(W, ids, as_clusterer(model.clusterer), seed)
-    model._commit(step, time, seed)
+    model._commit(step, time, seed, out)
     model._owns_smoothed = False  # this state is still needed
     return step
 
@@ -204,13 +197,14 @@ class _Taken:
     step: Step
     record: Record
     trust: Array | None  # of each object, where α depends on it
+    products: Products | None
 
     @staticmethod
     def of(step: Step, record: Record) -> "_Taken":
         """Return the step without its proximities."""
         trust = step.blend.trust if isinstance(step.blend, ObjectBlend) else None
         light = dataclasses.replace(step, observed=None, blend=None, groups=None)  # type: ignore[arg-type]
-        return _Taken(light, record, trust)
+        return _Taken(light, record, trust, Products.of(step.groups))
 
     def again(self, before: State | None, W: Proximity) -> Step:
         """Return the step with its proximities, given the state before it."""
@@ -238,13 +232,17 @@ class _Backward:
         self._model, self._taken = model, dict[int, _Taken]()
         self._put_aside: dict[int, State | None] = {n: None}
         self._views: dict[int, View] = {}
+        spare: Proximity | None = None  # storage of a state that is not needed any more
         for t in range(n - 1, -1, -1):
-            before, step = model._state, _advance(model, *self._observed(t), None)
+            before, step = model._state, _advance(model, *self._observed(t), None, out=spare)
+            spare = None
             shown.advance(f"backward pass, {n - t} of {n}")
             if t < self._length:  # the segment that is needed first
-                self._views[t] = View(before, model._fitted(), model.history_[-1])
+                self._views[t] = View(before, model._fitted(), model.history_[-1], Products.of(step.groups))
                 continue
             self._taken[t] = _Taken.of(step, model.history_[-1])
+            if before is not None and t + 1 not in self._put_aside:
+                spare = before.smoothed
             if t % self._length == 0:
                 self._put_aside[t] = model._state
 
@@ -261,7 +259,7 @@ class _Backward:
                 taken = self._taken.pop(u)
                 before, self._model._state = state, state
                 state = self._model._next_state(taken.again(before, self._observed(u)[0]), None)
-                self._views[u] = View(before, state, taken.record)
+                self._views[u] = View(before, state, taken.record, taken.products)
         return self._views.pop(t)
 
 

@@ -37,14 +37,16 @@ def history_of(run: Any) -> History:
 
 
 def axes_or_new(ax: Any, size: tuple[float, float] = (7, 3)) -> Any:
-    """Return the given Axes or new ones."""
+    """Return the given Axes, or new ones with the colours of the library."""
     if ax is not None:
         return ax
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise ImportError("plots need matplotlib: pip install 'affect_xp[plot]'") from error
-    return plt.subplots(figsize=size, layout="constrained")[1]
+    axes = plt.subplots(figsize=size, layout="constrained")[1]
+    axes.set_prop_cycle(color=COLOURS)
+    return axes
 
 
 def plain(ax: Any) -> Any:

@@ -6,12 +6,14 @@ The functions work on the labels of a history on the host; nothing here draws.
 import dataclasses
 from collections import Counter
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 import numpy as np
 
 from affect_xp.array.namespace import to_host
 from affect_xp.partition import align
-from affect_xp.tracking.history import History, Record
+from affect_xp.plots._style import history_of
+from affect_xp.tracking.history import Record
 
 # Ten colour-blind safe colours for white and black backgrounds: those of Okabe & Ito without black, and three
 # of Tol's. More than ten clusters at once share colours, so figures also label them.
@@ -60,8 +62,8 @@ def host_labels(record: Record) -> np.ndarray:
     return to_host(record.labels, reason="labels for a figure")[0]
 
 
-def flow(history: History) -> Flow:
-    """Count the objects that move between each pair of clusters, from step to step.
+def flow(history: Any) -> Flow:
+    """Count the objects that move between each pair of clusters, given a model or its `history_`.
 
     Examples
     --------
@@ -69,14 +71,14 @@ def flow(history: History) -> Flow:
     >>> from affect_xp.plots import flow
     >>> steps = ax.datasets.colliding_gaussians(n_samples=16, n_steps=3, rng=0)
     >>> model = ax.Affect(ax.KMeans(2), random_state=0).fit(step.W for step in steps)
-    >>> found = flow(model.history_)
+    >>> found = flow(model)
     >>> sorted(found.sizes[0]), found.order
     ([0, 1], [0, 1])
     """
     sizes: list[dict[int, int]] = []
     links: list[dict[tuple[int, int], int]] = []
     before: tuple[Sequence[Hashable], np.ndarray] | None = None
-    for record in history:
+    for record in history_of(history):
         labels = host_labels(record)
         sizes.append(_counted(labels))
         links.append({} if before is None else _links(*before, record.ids, labels))

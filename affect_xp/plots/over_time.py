@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from affect_xp.checks import check_int
-from affect_xp.plots._style import axes_or_new, history_of, label_steps, plain
+from affect_xp.plots._style import COLOURS, axes_or_new, history_of, label_steps, plain
 from affect_xp.plots.flows import CLUSTER_COLOURS, OTHERS, Flow, flow, gathered
 from affect_xp.plots.memberships import ABSENT, memberships
 from affect_xp.tracking.change_points import told_changes
@@ -50,6 +50,7 @@ def plot_run(
     figure = axes_or_new(None, (9, 6)).figure
     figure.clear()
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
+    below.set_prop_cycle(color=COLOURS)
     plot_alpha(history, ax=below, changes=changes)
     plot_flow(history, ax=above, events=events, max_clusters=max_clusters)
     above.tick_params(labelbottom=False)
@@ -121,7 +122,8 @@ def plot_scores(
     for name, values in scores.items():
         ax.plot(np.asarray(values), marker=".", label=name)
     ax.set(xlabel="time step", ylabel=ylabel)
-    ax.legend(frameon=False)
+    above = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0)}  # where it covers no line
+    ax.legend(frameon=False, ncols=4, borderaxespad=0, **above)
     return plain(ax)
 
 

@@ -17,7 +17,7 @@ N       number of pairs in a block, (k, k)
 
 from affect_xp.proximity._base import Proximity
 from affect_xp.proximity.blend import Blend, GroupedPair, ObjectBlend, Pair
-from affect_xp.proximity.checks import as_proximity
+from affect_xp.proximity.checks import as_proximity, is_plain, summed_proximity
 from affect_xp.proximity.chunked import Chunked
 from affect_xp.proximity.dense import Dense
 from affect_xp.proximity.factored import Factored
@@ -37,8 +37,10 @@ __all__ = [
     "Sparse",
     "as_proximity",
     "column_sums",
+    "is_plain",
     "is_sparse",
     "membership",
+    "summed_proximity",
 ]
 
 Proximity.dense_type = Dense

@@ -285,6 +285,8 @@ class Computed(Proximity):
 class Summable(Proximity):
     """A proximity with fast plain sums, and accurate sums for cases where these lose digits."""
 
+    sums_by_product: ClassVar[bool] = False  # whether block sums are made of W·Z, which is then kept
+
     def times_membership(self, groups: "Summed") -> Array:
         """Return W·Z, (n, R·k)."""
         return self.matmul(groups.membership)

@@ -344,7 +344,7 @@ class Blend(_PairBlend):
         if self.without_past and out is None:
             return pair.current
         if self._formed is None:
-            self._formed = pair.current.blend(pair.past, self.alpha, pair.alignment, out=out)
+            self._formed = pair.current.blend(pair.past.formed(), self.alpha, pair.alignment, out=out)
         return self._formed
 
     def submatrix(self, index: Array | None = None) -> Array:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from affect_xp.array import cuda
 from affect_xp.array.namespace import (
     array_namespace,
     as_array,
+    can_sum_rows,
     device_of,
     for_each_block,
     from_host,
@@ -24,10 +26,11 @@ from affect_xp.array.namespace import (
 from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array
 from affect_xp.exceptions import InputError, InputTypeError
+from affect_xp.partition import Partition
 from affect_xp.proximity._base import TOLERANCE, Proximity, checked_dtype, log2
 from affect_xp.proximity.checks_sparse import checked_sparse
 from affect_xp.proximity.chunked import Chunked
-from affect_xp.proximity.dense import Dense
+from affect_xp.proximity.dense import Dense, label_sums
 from affect_xp.proximity.sparse import Sparse, is_sparse
 
 # Check symmetry with a random vector v, with 1 ≤ |vⱼ| < 1.5 and random signs. In
@@ -96,6 +99,41 @@ def held(w: Array, known_magnitude: float | None = None) -> Dense | Chunked:
     return (Chunked if Chunked.can_hold(w) else Dense)(w, known_magnitude=known_magnitude)
 
 
+def is_plain(w: Any) -> TypeGuard[np.ndarray]:
+    """Tell whether w is a NumPy array of n×n floats, which `summed_proximity` can check and sum at once."""
+    return (
+        can_sum_rows(w)
+        and w.ndim == 2
+        and w.shape[0] == w.shape[1] > 0
+        and w.dtype in (np.float32, np.float64)
+        and w.dtype.isnative
+    )
+
+
+def summed_proximity(
+    w: Array | Proximity, name: str, partition: Partition, squares: str = "blocks"
+) -> Proximity:
+    """Return `w` as `as_proximity` does; a NumPy array is summed by label in the pass that checks it.
+
+    Parameters
+    ----------
+    w, name
+        As for `as_proximity`.
+    partition : Partition
+        The labels by which it is summed, if they are of as many objects.
+    squares : "blocks" or "total"
+        What is summed of squares.
+    """
+    if not is_plain(w) or w.shape[0] != partition.n or not can_sum_rows(partition.labels):
+        return as_proximity(w, name)
+    v = _probe_vector(w.shape[0])
+    sums = label_sums(w, partition, v, squares=squares)
+    difference, size, least = _compared(w, sums.right, sums.down)
+    if not difference <= SUSPECT[_dtype_name(w)] * least < math.inf:
+        size = _check_entries(w, name)
+    return Dense(w, known_magnitude=log2(size), sums=sums, square_sum=sums.square_sum)
+
+
 def checked_array(w: Array, name: str) -> tuple[Array, float]:
     """Return w as an array and its magnitude; raise unless it is real, finite, square and symmetric.
 
@@ -151,11 +189,22 @@ def _probe(w: Array, dtype: object) -> tuple[float, float, float]:
 
     Products are computed in the given dtype. NaN and infinite entries make the first number NaN or infinite.
     """
-    xp, n = array_namespace(w), w.shape[0]
-    v = np.random.default_rng(0).uniform(-0.5, 0.5, n)
-    v = from_host(v + np.sign(v), w, dtype)
+    v = from_host(_probe_vector(w.shape[0]), w, dtype)
     with np.errstate(invalid="ignore", over="ignore"):
         right, down = _halves(w.T if is_by_columns(w) else w, v)
+        return _compared(w, right, down)
+
+
+def _probe_vector(n: int) -> np.ndarray:
+    """Return v, (n,), with 1 ≤ |vⱼ| < 1.5."""
+    v = np.random.default_rng(0).uniform(-0.5, 0.5, n)
+    return v + np.sign(v)
+
+
+def _compared(w: Array, right: Array, down: Array) -> tuple[float, float, float]:
+    """Return the numbers of `_probe`, given Σⱼ wᵢⱼvⱼ and Σⱼ wⱼᵢvⱼ."""
+    xp, n = array_namespace(w), w.shape[0]
+    with np.errstate(invalid="ignore", over="ignore"):
         sample = w[:: max(1, n // SAMPLE_ROWS), :]
         least = xp.maximum(xp.max(xp.abs(sample)), xp.max(xp.abs(xp.linalg.diagonal(w))))
         seen = [xp.max(xp.abs(right - down)), xp.max(xp.abs(right)), xp.astype(least, right.dtype)]

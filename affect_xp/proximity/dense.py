@@ -11,6 +11,7 @@ import numpy as np
 from affect_xp.array import cuda
 from affect_xp.array.namespace import (
     array_namespace,
+    can_sum_rows,
     device_of,
     fill_rows,
     for_each_block,
@@ -25,11 +26,47 @@ from affect_xp.array.namespace import (
     wide_dtype,
     widened_product,
 )
+from affect_xp.array.threads import own_threads, run_blocks
 from affect_xp.array.typing import Array
 from affect_xp.partition import Alignment, Partition
 from affect_xp.proximity._base import Summable, joint_magnitude, measured_magnitude
 from affect_xp.proximity._entries import add_between_groups, scaled
 from affect_xp.proximity.grouped import Moves, Stored, Summed, identity
+
+# Rows are gathered so many entries at a time: they stay in cache, and BLAS multiplies them without a copy.
+GATHERED_ENTRIES, MIN_GATHERED_ROWS = 2**18, 8
+# Independent sums over rows, which threads may make in any order.
+N_SUMS = 8
+# From so many clusters on, by the bytes of an entry, sums by label are faster than products with a one-hot
+# membership; block sums, which read half of W, from twice as many.
+MIN_SUMMED_CLUSTERS = {8: 12, 4: 6}
+# Rows of a blend that are made at a time have so many entries.
+BLENDED_ENTRIES = 2**17
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LabelSums:
+    """Sums by label, in float64.
+
+    Attributes
+    ----------
+    partition : Partition
+    wz : (n, k) array
+        WZ.
+    squares : (k, k) array or None
+        Σ wᵢⱼ² over i ≠ j of each block, where it was asked for.
+    square_sum : float or None
+        Σ wᵢⱼ² over all entries, where squares were asked for.
+    right, down : (n,) arrays
+        Wv and Wᵀv.
+    """
+
+    partition: Partition
+    wz: np.ndarray
+    squares: np.ndarray | None
+    square_sum: float | None
+    right: np.ndarray
+    down: np.ndarray
 
 
 @final
@@ -56,6 +93,7 @@ class Dense(Summable):
     array: Array
     square_sum: float | None = dataclasses.field(default=None, kw_only=True)  # Σ wᵢⱼ², if known
     known_magnitude: float | None = dataclasses.field(default=None, kw_only=True)
+    sums: LabelSums | None = dataclasses.field(default=None, kw_only=True)  # by some labels, where known
 
     @functools.cached_property
     def magnitude(self) -> float:
@@ -106,10 +144,45 @@ class Dense(Summable):
             )
         return product
 
+    def grouped(self, labels: Array, k: int, given: Partition | None = None) -> Summed:
+        """Return W with the labels of its objects."""
+        known = self.sums
+        if (
+            known is None
+            or known.partition.k != k
+            or not np.array_equal(labels, known.partition.labels[:, None])
+        ):
+            return Summed(self, labels, k, given)
+        earlier = None if known.squares is None else (known.partition, known.squares)
+        return Summed(self, labels, k, given, wz=known.wz, earlier=earlier)
+
+    def summed(self, partition: Partition, *, squares: bool = True) -> Summed:
+        """Return W by labels, with W·Z and perhaps sums of squares; if it is NumPy's, from one pass."""
+        if not can_sum_rows(self.array, partition.labels):
+            return self.group(partition)  # type: ignore[return-value]
+        sums = label_sums(self.array, partition, squares="blocks" if squares else "none")
+        return dataclasses.replace(self, sums=sums).grouped(partition.labels[:, None], partition.k, partition)
+
+    def squared_difference(self, other: "Dense") -> Array:
+        """Return Σ (wᵢⱼ − oᵢⱼ)² over all entries, a number."""
+        w, o = self.array, other.array
+        xp, wide = array_namespace(w, o), wide_dtype(w)
+        total = xp.zeros((), dtype=wide, device=device_of(w))
+        for rows in row_blocks(w):
+            x = xp.astype(w[rows, :], wide)
+            x -= o[rows, :]
+            x = xp.reshape(x, (-1,))
+            total = total + x @ x
+        return total
+
     def times_membership(self, groups: Summed) -> Array:
         """Return W·Z, (n, R·k)."""
         if has_kernels(self.array, groups.k):
             return cuda.products(self.array, groups.labels, groups.k)
+        if groups.n_runs == 1 and can_sum_rows(self.array, groups.labels):
+            n_labelled = np.count_nonzero(groups.labels >= 0)  # the rows of others are not read
+            if groups.k * self.n >= MIN_SUMMED_CLUSTERS[self.array.itemsize] * n_labelled:
+                return label_sums(self.array, groups.partition).wz
         return self.matmul(groups.membership)
 
     def moved_product(self, groups: Stored, moves: Moves) -> Array:
@@ -141,6 +214,11 @@ class Dense(Summable):
     def _sums(self, partition: Partition, powers: tuple[int, ...]) -> list[Array]:
         """Return Σ wᵢⱼ and Σ wᵢⱼ² (or one of them) over i ≠ j of each block, (k, k), in half a pass."""
         z, w, w_ii = partition.membership, self.array, self.diagonal()
+        if can_sum_rows(w, partition.labels) and partition.k >= 2 * MIN_SUMMED_CLUSTERS[w.itemsize]:
+            known = label_sums(w, partition, squares="blocks" if 2 in powers else "none")
+            total = z.T @ known.wz
+            sums = {1: total - identity(total) * (w_ii @ z), 2: known.squares}
+            return [sums[power] for power in powers]
         xp, found = array_namespace(w), {}
 
         def fill(rows: slice) -> None:
@@ -285,25 +363,19 @@ class Dense(Summable):
         if not alignment.unchanged:
             blended_rows = functools.partial(self._blend_changed, past, a, alignment)
             return Dense(fill_rows(w, row_blocks(w), blended_rows), known_magnitude=magnitude)
-        in_place = isinstance(w, np.ndarray)  # its slices are views
-        if in_place and target is None:
-            target = np.empty_like(w)
+        if can_sum_rows(w, past.array):
+            target = np.empty_like(w) if target is None else target
+            return Dense(target, square_sum=_blend(w, past.array, a, target), known_magnitude=magnitude)
         squares: dict[int, float] = {}
 
         def blended(rows: slice) -> Array:
-            before = past.array[rows, :]
-            block = np.multiply(before, a, out=target[rows, :]) if in_place else a * before
-            block += (1 - a) * w[rows, :]
+            block = a * past.array[rows, :] + (1 - a) * w[rows, :]
             if self.sums_plainly:  # and the block is in cache
                 squares[rows.start] = _sum_of_squares(block)
             return block
 
-        blocks = list(row_blocks(w))
-        if in_place:
-            for_each_block(blended, blocks, w)
-        else:
-            target = fill_rows(w, blocks, blended, target)
-        square_sum = sum(squares[rows.start] for rows in blocks) if self.sums_plainly else None
+        target = fill_rows(w, row_blocks(w), blended, target)
+        square_sum = sum(squares.values()) if self.sums_plainly else None
         return Dense(target, square_sum=square_sum, known_magnitude=magnitude)
 
     def blend_by_object(
@@ -411,9 +483,130 @@ def _both_halves(x: Array, z: Array, z_rows: Array, rows: slice) -> Array:
     return part + part.T - on_diagonal
 
 
+@np.errstate(over="ignore")  # of squares
+def _blend(w: np.ndarray, psi: np.ndarray, a: np.ndarray | float, out: np.ndarray) -> float:
+    """Write a·Ψ + (1 − a)·W into `out`, which may be Ψ, and return the sum of its squares."""
+    n, height = len(w), max(1, BLENDED_ENTRIES // len(w))
+    starts, totals = range(0, n, height), np.zeros(N_SUMS)
+
+    def fill(s: int) -> None:
+        share = np.empty((height, n), w.dtype)
+        for start in starts[len(starts) * s // N_SUMS : len(starts) * (s + 1) // N_SUMS]:
+            block = out[start : start + height]
+            np.multiply(psi[start : start + height], a, out=block)
+            block += np.multiply(w[start : start + height], 1 - a, out=share[: len(block)])
+            flat = block.reshape(-1).astype(np.float64, copy=False)
+            totals[s] += flat @ flat
+
+    run_blocks(fill, range(N_SUMS))
+    return float(totals.sum())
+
+
 def _sum_of_squares(x: Array) -> float:
     """Return Σx² of a block on the host, in wide floats; infinite if it overflows."""
     xp = array_namespace(x)
     x = xp.reshape(xp.astype(x, wide_dtype(x), copy=False), (-1,))
     with np.errstate(over="ignore"):
         return float(x @ x)
+
+
+@own_threads()
+@np.errstate(over="ignore", invalid="ignore")  # where entries, or their squares, are not finite
+def label_sums(
+    w: np.ndarray, partition: Partition, v: np.ndarray | None = None, *, squares: str = "none"
+) -> LabelSums:
+    """Return sums of W by label, and of squares those of "blocks", the "total", or "none", in one read.
+
+    Rows of the same cluster are gathered, a few at a time, and summed while they are in cache:
+
+        (ZᵀW)_c = Σ_{i in c} wᵢ,    (ZᵀQ)_c = Σ_{i in c} qᵢ  with qᵢⱼ = wᵢⱼ²
+
+    W is symmetric, so that WZ = (ZᵀW)ᵀ. A product with the one-hot Z takes k multiplications for each entry.
+    Wv and Wᵀv for a given v are summed in the same pass: they tell whether W is symmetric.
+    """
+    n, k = partition.n, partition.k
+    w = w.T if w.flags.f_contiguous else w  # whole rows are quick to fetch
+    task = _Task(w, np.where(partition.labels < 0, k, partition.labels), v, squares)  # k: in no cluster
+    parts = task.parts(k + 1)  # of each label the same number
+    wz, q = np.zeros((len(parts), n)), np.zeros((len(parts), k + 1))
+    right, down, totals = np.zeros(n), np.zeros((N_SUMS, n)), np.zeros(N_SUMS)
+
+    n_summed = len(parts) if v is not None or squares != "none" else len(parts) * k // (k + 1)
+
+    def add(s: int) -> None:
+        buffers = task.buffers()
+        for p in range(s, n_summed, N_SUMS):
+            q_p, total = task.add(parts[p], buffers, wz[p], right, down[s])
+            q[p] = np.bincount(task.labels, weights=q_p, minlength=k + 1)
+            totals[s] += total
+
+    run_blocks(add, range(N_SUMS))
+    shape = k + 1, len(parts) // (k + 1)
+    wz, q = (x.reshape(*shape, -1).sum(axis=1) for x in (wz, q))
+    w_ii = np.diagonal(w).astype(np.float64)
+    known = squares == "blocks"
+    blocks = q[:k, :k] - np.diag((w_ii * w_ii) @ partition.membership) if known else None
+    total = float((q if known else totals).sum()) if squares != "none" else None
+    return LabelSums(partition, np.ascontiguousarray(wz[:k].T), blocks, total, right, down.sum(axis=0))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Task:
+    """What is summed by which labels."""
+
+    w: np.ndarray
+    labels: np.ndarray
+    v: np.ndarray | None
+    squares: str
+
+    @property
+    def height(self) -> int:
+        """The number of rows that are gathered at a time."""
+        return max(MIN_GATHERED_ROWS, GATHERED_ENTRIES // len(self.labels))
+
+    def parts(self, n_labels: int) -> list[np.ndarray]:
+        """Return the rows with each label, in several parts where labels are few."""
+        order = np.argsort(self.labels, kind="stable")
+        ends = np.cumsum(np.bincount(self.labels, minlength=n_labels))
+        n_parts = -(-N_SUMS // n_labels)
+        return [part for rows in np.split(order, ends[:-1]) for part in np.array_split(rows, n_parts)]
+
+    def buffers(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return memory for some rows as they are, and in float64."""
+        shape = min(self.height, len(self.labels)), len(self.labels)
+        narrow = np.empty(shape, self.w.dtype)
+        return narrow, narrow if narrow.dtype == np.float64 else np.empty(shape)
+
+    def add(
+        self,
+        rows: np.ndarray,
+        buffers: tuple[np.ndarray, np.ndarray],
+        wz: np.ndarray,
+        right: np.ndarray,
+        down: np.ndarray,
+    ) -> tuple[np.ndarray, float]:
+        """Add the sum of some rows and its products with v; return the sums of squares by column, and all."""
+        q, total, (narrow, wide) = np.zeros_like(wz), 0.0, buffers
+        sums = np.empty((1 if self.v is None else 2, len(wz)))
+        for start in range(0, len(rows), len(wide)):
+            some = rows[start : start + len(wide)]
+            x = np.take(self.w, some, axis=0, out=narrow[: len(some)], mode="clip")  # fastest
+            if narrow is not wide:
+                x = wide[: len(some)]
+                np.copyto(x, narrow[: len(some)])
+            weights = np.ones((len(sums), len(some)))
+            if self.v is not None:
+                right[some] = x @ self.v
+                weights[1] = self.v[some]
+            np.matmul(weights, x, out=sums)
+            wz += sums[0]
+            if self.v is not None:
+                down += sums[1]
+            if self.squares == "blocks":
+                x *= x
+                np.matmul(weights[0], x, out=sums[0])
+                q += sums[0]
+            elif self.squares == "total":
+                flat = x.reshape(-1)
+                total += float(flat @ flat)
+        return q, total

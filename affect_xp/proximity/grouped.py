@@ -245,7 +245,7 @@ class Summed(Stored):
         """Return the mean of each block and the sum of squares about it."""
         W, partition, found = self.proximity, self.partition, None
         if W.sums_plainly:
-            known = self.is_multiplied or self.earlier is not None
+            known = self.is_multiplied or self.earlier is not None or W.sums_by_product
             sums, squares = (self._off_diagonal(), self.squares) if known else W.block_sums(partition)
             self.__dict__["squares"] = squares
             found = W.plain_moments(partition, sums, squares)
@@ -255,25 +255,26 @@ class Summed(Stored):
         """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})²."""
         W, partition, found = self.proximity, self.partition, None
         if W.sums_plainly:
-            sums = self._off_diagonal() if self.is_multiplied else W.block_sums(partition, squares=False)[0]
+            known = self.is_multiplied or W.sums_by_product
+            sums = self._off_diagonal() if known else W.block_sums(partition, squares=False)[0]
             found = W.plain_distance(partition, means, sums)
         return W.careful_distance(partition, means) if found is None else found
 
     def near(self, other: Grouped) -> "Summed":
         """Return the same groups, with sums of squares to be updated from those of other labels."""
         summed = isinstance(other, Summed) and "squares" in other.__dict__
-        return dataclasses.replace(self, wz=self._known, earlier=other._handed_over()) if summed else self  # type: ignore[attr-defined]
+        return dataclasses.replace(self, wz=self._known, earlier=other.handed_over()) if summed else self  # type: ignore[attr-defined]
 
     @property
     def _known(self) -> Array | None:
         return self.array if self.is_multiplied else None
 
-    def _handed_over(self) -> tuple[Partition, Array] | None:
-        """Return labels and sums of squares from which those of other labels can be updated."""
+    def handed_over(self) -> tuple[Partition, Array] | None:
+        """Return labels and sums of squares from which those by other labels can be updated."""
         return (self.partition, self.squares) if "squares" in self.__dict__ else self.earlier
 
     def _relabelled(self, labels: Array, wz: Array) -> "Summed":
-        earlier = self._handed_over() if self.n_runs == labels.shape[1] == 1 else None
+        earlier = self.handed_over() if self.n_runs == labels.shape[1] == 1 else None
         return dataclasses.replace(self, labels=labels, wz=wz, given=None, earlier=earlier)
 
     @functools.cached_property

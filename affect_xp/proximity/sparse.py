@@ -87,6 +87,7 @@ class Sparse(Summable):
 
     carries_products: ClassVar[bool] = False  # n×k numbers may exceed the matrix itself
     max_update_share: ClassVar[float] = 0.1  # products copy rows
+    sums_by_product: ClassVar[bool] = True
 
     matrix: Matrix
     prune: float = 1e-10

@@ -515,7 +515,7 @@ def _parts(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return for each pair of a previous and a current cluster whether one is a part of the other.
 
-    A cluster that has the name of a third one is never a part, whatever objects it gained or lost.
+    A cluster that has the name of a third one is never a part, even if it gained or lost many objects.
     """
     out, into = totals(table)
     enough = table >= rules.min_objects

@@ -181,10 +181,10 @@ class History(UserList[Record]):
         return import_pandas().DataFrame(rows, columns=["time", "cluster", "size", "kept"])
 
     def kept(self) -> list[dict[int, tuple[int, int]]]:
-        """Return for each step how many members of each cluster of the step before stayed in it.
+        """Return for each step the number of previous members that each cluster kept.
 
-        The values are (stayed, present): members of the step before that are in the same cluster now, and
-        that are there now. The first step has none.
+        The values are (stayed, present): the previous members that are still in the cluster, and those that
+        are present. The dict of the first step is empty.
         """
         found: list[dict[int, tuple[int, int]]] = []
         was: dict[Hashable, int] = {}

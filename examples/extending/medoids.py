@@ -40,9 +40,13 @@ class KMedoids:
         medoids = self._first(D, call)
         for n_iter in range(1, self.max_iter + 1):  # noqa: B007
             labels = np.argmin(D[:, medoids], axis=1)
-            labels[medoids] = np.arange(len(medoids))  # no cluster is empty, whatever the ties
+            labels[medoids] = np.arange(
+                len(medoids)
+            )  # no cluster is empty, even with ties
             z = np.eye(len(medoids))[labels]
-            inside = np.where(z > 0, D @ z, np.inf)  # sum of distances to the own cluster, (n, k)
+            inside = np.where(
+                z > 0, D @ z, np.inf
+            )  # sum of distances to the own cluster, (n, k)
             if (np.argmin(inside, axis=0) == medoids).all():
                 break
             medoids = np.argmin(inside, axis=0)

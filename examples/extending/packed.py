@@ -69,7 +69,10 @@ class Packed(Proximity):
         z = partition.membership  # its rows are zero for objects in no cluster
         total = np.zeros((partition.k, partition.k))
         for block in self.blocks():
-            x = self.rows(block) - means[np.ix_(partition.safe_labels[block], partition.safe_labels)]
+            x = (
+                self.rows(block)
+                - means[np.ix_(partition.safe_labels[block], partition.safe_labels)]
+            )
             x[np.arange(len(block)), block] = 0  # i ≠ j
             total += z[block].T @ (x * x) @ z
         return total
@@ -82,7 +85,9 @@ class Packed(Proximity):
         """Return α·past + (1 − α)·W for pairs with a past, and W for the others."""
         if alignment.unchanged:
             return Packed(alpha * past.entries + (1 - alpha) * self.entries, self.n)
-        here, there = alignment.common()  # indices of the objects that stayed, now and before
+        here, there = (
+            alignment.common()
+        )  # indices of the objects that stayed, now and before
         W = self.rows(np.arange(self.n))
         before = past.rows(there)[:, there]
         W[np.ix_(here, here)] = alpha * before + (1 - alpha) * W[np.ix_(here, here)]

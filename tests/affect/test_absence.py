@@ -1,4 +1,4 @@
-"""Objects that are away: what is kept of them against a table of pairs, on every representation."""
+"""Absent objects: the kept proximities against a table of pairs, on every representation."""
 
 import itertools
 
@@ -19,10 +19,10 @@ REPRESENTATIONS = {
 
 
 def coming_and_going(seed, n_steps=9, pool=24):
-    """Yield features and names of the objects that are there; some are away for a while, some are new."""
+    """Yield features and names of the objects that are present; some are absent for a while, some are new."""
     rng = np.random.default_rng(seed)
     centres = np.repeat(3 * np.eye(3), pool // 3, axis=0)
-    back = np.zeros(pool, dtype=int)  # the step at which each is there again
+    back = np.zeros(pool, dtype=int)  # the step at which each object returns
     arrival = np.where(np.arange(pool) % 4 == 0, rng.integers(0, n_steps, size=pool), 0)
     for t in range(n_steps):
         leaving = rng.random(pool) < 0.2
@@ -32,19 +32,19 @@ def coming_and_going(seed, n_steps=9, pool=24):
 
 
 class Twin:
-    """Ψ̂ as a table of pairs of names; a pair that was never seen is not in it."""
+    """Ψ̂ as a table of pairs of names, without pairs that were never observed."""
 
     def __init__(self, max_absence):
         self.psi, self.seen, self.max_absence = {}, {}, max_absence
 
     def past(self, w, names):
-        """Return the names that are known, and their past with the present where they have not met."""
+        """Return the known names and their past; pairs that never met have the current entry."""
         known = [i for i, name in enumerate(names) if name in self.seen]
         table = [[self.psi.get((names[i], names[j]), w[i, j]) for j in known] for i in known]
         return known, np.array(table)
 
     def take(self, t, w, names, alpha):
-        """Blend what is seen, and forget who is away for too long."""
+        """Blend the observation, and forget objects that are absent for too long."""
         for (i, a), (j, b) in itertools.product(enumerate(names), repeat=2):
             self.psi[a, b] = alpha * self.psi[a, b] + (1 - alpha) * w[i, j] if (a, b) in self.psi else w[i, j]
         self.seen |= dict.fromkeys(names, t)
@@ -117,7 +117,7 @@ def test_nobody_away_changes_nothing():
 def test_who_returns_has_a_past():
     x = np.repeat([[3.0, 0.0], [0.0, 3.0]], 4, axis=0)
     w, names = x @ x.T, list("abcdefgh")
-    blank = np.eye(8)  # at the last step, nothing is seen
+    blank = np.eye(8)  # no contacts at the last step
     for absent, expected in (("keep", 4.5), ("forget", 0.0)):
         model = ax.Affect(ax.KMeans(2), alpha=0.5, absent=absent, random_state=0)
         model.partial_fit(w, names).partial_fit(w[1:, 1:], names[1:]).partial_fit(blank, names)
@@ -144,10 +144,10 @@ def test_memory_is_bounded():
     model = ax.Affect(ax.KMeans(2), absent="keep", max_absence=3, random_state=0)
     for t in range(40):
         x = rng.normal(size=(20, 2))
-        model.partial_fit(x @ x.T, range(5 * t, 5 * t + 20))  # five new ones at each step
+        model.partial_fit(x @ x.T, range(5 * t, 5 * t + 20))  # five new objects at each step
     assert len(model._state.ids) == 20 + 3 * 5
     assert model._state.smoothed.n == 35
-    assert len(model._state.away.meetings.met) == 7  # those who came together, and not each object by itself
+    assert len(model._state.away.meetings.met) == 7  # one per group that arrived together, not per object
 
 
 def test_nobody_known_is_there():

@@ -1,4 +1,4 @@
-"""The correction of α for entries that share an object: its definition, its lack of bias, and its use."""
+"""The correction of α for entries that share an object: definition, unbiasedness, and use."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from affect_xp.partition import Partition, align
 N = 13
 LABELS = [
     np.arange(N) % 3,
-    np.array([0] * 5 + [1] * 4 + [2] * 3 + [3]),  # the smallest clusters that tell all, and smaller ones
+    np.array([0] * 5 + [1] * 4 + [2] * 3 + [3]),  # the smallest sufficient clusters, and smaller ones
     np.array([0, 0, 0, 0, 0, 0, 0, 1, 2, 2, 3, 3, 3]),
     np.array([3, 3, 0, 0, 0, 3, 0, 3, 3, 0, 3, 0, 3]),  # empty clusters
     np.array([0, -1, 0, 1, -1, 1, 1, 0, 1, -1, 0, 0, 1]),  # objects without a cluster
@@ -29,7 +29,7 @@ def features(seed=0, n=N):
 
 
 def products(seed=0, n=N):
-    """Dot products: entries that share an object depend on each other."""
+    """Dot products: entries that share an object are dependent."""
     x = features(seed, n)
     return x @ x.T
 
@@ -67,7 +67,7 @@ def chunked(xp):
     return [ax.Chunked(da.from_array(xp.array(w), chunks=4, asarray=False)) for w in pair], pair
 
 
-# A new representation is one line here: a function that returns W and its past with what they stand for.
+# Add a line for each new representation: a function that returns W and its past, with their matrices.
 MAKERS = [dense, dense_float32, factored, sparse, chunked]
 
 
@@ -154,7 +154,7 @@ def test_neither_noise_nor_drift(eager_xp, value):
 
 
 def test_drift_that_the_uncertainty_explains_is_none(eager_xp):
-    """A past that is the block means of W strays less than the means themselves may."""
+    """If the past equals the block means of W, the drift is smaller than the uncertainty of the means."""
     w, labels = products(0, 16), np.arange(16) % 2
     means, _, diagonal_means, _ = reference.block_moments(w, labels, 2)
     past = means[np.ix_(labels, labels)]
@@ -164,7 +164,7 @@ def test_drift_that_the_uncertainty_explains_is_none(eager_xp):
 
 @pytest.mark.parametrize("scale", [1.3, 2.76, 1.23, 1.36])
 def test_noise_is_never_negative(eager_xp, scale):
-    """Rows with equal means leave no noise among four objects: a zero that rounding would miss."""
+    """Four objects whose rows have equal means have exactly zero noise, despite rounding."""
     w = scale * np.array([[0, 1, -1, 0], [1, 0, 0, -1], [-1, 0, 0, 1], [0, -1, 1, 0]])
     alpha = found_alpha(eager_xp, eager_xp.array(w), eager_xp.array(w + 1), [0, 0, 0, 0])
     assert 0 <= alpha < 1e-12
@@ -177,7 +177,7 @@ def test_a_known_product_stands_for_the_matrix(eager_xp, maker):
     expected = float(eager_xp.numpy(estimate(W, past, labels, labels, "objects")))
     groups = [x.group(labels) for x in (W, past)]
     for known in groups:
-        known.rows(slice(0, 1))  # from now on the product is known
+        known.rows(slice(0, 1))  # caches the product
     alpha = share_of_noise(*noise_and_drift(*groups, "objects"))
     assert float(eager_xp.numpy(alpha)) == pytest.approx(expected, rel=1e-10)
 
@@ -212,7 +212,7 @@ def true_mean_variances(a, e):
 
 @pytest.mark.parametrize("kind", COMPONENTS, ids=lambda kind: kind.__name__)
 def test_no_bias(kind):
-    """The estimates are on average the true variances, for all sizes at which these can be told."""
+    """The estimates are unbiased for all sizes at which the variances can be estimated."""
     rng, labels, draws = np.random.default_rng(0), np.repeat(np.arange(5), SIZES), []
     partition = Partition(labels, 5)
     for _ in range(2000):
@@ -225,18 +225,18 @@ def test_no_bias(kind):
     means, of_means, of_entries = (np.array(values)[:, told] for values in zip(*draws, strict=True))
     a, e = COMPONENTS[kind]
     expected = true_mean_variances(a, e)[told]
-    assert largest_z((means - means.mean(axis=0)) ** 2, expected) < 4  # what is expected is true
+    assert largest_z((means - means.mean(axis=0)) ** 2, expected) < 4  # the expected values are correct
     assert largest_z(of_means, expected) < 4
     assert largest_z(of_entries, (a + a.T + e)[told]) < 4
 
 
 def largest_z(draws, expected):
-    """Return by how many standard errors the means of the draws miss what is expected, at most."""
+    """Return the largest deviation of the means of the draws from the expected values, in standard errors."""
     return np.abs((draws.mean(axis=0) - expected) / (draws.std(axis=0) / np.sqrt(len(draws)))).max()
 
 
 def smoothing_error(seed, correction):
-    """Return the mean squared error of Ψ̂ over the steps of one run, the clusters being known."""
+    """Return the mean squared error of Ψ̂ over the steps of one run with known clusters."""
     first, *steps = ax.datasets.separated_gaussians(rng=seed)
     smoothed, errors = first.W, []
     for step in steps:
@@ -284,7 +284,7 @@ def test_unknown_correction(correction):
 
 
 def test_affect_takes_it():
-    """At the second step, with the labels of the first, α is that of the function."""
+    """At the second step, with the labels of the first, α equals the result of the function."""
     first, second = (step.W for step in list(ax.datasets.colliding_gaussians(n_steps=2, rng=0)))
     model = ax.Affect(ax.KMeans(2), init="previous", n_iter=1, correction="objects", random_state=0)
     labels = model.partial_fit(first).labels_

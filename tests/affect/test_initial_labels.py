@@ -1,4 +1,4 @@
-"""Which labels a step begins with: the rule against a naive restatement, and what it achieves."""
+"""The initial labels of a step: the rule against a naive restatement, and its benefit."""
 
 import dataclasses
 import itertools
@@ -101,7 +101,7 @@ def moving_matrices(share, seed=0, n=60):
 
 
 def chosen(xp, past, w, previous, static):
-    """Return the labels that the rule takes, on the host."""
+    """Return the labels that the rule chooses, on the host."""
     given = arguments(ax.Dense(xp.array(w)), ax.Dense(xp.array(past)), range(60), range(60), previous, static)
     return xp.numpy(better_labels(judge(*given), *(groups.partition for groups in given))[0].labels)
 
@@ -138,7 +138,7 @@ def test_what_the_host_knows_of_the_labels(outside, expected):
     both = Pair(w, w, alignment)
     judgement = judge(both.group(previous), both.group(static))
     found, _ = better_labels(judgement, previous, static)
-    assert found.k == 3  # of both labels the larger number: the host does not learn which were taken
+    assert found.k == 3  # the larger of both numbers: the host does not know which labels were chosen
     assert found.n_outside == expected
 
 
@@ -168,7 +168,7 @@ def test_members_that_change_are_followed_as_by_static_labels():
 
 
 def test_unstable_static_labels_are_not_followed():
-    """Complete linkage of boids jumps from step to step; the labels before are better, and taken."""
+    """Complete linkage of boids is unstable; the previous labels are better, and chosen."""
     options = {"proximity": "euclidean", "random_state": 0}
     scores = []
     for seed in range(3):
@@ -180,7 +180,7 @@ def test_unstable_static_labels_are_not_followed():
 
 
 def test_without_a_difference_nothing_is_judged(monkeypatch):
-    """Where static clustering moves nobody, both labels are the same."""
+    """If static clustering moves no object, both labels are equal."""
 
     def never(*args):
         raise AssertionError("two equal labellings were compared")
@@ -265,7 +265,7 @@ def test_no_labels_change_alpha_by_more(k):
     alphas = [float(ax.forgetting_factor(now, past, labels, k)) for labels in labellings]
     tol = smallest_tolerance(pair_of(now, past), k)
     assert np.ptp(alphas) <= tol < 1
-    assert tol < 0.4  # the bound says something
+    assert tol < 0.4  # the bound is informative
 
 
 def test_bounds_of_eigenvalues():
@@ -281,7 +281,7 @@ def test_what_is_not_known():
     (now, _), (past, _) = graph(600, 12, 2, seed=0), graph(600, 12, 2, seed=1)
     assert alpha_is_insensitive(pair_of(now, past), 2, 1.0)
     assert not alpha_is_insensitive(pair_of(now, past), 2, 0.0)
-    assert not alpha_is_insensitive(pair_of(now, past, ids=range(1, 601)), 2, 1.0)  # others are there
+    assert not alpha_is_insensitive(pair_of(now, past, ids=range(1, 601)), 2, 1.0)  # different objects
     assert not alpha_is_insensitive(pair_of(-now, past), 2, 1.0)
     assert not alpha_is_insensitive(pair_of(scipy.sparse.csr_array((600, 600)), past), 2, 1.0)
     dense = Pair(ax.Dense(now.toarray()), ax.Dense(past.toarray()), align(range(600), range(600), now.data))

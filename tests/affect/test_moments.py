@@ -109,7 +109,7 @@ def test_squares_are_brought_up_to_date(eager_xp, small_blocks, n_moved):
         labels[rng.permutation(30)[:n_moved]] = rng.integers(-1, 4, size=n_moved)
         partitions.append(as_partition(labels, 30, W.like, 4))
     groups = W.group(partitions[0])
-    for partition in partitions:  # as k-means does: regrouped, it knows the squares from before
+    for partition in partitions:  # as in k-means: regrouping reuses the cached squares
         groups = groups.regrouped(partition.labels[:, None], eager_xp.array(np.arange(30)))
         for found, expected in zip(groups.moments(), W.careful_moments(partition), strict=True):
             np.testing.assert_allclose(eager_xp.numpy(found), eager_xp.numpy(expected), rtol=1e-9, atol=1e-9)

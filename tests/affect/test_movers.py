@@ -1,4 +1,4 @@
-"""Probabilities of moves and the weight of the past: against the slow twin, and what they mean."""
+"""Probabilities of moves and the weight of the past: against the slow twin, and their meaning."""
 
 import numpy as np
 import pytest

@@ -22,7 +22,7 @@ def steps(n_steps=5, *, churn=True, n=24, seed=0):
 
 
 def by_anchors(w):
-    """A clusterer without rounding: the strongest of three objects, each in a cluster of its own."""
+    """A clusterer without rounding: each object joins the most similar of the first three."""
     w = np.asarray(w)
     labels = np.argmax(w[:, :3], axis=1)
     labels[:3] = range(3)

@@ -26,7 +26,7 @@ def test_as_the_toolbox(eager_xp, small_blocks, init, n_iter, churn):
     expected = reference.affect(steps, ids, 3, start, n_iter=n_iter, init=init)
     for record, (labels, alphas, _) in zip(model.history_, expected, strict=True):
         assert compact(eager_xp.numpy(record.labels)) == compact(labels)
-        if alphas:  # a run that settles early stops early: its last α is the one that would be repeated
+        if alphas:  # a step that stops early would repeat its last α
             padded = list(record.alphas) + [record.alphas[-1]] * (n_iter - len(record.alphas))
             np.testing.assert_allclose(padded, alphas, atol=1e-10)
     np.testing.assert_allclose(eager_xp.numpy(model.smoothed_.array), expected[-1][2], atol=1e-9)
@@ -134,7 +134,7 @@ def test_properties(seed, k, init):
         assert mine.alphas == theirs.alphas
         assert len(np.unique(mine.labels)) == k
     before = dict(zip(ids[-2], model.history_[-2].labels.tolist(), strict=True))
-    # An empty cluster is filled with the farthest object: of two that make up a cluster, the first one.
+    # An empty cluster gets the farthest object: for a cluster of two objects, the first one.
     assume(len({before[i] for i in ids[-1] if i in before}) == k)
     shuffled = ax.Affect(ax.KMeans(k), init=init, random_state=1).fit(
         [*steps[:-1], steps[-1][np.ix_(order, order)]], ids=[*ids[:-1], [ids[-1][i] for i in order]]
@@ -238,7 +238,7 @@ def test_arrivals_can_make_distances_negative_and_kmeans_stays_sane():
         model.fit([x0 @ x0.T, x1 @ x1.T], ids=[range(20), range(30)])
         lowest = min(lowest, reference.distances(model.smoothed_.array, model.labels_, 4).min())
         assert len(np.unique(model.labels_)) == 4
-    assert lowest < -1  # it does happen
+    assert lowest < -1  # the case occurs
 
 
 def test_any_function_as_clusterer(eager_xp):

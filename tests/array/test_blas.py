@@ -1,4 +1,4 @@
-"""Products with thin matrices equal plain ones, whatever the shape and the number of threads."""
+"""Products with thin matrices equal plain ones, for any shape and number of threads."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ SHAPES = [
 
 @pytest.fixture(params=["one thread", "three threads"])
 def threads(request, monkeypatch):
-    """Have one thread, or three."""
+    """Use one thread, or three."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1" if request.param == "one thread" else "3")
     module._forget()
     with module.own_threads():

@@ -63,7 +63,7 @@ def cupy():
 
 
 def data(n, k, dtype, seed=0):
-    """A symmetric matrix far from zero mean, and labels of which some are -1 and some clusters are empty."""
+    """A symmetric matrix with a large mean, and labels with some -1 and some empty clusters."""
     rng = np.random.default_rng([seed, n, k])
     w = rng.normal(3.0, 1.0, (n, n))
     return (w + w.T).astype(dtype), rng.integers(-1, max(1, k - 1), n)
@@ -74,7 +74,7 @@ def one_hot(labels, k):
 
 
 def same_bits(action):
-    """Run twice: the bits are the same."""
+    """Run twice: results are identical to the bit."""
     first, second = action(), action()
     for a, b in zip(first, second, strict=True):
         assert a.tobytes() == b.tobytes()
@@ -128,7 +128,7 @@ class TestCupyKernels:
         given = [cupy.asarray(x) for x in (wz, w, rows, before, after)]
         (found,) = same_bits(lambda: [cuda.moved_products(*given).get()])
         np.testing.assert_allclose(found, w.astype(float) @ one_hot(after, k), rtol=1e-12, atol=1e-11)
-        # The same objects in another order; the first that moves is not there.
+        # The same objects in another order; the first that moves is absent.
         order = np.random.default_rng(5).permutation(n)
         w, wz = w[np.ix_(order, order)], wz[order]
         places = np.argsort(order)[rows]
@@ -194,7 +194,7 @@ class TestCupyKernels:
 
 
 def nearest(wz, diagonal, labels, k):
-    """Return the nearest centroids, the sizes then, and the sum of squares before, object by object."""
+    """Return the nearest centroids, the new sizes, and the previous sum of squares, object by object."""
     found, inertia = np.empty_like(labels), []
     for r in range(labels.shape[1]):
         part, own = wz[:, r * k : (r + 1) * k], labels[:, r]
@@ -211,7 +211,7 @@ def nearest(wz, diagonal, labels, k):
 
 def test_cupy_offsets_have_64_bits(cupy):
     pytest.importorskip("cupy_cpu", reason="memory that is reserved but not used is host memory")
-    n, stride = 5, 2**30  # the last row begins 2³² entries behind the first
+    n, stride = 5, 2**30  # the last row begins 2³² entries after the first
     unreserved = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000  # MAP_NORESERVE of Linux
     memory = mmap.mmap(-1, 4 * (stride * (n - 1) + n), flags=unreserved)
     buffer = (ctypes.c_char * len(memory)).from_buffer(memory)
@@ -237,7 +237,7 @@ def test_what_cupy_kernels_cannot_read(cupy):
     assert not has_kernels(np.zeros((4, 4))) and not has_kernels(w, MAX_KERNEL_CLUSTERS + 1)
 
 
-# ---- small arrays: one launch for what is several operations of the standard
+# ---- small arrays: one launch for several operations of the standard
 
 
 def shaped(cupy, shape, seed=0):

@@ -1,4 +1,4 @@
-"""The door to the array libraries."""
+"""Access to the array libraries."""
 
 import logging
 
@@ -18,7 +18,7 @@ def test_a_device_without_float64_is_named(monkeypatch):
     x = strict.asarray([1.0], dtype=strict.float32, device=strict.Device("no_float64"))
     with pytest.warns(PrecisionWarning, match="has no float64: sums are accumulated in float32"):
         assert wide_dtype(x) == strict.float32
-    assert wide_dtype(x) == strict.float32  # told once
+    assert wide_dtype(x) == strict.float32  # one warning only
 
 
 def test_products_of_few_bits_are_told(monkeypatch):

@@ -1,4 +1,4 @@
-"""Threads of our own, and what they do to those of BLAS."""
+"""The thread pool, and its limits on BLAS threads."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ from affect_xp.array import threads
 
 @pytest.fixture(autouse=True)
 def three_threads(monkeypatch):
-    """Let there be three threads, whatever the machine has."""
+    """Use three threads on any machine."""
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     threads._forget()
     yield
@@ -46,7 +46,7 @@ def test_several_threads_take_part_within_ours_alone():
         return names
 
     with threads.own_threads():
-        assert len(who(3)) == 3  # or the barrier would break
+        assert len(who(3)) == 3  # otherwise the barrier breaks
     assert who(1) == {threading.current_thread().name}
     assert threads.n_threads() == 1
 
@@ -138,7 +138,7 @@ LOCKS = {
 
 
 def interrupted(work, at):
-    """Raise KeyboardInterrupt at the n-th line of threads.py that runs; return whether there were as many."""
+    """Raise KeyboardInterrupt at the n-th executed line of threads.py; return whether it was reached."""
     lines = 0
 
     def trace(frame, event, argument):
@@ -177,7 +177,7 @@ def test_blas_has_its_threads_again_wherever_an_interrupt_arrives():
             assert threads.n_threads() == 1
             at += 1
         assert at > 60
-        with threads.own_threads():  # and everything works as before
+        with threads.own_threads():  # still works
             assert set(blas_threads()) == {1}
         assert set(blas_threads()) == {2}
 
@@ -217,7 +217,7 @@ def test_obeys_the_variable_blas_obeys(monkeypatch, limit, expected):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_process_has_threads_of_its_own():
-    """Those of BLAS too: the step of the parent goes on in the parent alone."""
+    """This includes BLAS threads: the step of the parent continues only in the parent."""
     with threadpoolctl.threadpool_limits(2, user_api="blas"), threads.own_threads():
         threads.run_blocks(lambda _: None, range(100))  # starts the threads
         child = os.fork()

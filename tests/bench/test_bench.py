@@ -1,4 +1,4 @@
-"""The benchmarks: how they measure, compare and report. The clock is set by hand: nothing is timed."""
+"""The benchmarks: measurement, comparison and reports. The clock is simulated: nothing is timed."""
 
 import json
 import os
@@ -32,7 +32,7 @@ from bench.workloads.imports import importing
 
 
 class Clock:
-    """A timer whose time passes only when it is told so."""
+    """A timer whose time is advanced explicitly."""
 
     def __init__(self):
         self.time, self.rests = 0.0, 0
@@ -49,7 +49,7 @@ class Clock:
         self.rests += 1
 
     def spends(self, *seconds):
-        """Return an action whose pieces take these seconds, or what is left of lists of them."""
+        """Return an action whose pieces take these seconds; lists give the seconds of successive rounds."""
         rounds = [list(s) if isinstance(s, list) else s for s in seconds]
 
         def action():
@@ -121,7 +121,7 @@ def test_a_rest_lasts_until_no_thread_is_at_work(monkeypatch, busy, slices):
         (Effort(fewest=2, seconds=0), 2),
         (Effort(fewest=2, seconds=25), 5),  # a sixth round would end at 30
         (Effort(fewest=2, seconds=1000, most=4), 4),
-        (Effort(fewest=4, seconds=0, longest=9), 2),  # a third would begin after 10
+        (Effort(fewest=4, seconds=0, longest=9), 2),  # a third round would begin after 10
         (Effort(fewest=4, seconds=0, longest=1), 1),
     ],
 )
@@ -136,7 +136,7 @@ def test_peaks_are_beyond_what_was_held_before():
     actions = over([1, 2], lambda: lambda i: kept.append(np.ones(100_000) + np.ones(100_000)))
     peaks = traced_peaks(actions)
     assert len(peaks) == 2
-    # Two arrays at least are there at once, and what the first piece keeps does not count for the second.
+    # At least two arrays exist at once; memory kept by the first piece does not count for the second.
     assert ((peaks >= 2 * 800_000) & (peaks < 3.1 * 800_000)).all()
 
 
@@ -348,7 +348,7 @@ def test_workloads_run_on_cupy():
     except Exception:
         pytest.skip("there is no device")
     setting = Setting("tiny", command.DEVICES["cuda"](), threads=1)
-    # Not all, since an emulated device is slow: arrays, sparse matrices, memory, and timing are in these.
+    # Only some, because an emulated device is slow: these cover arrays, sparse matrices, memory and timing.
     names = {"alpha", "linkage", "spectral-sparse", "step-on-device"}
     found = run([workload for workload in WORKLOADS if workload.name in names], setting)
     assert found.problems == {} and set(found.rows) == names
@@ -399,7 +399,7 @@ def test_graphs_have_communities_and_remember_edges():
 
 
 class Revision:
-    """Stands for a worker: seconds by action, a list for each round."""
+    """A simulated worker: seconds by action, one list per round."""
 
     def __init__(self, name, seconds, log):
         self.name, self.seconds, self.log = name, seconds, log
@@ -437,7 +437,7 @@ def test_slower_actions_are_flagged():
 
 
 def test_workloads_use_public_names_alone():
-    """Revisions in which modules have moved can be measured, too."""
+    """Revisions whose modules were moved can also be measured."""
     names = ("_worker", "__main__", "_suite", "_measure", "_report", "_data", "_device", "_scenario")
     files = [compare.ROOT / "bench" / f"{name}.py" for name in names]
     for file in [*files, *(compare.ROOT / "bench" / "workloads").glob("*.py")]:
@@ -468,11 +468,11 @@ def test_revisions_take_turns_and_count_with_their_best():
 @pytest.mark.parametrize(
     ("olds", "news", "fewest", "flag", "asked"),
     [
-        ([[1.0]], [[1.5], [1.0]], 1, "", 4),  # noise that does not last
+        ([[1.0]], [[1.5], [1.0]], 1, "", 4),  # temporary noise
         ([[1.0]], [[0.5], [0.6]], 1, "faster", 6),
         ([[1.0]], [[1.2]], 1, "SLOWER", 6),
         ([[1.0]], [[1.05]], 1, "", 2),
-        ([[1.0], [0.1], [1.0]], [[1.0]], 3, "", 6),  # one lucky round
+        ([[1.0], [0.1], [1.0]], [[1.0]], 3, "", 6),  # one fast round
     ],
 )
 def test_differences_are_measured_again(olds, news, fewest, flag, asked):
@@ -522,7 +522,7 @@ def test_a_worker_answers():
 
 @pytest.fixture
 def repository(tmp_path, monkeypatch):
-    """A repository with one commit of a library that is now different."""
+    """A repository with one commit of a library that has changed since."""
 
     def git(*arguments):
         who = ["-c", "user.name=n", "-c", "user.email=e", "-c", "commit.gpgsign=false"]

@@ -1,4 +1,4 @@
-"""What a step costs on a GPU, on paper: the counts, and the page made of them."""
+"""The model of the cost of a step on a GPU: the counts, and the page generated from them."""
 
 import json
 
@@ -21,7 +21,7 @@ def test_the_model_of_a_gpu():
     few = counts().asked["auto"]
     assert gpu_model.bytes_moved(few)(50_000) == pytest.approx(40 * 25e8 + 7000 * 5e4)
     assert gpu_model.passes(few) == 10
-    # Launches take longer than few bytes, and the other way round.
+    # Launches take longer than moving few bytes, and less time than moving many.
     assert gpu_model.gpu_seconds(few, 100, 2e12) == pytest.approx(100 * 10e-6 + 20 * 20e-6)
     moved = 40 * 1e10 + 7000 * 1e5
     assert gpu_model.gpu_seconds(few, 100_000, 2e12) == pytest.approx(moved / 1.7e12 + 20 * 20e-6)

@@ -1,6 +1,6 @@
-"""Some hundred steps while objects come and go: what a model holds stays where it is.
+"""Soak test over a few hundred steps with changing objects: the memory of a model stays constant.
 
-Counts and bytes only; `python -m bench.soak` takes thousands of steps and looks at the process and its time.
+Only counts and bytes; `python -m bench.soak` takes thousands of steps and also measures the process and time.
 """
 
 import sys
@@ -20,7 +20,7 @@ LENGTHS = {"dense": 200, "factored": 300, "capped": 120, "sparse": 200, "chunked
 
 @pytest.fixture(scope="module")
 def seen():
-    """What was seen of each representation; a run is made when it is first asked for."""
+    """The measurements of each representation; a run is made on first access."""
     known = {}
 
     def of(kind):
@@ -34,7 +34,7 @@ def seen():
 
 
 def does_not_grow(values):
-    """Tell whether it ends about where it was once all had settled: leaks double it, changes of α do not."""
+    """Return whether a quantity stays about constant after warm-up: leaks double it, changes of α do not."""
     first, last = soak.ends(values[len(values) // 4 :])
     return last <= 1.5 * first
 
@@ -58,7 +58,7 @@ def test_links(seen):
 
 
 def test_a_history_that_is_not_cut_grows_with_each_step_and_object():
-    """By design; 16 bytes at least for each object of a step: its label, and where its id stands."""
+    """By design: at least 16 bytes per object and step, for its label and the index of its id."""
     for n in (20, 40):
         seen = soak.soak("dense", n, 40, 9, cut=False, traced=0)
         growth = np.diff(seen["held"]) / np.diff(seen["step"])
@@ -66,7 +66,7 @@ def test_a_history_that_is_not_cut_grows_with_each_step_and_object():
 
 
 def test_a_history_can_be_cut():
-    """The step after goes on as if nothing had been cut."""
+    """Truncation does not affect the next step."""
     whole, cut = (ax.Affect(ax.KMeans(2), random_state=0) for _ in range(2))
     for t in range(6):
         x = np.random.default_rng(t).normal(size=(9, 2)) + 4 * np.eye(2)[np.arange(9) % 2]
@@ -81,7 +81,7 @@ def test_a_history_can_be_cut():
 def test_bytes_held():
     x = np.zeros(1000)
     assert 8000 <= soak.bytes_held([x]) <= 8400
-    assert soak.bytes_held([x, x[1:], {"a": x}]) <= 9000  # once, and the same memory seen by a view
+    assert soak.bytes_held([x, x[1:], {"a": x}]) <= 9000  # shared memory counts once
     assert soak.bytes_held([[0.5] * 100]) >= 800
 
 

@@ -23,7 +23,7 @@ from affect_xp.proximity.transforms import TRANSFORMS
 
 
 def command(*arguments, code=0, **options):
-    """Run the command in a process of its own, with pipes for a terminal."""
+    """Run the command in a new process, with pipes instead of a terminal."""
     done = subprocess.run(
         [sys.executable, "-m", "affect_xp", *arguments], capture_output=True, text=True, **options
     )
@@ -125,7 +125,7 @@ def test_nobody_reads_to_the_end():
 
 @pytest.mark.skipif(os.name == "nt", reason="a shell with pipes")
 def test_head():
-    for _ in range(5):  # when the reader leaves is up to the system
+    for _ in range(5):  # the time at which the reader exits varies
         called = f"{sys.executable} -m affect_xp run --help | head -1"
         done = subprocess.run(called, shell=True, capture_output=True, text=True)
         assert (done.stdout, done.stderr) == ("Usage: affect-xp run -k STR [OPTIONS] INPUT\n", "")
@@ -171,7 +171,7 @@ def test_completion_is_installed(shell, tmp_path):
 
 
 def completed(shell, words, home):
-    """Return what a shell offers after some words."""
+    """Return the completions of a shell after some words."""
     line, env = " ".join(words), {**os.environ, "HOME": str(home)}
     if shell == "fish":
         code = f"complete -C {line!r}"
@@ -201,7 +201,7 @@ def test_completion_completes(shell, tmp_path):
 
 @pytest.fixture
 def one_table(monkeypatch):
-    """Let every experiment give one table at once; return the options they were run with."""
+    """Replace every experiment by a trivial table; return the options they were run with."""
     asked = {}
 
     def run(name, options):
@@ -271,7 +271,7 @@ def test_reproduce_where_nothing_can_be_written(one_table, tmp_path, capsys):
     taken.touch()
     assert main(["reproduce", "separated", "--out", str(taken)]) == 1
     assert capsys.readouterr().err.startswith("affect-xp: ")
-    assert not one_table  # found out before the runs, not after
+    assert not one_table  # detected before the runs
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`affect-xp doctor --gpu`; on CuPy itself where it can be used."""
+"""`affect-xp doctor --gpu`, with CuPy if available."""
 
 import json
 import sys

@@ -1,6 +1,7 @@
 """The command `affect-xp run`."""
 
 import csv
+import dataclasses
 import json
 import os
 import signal
@@ -16,11 +17,11 @@ import scipy.sparse
 import affect_xp as ax
 from affect_xp.cli import main, rows, run, terminal
 from affect_xp.cli.libraries import LIBRARIES, open_backend
-from affect_xp.cli.options import RunOptions
+from affect_xp.cli.options import ModelOptions, RunOptions, TableOptions
 from affect_xp.display import time_format
 from affect_xp.exceptions import ConvergenceWarning, InputError
 from affect_xp.files import LOCK
-from affect_xp.io import Snapshot, read_steps
+from affect_xp.io import ReadOptions, Snapshot, read_steps
 
 N, STEPS = 12, 5
 
@@ -79,7 +80,7 @@ def test_features(features, out, capsys):
     assert [row["time"] for row in labels[::N]] == [f"2024-01-{d:02d}" for d in (1, 8, 15, 22, 29)]
     clusters = {row["id"]: row["cluster"] for row in labels[:N]}
     assert len({clusters[f"o{i}"] for i in range(0, N, 2)}) == 1
-    model = ax.Affect(ax.KMeans(2), proximity="dot", scale="standard", random_state=0)  # as features are here
+    model = ax.Affect(ax.KMeans(2), proximity="dot", scale="standard", random_state=0)  # the default here
     model.fit(read_steps(features, freq="7D"))
     assert [float(row["alpha"]) for row in alpha] == [record.alpha for record in model.history_]
     assert [int(row["cluster"]) for row in labels] == np.concatenate(model.history_.labels).tolist()
@@ -214,7 +215,7 @@ def test_memory_that_is_not_enough(features, out, monkeypatch, capsys):
     assert capsys.readouterr().err.startswith("affect-xp: out of memory (Unable to allocate 8. TiB)")
 
 
-# What is decided where no option says so
+# Defaults
 
 
 def write_table(path, heading, rows):
@@ -225,7 +226,7 @@ def write_table(path, heading, rows):
 
 @pytest.fixture
 def countries(tmp_path):
-    """Countries of two kinds, with incomes and populations that say nothing of that, and the kind of each."""
+    """Countries of two kinds, with incomes and populations unrelated to the kinds, and the kind of each."""
     rng, rows = np.random.default_rng(0), []
     income, people = rng.lognormal(9, 0.2, size=40), rng.lognormal(16, 0.2, size=40)
     for year in range(1960, 2000, 5):
@@ -239,7 +240,7 @@ def countries(tmp_path):
 
 
 def agreement(out, groups):
-    """Return the least adjusted Rand index of a step."""
+    """Return the minimum adjusted Rand index of all steps."""
     rows = table(out / "labels.csv")
     found = []
     for time in sorted({row["time"] for row in rows}):
@@ -367,7 +368,7 @@ def test_decisions_are_kept_by_the_checkpoint(meetings, out, tmp_path, monkeypat
     assert call(path, "-k", 2, "--out", out, "--resume", "--rescale", "log1p") == 1
     assert "was made with --rescale auto, but now --rescale log1p is asked for" in capsys.readouterr().err
     assert call(path, "-k", 2, "--out", out, "--resume") == 0
-    assert "rescale" not in capsys.readouterr().err  # said at the first step
+    assert "rescale" not in capsys.readouterr().err  # reported at the first step
     assert files(out) == files(tmp_path / "whole")
     wholes = [
         json.loads((folder / "summary.json").read_text(encoding="utf-8"))
@@ -385,11 +386,11 @@ def test_later_steps_that_do_not_fit_what_was_decided(tmp_path, out, capsys):
     assert "--rescale log1p needs nonnegative similarities" in error and "use --rescale none" in error
 
 
-# Stopping and going on
+# Interruption and resuming
 
 
 def stopping_at(monkeypatch, step, times=1):
-    """Let Ctrl-C be pressed while a step is under way; return how often steps were taken."""
+    """Simulate Ctrl-C during a step; return the list of steps taken."""
     partial_fit, taken = ax.Affect.partial_fit, []
 
     def pressed(self, *arguments, **options):
@@ -420,7 +421,7 @@ def test_stopped_and_resumed_is_the_same_as_in_one_go(features, out, tmp_path, m
     assert len(taken) == 2 and len(table(out / "alpha.csv")) == 2
     printed = capsys.readouterr()
     assert "--resume continues" in printed.out and "stopping after this step" in printed.err
-    assert call(features, "-k", 2, "--out", out) == 1  # the stopped run is not lost by mistake
+    assert call(features, "-k", 2, "--out", out) == 1  # the stopped run is not overwritten
     assert "add --resume to continue, or --overwrite" in capsys.readouterr().err
     assert call(features, "-k", 2, "--out", out, "--resume") == 0
     assert "continuing after 2 steps" in capsys.readouterr().err
@@ -505,7 +506,7 @@ def test_a_finished_run_is_not_replaced(features, out, capsys):
 
 
 def test_a_checkpoint_without_results_is_not_replaced(features, out, capsys):
-    """As a process leaves it that is killed."""
+    """As left by a killed process."""
     assert call(features, "-k", 2, "--out", out, "--quiet") == 0
     (out / "summary.json").unlink()
     assert call(features, "-k", 2, "--out", out) == 1
@@ -563,7 +564,7 @@ def test_two_runs_into_one_folder(features, out, tmp_path, capsys):
         assert f"process {owner.pid} on " in (error := capsys.readouterr().err) and "is writing to" in error
         assert os.listdir(out) == [LOCK]
         owner.kill()
-    assert (out / LOCK).exists()  # the lock of a process that was killed is stale
+    assert (out / LOCK).exists()  # the lock of a killed process is stale
     assert call(features, "-k", 2, "--out", out, "--quiet") == 0
     assert not (out / LOCK).exists()
 
@@ -679,3 +680,11 @@ def test_times_are_written_in_one_way():
 
 def test_backends_of_the_command_line_are_known():
     assert set(typing.get_args(typing.get_type_hints(RunOptions)["backend"])) <= set(LIBRARIES)
+
+
+def test_options_have_the_defaults_of_the_model():
+    given = {field.name: field.default for field in dataclasses.fields(ModelOptions)}
+    known = ax.Affect(ax.KMeans(2)).get_params(deep=False)
+    same = ("rescale", "max_absence", "n_iter", "alpha")
+    assert {name: given[name] for name in same} == {name: known[name] for name in same}
+    assert issubclass(TableOptions, ReadOptions)

@@ -6,6 +6,7 @@ import scipy.sparse
 from scipy.sparse import csgraph
 
 import affect_xp as ax
+from affect_xp.clustering import connectivity
 from affect_xp.clustering.connectivity import connected_components
 from affect_xp.partition import align
 from affect_xp.proximity import Pair
@@ -103,3 +104,14 @@ def test_dense_graph_costs_a_few_rows(monkeypatch):
     monkeypatch.setattr(ax.Dense, "matmul", counted)
     assert connected_components(np.ones((500, 500))).count == 1
     assert sum(asked) <= 32
+
+
+@pytest.mark.parametrize("n_edges", [0, 50, 200, 350, 700, 3000])
+@pytest.mark.parametrize("sampled", [1, 2])
+def test_sampling_edges_first_finds_the_same_components(n_edges, sampled, monkeypatch):
+    monkeypatch.setattr(connectivity, "SAMPLED_EDGES", sampled)
+    i, j = np.random.default_rng(n_edges).integers(0, 400, (2, n_edges))
+    half = scipy.sparse.coo_array((np.ones(n_edges), (i, j)), shape=(400, 400)).tocsr()
+    graph = (half + half.T).tocsr()
+    expected, found = connectivity._grouped(graph), connectivity._sparse_components(graph)
+    assert len(set(zip(expected, found, strict=True))) == expected.max() + 1 == found.max() + 1

@@ -1,4 +1,4 @@
-"""Rounding of eigenvectors where only a sample of the objects is tried many times."""
+"""Discretization of eigenvectors with many trials on a sample of the objects."""
 
 import numpy as np
 import pytest

@@ -90,7 +90,7 @@ def test_start_of_any_width(width):
 
 
 def test_start_of_vectors_that_depend_on_each_other():
-    # All that is left of twelve vectors when but three objects are.
+    # Twelve vectors restricted to three objects.
     a, start = kernel(300), np.zeros((300, 12))
     start[:3] = np.random.default_rng(0).normal(size=(3, 12))
     pairs = top_eigenpairs(Operator.of(ax.Dense(a)), 12, solver="iterative", start=start)
@@ -99,7 +99,7 @@ def test_start_of_vectors_that_depend_on_each_other():
 
 
 def test_start_that_is_exact_but_not_the_top():
-    # New objects form a block of their own: the old eigenvectors are still exact, and no longer the largest.
+    # New objects form a separate block: the old eigenvectors are still exact, but no longer the largest.
     old, new = kernel(80, seed=1), 3 * kernel(80, seed=2)
     a = np.block([[old, np.zeros((80, 80))], [np.zeros((80, 80)), new]])
     start = np.concatenate([top(old, 3)[1], np.zeros((80, 3))])
@@ -111,7 +111,7 @@ def test_start_that_is_exact_but_not_the_top():
 def test_repeated_eigenvalues_are_all_found(eager_xp, copies, k):
     block = with_spectrum(np.linspace(1, 0, 40))
     a = np.kron(np.eye(copies), block)
-    complete = -(-k // copies) * copies  # all of the value that number k has
+    complete = -(-k // copies) * copies  # all copies of the k-th value
     values = np.repeat(top(block, complete // copies)[0], copies)
     for solver in ("full", "iterative"):
         pairs = top_eigenpairs(operator(eager_xp, a), k, solver=solver)
@@ -124,7 +124,7 @@ def test_repeated_eigenvalues_are_all_found(eager_xp, copies, k):
 @pytest.mark.parametrize(
     "values, k, kept",
     [
-        (np.ones(60), 3, 0),  # nothing stands out
+        (np.ones(60), 3, 0),  # all equal
         (np.zeros(60), 3, 0),
         (np.r_[3, 2, np.ones(58)], 4, 2),  # too many are tied with number 4
         (np.r_[3, 2, 2, 2, np.linspace(1, 0, 56)], 2, 4),
@@ -171,7 +171,7 @@ def test_scaled_operators(eager_xp, solver):
 
 
 def narrow_operator(a, seen):
-    """Return an operator that is fastest in float32, and notes in which precision it was multiplied."""
+    """Return an operator that prefers float32, and records the precision of its products."""
 
     def multiply(x):
         seen.append(x.dtype)
@@ -196,7 +196,7 @@ def test_float32_serves_where_half_the_digits_are_enough(tol):
     assert largest_sine(quick.vectors, expected[:, :4]) < 2 * asked / (values[3] - values[4])
     seen.clear()
     exact = top_eigenpairs(narrow_operator(a, seen), 4, solver="iterative")
-    assert set(seen) == {np.dtype(np.float64)}  # all digits were asked for
+    assert set(seen) == {np.dtype(np.float64)}  # full accuracy was requested
     assert exact.n_iter > quick.n_iter
 
 

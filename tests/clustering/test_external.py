@@ -1,4 +1,4 @@
-"""Clusterers of scikit-learn inside Affect."""
+"""scikit-learn clusterers in Affect."""
 
 import re
 import types
@@ -19,7 +19,7 @@ N = 45
 
 
 def drifting(n_steps=4, seed=0, outliers=0):
-    """Yield features of three Gaussians that drift, and the labels; outliers are far from all others."""
+    """Yield features of three drifting Gaussians, and the labels; outliers are far from all other objects."""
     rng = np.random.default_rng(seed)
     truth = np.arange(N) % 3
     centres = 12 * np.eye(3)
@@ -104,7 +104,7 @@ class TestNoise:
         assert np.array_equal(labels, model.history_[0].labels)
 
     def test_does_not_touch_alpha(self):
-        # Noise takes no part in the moments: α is that of the other objects alone.
+        # Noise does not enter the moments: α is that of the other objects.
         steps = [distances(x) for x, _ in drifting(2, outliers=4)]
         dbscan = as_external(cluster.DBSCAN(eps=5.0, metric="precomputed"))
         model = ax.Affect(dbscan).fit(steps)
@@ -245,7 +245,7 @@ class TestErrors:
         x, truth = next(drifting())
         x = (x + 10).astype(dtype)
         w = x @ x.T
-        # The textbook formula leaves roots of rounding errors on the diagonal.
+        # The textbook formula leaves square roots of rounding errors on the diagonal.
         self_products = (x * x).sum(axis=1)
         d = np.sqrt(np.maximum(self_products[:, None] + self_products - 2 * w, 0) + np.finfo(dtype).eps)
         assert np.diag(d).min() > 0

@@ -52,7 +52,7 @@ def test_any_start(n, k, seed, indefinite):
     assert len(np.unique(result.labels)) == k  # no cluster is empty
     assert np.isfinite(result.inertia)
     np.testing.assert_allclose(result.inertia, reference.inertia(w, result.labels), rtol=1e-9, atol=1e-9)
-    if result.is_fixed_point:  # nobody is nearer to another centroid
+    if result.is_fixed_point:  # no object is nearer to another centroid
         distance = reference.distances(w, result.labels, k)
         own = distance[np.arange(n), result.labels]
         assert np.all(own <= distance.min(axis=1) + 1e-9 * (1 + abs(w).max()))
@@ -71,7 +71,7 @@ def test_each_restart_converges_on_its_own(eager_xp, small_blocks):
     together = ax.kmeans(eager_xp.array(w), 6, init="random", n_init=8, tol=0, rng=0)
     np.testing.assert_array_equal(eager_xp.numpy(together.labels), best.labels)
     assert together.n_iter >= best.n_iter
-    assert len({result.n_iter for result in alone}) > 1  # they do not all stop at once
+    assert len({result.n_iter for result in alone}) > 1  # they stop at different iterations
 
 
 def test_more_starts_are_no_worse():
@@ -183,7 +183,7 @@ def test_same_as_scikit_learn_on_features():
 
 
 def by_columns(rng, kind, n=300, k=5):
-    """Proximities known by their columns, with clusters that overlap: k-means takes a while."""
+    """Proximities given by their columns, with overlapping clusters: k-means takes many iterations."""
     weights = np.array([1.0, 2.0, -0.1]) if kind == "indefinite" else None
     past, now = (Factored.from_features(5.0 + clouds(rng, n, k), weights) for _ in range(2))
     return Pair(now, past, UNCHANGED).blend(0.4) if kind == "blend" else now

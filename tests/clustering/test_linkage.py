@@ -27,11 +27,11 @@ from affect_xp.partition import align
 from affect_xp.proximity import Pair, Proximity
 from affect_xp.proximity.dissimilarity import to_dissimilarity, to_similarity
 
-POWER = {"ward": 2}  # of heights, in which clusters are compared
+POWER = {"ward": 2}  # the power of heights in which clusters are compared
 
 
 def naive(d, method):
-    """Merge one closest pair at a time, distances straight from the definition; return the heights."""
+    """Merge one closest pair at a time, with distances from the definition; return the heights."""
     clusters, heights = [[i] for i in range(len(d))], []
     while len(clusters) > 1:
         between = {
@@ -46,7 +46,7 @@ def naive(d, method):
 
 
 def check_greedy(d, tree):
-    """Assert that every merge is of a closest pair, whichever of equal pairs: what ties leave certain."""
+    """Assert that every merge joins a closest pair; with ties, any of them."""
     n = len(d)
     power = POWER.get(tree.method, 1)
     scale = 1e-12 * (1 + d.max() ** power) * (10 if power > 1 else 1)
@@ -86,13 +86,13 @@ def method(request):
 
 @pytest.fixture
 def by_rounds(monkeypatch):
-    """Let every library take the way of a device."""
+    """Use the device algorithm with every library."""
     monkeypatch.setattr("affect_xp.clustering.linkage.by_device", as_on_a_device)
 
 
 @pytest.fixture(params=["as it is", "by rounds"])
 def way(request, monkeypatch):
-    """Both the way a library goes by itself and that of a device."""
+    """Use both the default algorithm of a library and that of a device."""
     if request.param == "by rounds":
         monkeypatch.setattr("affect_xp.clustering.linkage.by_device", as_on_a_device)
 
@@ -117,7 +117,7 @@ def test_float32(eager_xp, way, small_blocks, method):
     d = points(80).astype(np.float32)
     d = (d + d.T) / 2
     tree = linkage(eager_xp.array(d), method)
-    rtol = {"average": 1e-6, "ward": 1e-5}.get(method, 0)  # the others compute nothing, they only compare
+    rtol = {"average": 1e-6, "ward": 1e-5}.get(method, 0)  # the others only compare values
     np.testing.assert_allclose(tree.heights, scipys(d.astype(float), method)[:, 2], rtol=rtol)
     assert hierarchy.is_valid_linkage(tree.merges) and np.all(np.diff(tree.heights) >= 0)
 
@@ -163,7 +163,7 @@ def test_equal_distances_take_few_rounds(eager_xp, by_rounds, method, n, distanc
 
 
 def test_single_linkage_of_a_chain_takes_few_rounds(eager_xp, by_rounds):
-    x = 1.1 ** np.arange(100.0)  # each is nearest to the one before: one pair of reciprocal neighbours
+    x = 1.1 ** np.arange(100.0)  # each is nearest to its predecessor: one pair of reciprocal neighbours
     d = np.abs(x[:, None] - x)
     tree = linkage(eager_xp.array(d), "single")
     np.testing.assert_allclose(tree.heights, scipys(d, "single")[:, 2], rtol=1e-12)
@@ -273,7 +273,7 @@ def test_cuts(xp, method):
         labels = xp.numpy(labels)
         assert ax.rand_index(labels, hierarchy.fcluster(table, k, "maxclust")) == 1.0
         _, first = np.unique(labels, return_index=True)
-        assert len(first) == k and np.all(np.diff(first) > 0)  # numbered as they appear
+        assert len(first) == k and np.all(np.diff(first) > 0)  # numbered by first appearance
     for threshold in (0.0, 0.5, float(table[20, 2]), 1.5, 100.0):
         labels = xp.numpy(tree.cut_at(threshold))
         assert ax.rand_index(labels, hierarchy.fcluster(table, threshold, "distance")) == 1.0
@@ -313,7 +313,7 @@ def test_blends_and_other_representations(eager_xp, way):
     np.testing.assert_allclose(linkage(blend).heights, expected, rtol=1e-12)
 
     class Products(Proximity):
-        """A representation that is known through its products alone."""
+        """A representation that supports only products."""
 
         n, like = 12, parts[0].like[:1, 0]
         diagonal = block_moments = square_distance = take = blend = copy = None
@@ -358,7 +358,7 @@ def test_one_read_for_each_round(method):
     ):
         tree = linkage(d, method)
     assert 2 < tree.n_rounds < 30
-    assert seen.total() == tree.n_rounds + 1, seen.where  # the one more is the check of the diagonal
+    assert seen.total() == tree.n_rounds + 1, seen.where  # plus the check of the diagonal
 
 
 def test_the_working_copy_is_the_only_large_array(monkeypatch, method):
@@ -366,7 +366,7 @@ def test_the_working_copy_is_the_only_large_array(monkeypatch, method):
     from large_arrays import Large, N
 
     def made_up(*arrays, reason):
-        """What the host would read: all is well, and every other cluster is nearest to its neighbour."""
+        """Made-up host values: all checks pass, and every other cluster is nearest to its neighbour."""
         if "round" not in reason:
             return tuple(np.zeros(a.shape) for a in arrays)
         p = arrays[0].shape[0]
@@ -401,7 +401,7 @@ def test_distances_from_dot_products_and_back(xp, small_blocks, dtype):
 
 def test_complements(xp, small_blocks):
     w = 1 - points(20) / 100
-    np.fill_diagonal(w, 0.5)  # what similarities say of an object and itself is not looked at
+    np.fill_diagonal(w, 0.5)  # the diagonal of similarities is ignored
     d = to_dissimilarity(xp.array(w), "complement")
     np.testing.assert_allclose(xp.numpy(d), points(20) / 100, atol=1e-15)
     np.testing.assert_allclose(

@@ -44,7 +44,7 @@ def matrices(kind, seed=0):
 
 
 def slow_silhouette(delta, labels):
-    """Return the mean silhouette, straight from the definition; objects labelled -1 are left out."""
+    """Return the mean silhouette from the definition; objects labelled -1 are ignored."""
     scores = []
     for i in np.flatnonzero(labels >= 0):
         own = [delta[i, j] for j in np.flatnonzero(labels == labels[i]) if j != i]
@@ -55,7 +55,7 @@ def slow_silhouette(delta, labels):
 
 
 def slow_modularity(w, labels):
-    """Return Σ (wᵢⱼ − gᵢgⱼ/ω)/ω over the pairs within clusters, g being row sums of labelled objects."""
+    """Return Σ (wᵢⱼ − gᵢgⱼ/ω)/ω over the pairs within clusters; g are row sums over labelled objects."""
     w = w[np.ix_(labels >= 0, labels >= 0)]
     c, g, total = labels[labels >= 0], w.sum(axis=1), w.sum()
     pairs = itertools.product(range(len(w)), repeat=2)
@@ -166,7 +166,7 @@ class TestSilhouette:
         assert float(silhouette(d, [0, 0, 1], kind="dissimilarity")) == pytest.approx((0.5 + 0.5 + 0) / 3)
 
     def test_a_singleton_changes_no_other_object(self):
-        # Far away from all, it adds one object with score 0 and leaves the sum of the others alone.
+        # An object far from all others adds a score of 0 and does not change the sum of the others.
         d = matrices("dissimilarity")
         d = np.pad(d, ((0, 1), (0, 1)), constant_values=1e3)
         d[-1, -1] = 0
@@ -176,7 +176,7 @@ class TestSilhouette:
 
     @pytest.mark.parametrize("value", [0.1, 0.7, 1000.1])
     def test_identical_objects_score_zero(self, eager_xp, value):
-        # Differences of sums leave rounding errors here, whose ratio could be anything.
+        # Differences of sums leave rounding errors here, with an arbitrary ratio.
         x, labels = np.full((50, 3), value), np.minimum(np.arange(50) % 5, 2)
         for dtype in (np.float64, np.float32):
             w, c = eager_xp.array((x @ x.T).astype(dtype)), eager_xp.array(labels)
@@ -263,14 +263,14 @@ class TestChoose:
 
 
 def blocks(n_blocks=3, size=6):
-    """Return features of groups far from one another, and their labels."""
+    """Return features of well-separated groups, and their labels."""
     truth = np.repeat(np.arange(n_blocks), size)
     noise = np.random.default_rng(0).normal(size=(len(truth), n_blocks))
     return 20 * np.eye(n_blocks)[truth] + noise, truth
 
 
 def cuts(xp, d):
-    """Return the clusterer of a dendrogram: from k to a partition."""
+    """Return a function that cuts a dendrogram: from k to a partition."""
     merges = hierarchy.linkage(squareform(d, checks=False), "average")
     return lambda k: Partition(xp.array(hierarchy.cut_tree(merges, k)[:, 0]), k)
 
@@ -379,7 +379,7 @@ class TestSelect:
 
 
 class ArrayMaker:
-    """NumPy in the shape of a backend."""
+    """NumPy as a backend."""
 
     array = staticmethod(np.array)
 

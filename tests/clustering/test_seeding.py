@@ -1,4 +1,4 @@
-"""Where k-means starts, and how a poor start is left."""
+"""Initialisation of k-means, and recovery from a poor start."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def test_greedy_centres_are_those_of_the_definition(eager_xp, seed):
 
 def test_fewer_distinct_objects_than_centres():
     x = np.repeat([[1.0], [5.0]], 4, axis=0)
-    assert set(ax.kmeans(x @ x.T, 3, rng=0).labels) == {0, 1, 2}  # one cluster is filled with a copy
+    assert set(ax.kmeans(x @ x.T, 3, rng=0).labels) == {0, 1, 2}  # one cluster contains a duplicate
 
 
 def test_mixed_draws_are_half_uniform_and_half_by_weight(eager_xp):
@@ -90,7 +90,7 @@ def test_separated_blobs_are_found_on_a_sample(eager_xp):
 
 
 def spoilt(truth):
-    """Return labels in which two clusters are one, and another is cut in halves."""
+    """Return labels in which two clusters are merged, and another is halved."""
     labels = np.where(truth == 1, 0, truth)
     labels[np.flatnonzero(truth == 2)[::2]] = 1
     return labels
@@ -112,7 +112,7 @@ def test_the_paper_keeps_a_poor_start():
     steps = list(blobs(3, 1, n_steps=3))
     paper = ax.KMeans(3, init=spoilt(steps[0][1]), n_init=1, tol=0.0)
     model = ax.Affect(paper, random_state=0).fit(x @ x.T for x, _ in steps)
-    assert not is_right(model.labels_, steps[0][1])  # otherwise the test above would show nothing
+    assert not is_right(model.labels_, steps[0][1])  # otherwise the test above would prove nothing
 
 
 def test_a_fresh_start_wins_only_where_it_is_clearly_better(eager_xp):

@@ -1,4 +1,4 @@
-"""Spectral clustering against definitions, scikit-learn, and the ways in which it can go wrong."""
+"""Spectral clustering against definitions and scikit-learn, and its failure cases."""
 
 import itertools
 
@@ -98,7 +98,7 @@ def test_the_diagonal_counts():
 
 
 def graphs():
-    """Return graphs that are hard in one way or another, by name."""
+    """Return difficult graphs, by name."""
     rng = np.random.default_rng(5)
     giant = np.zeros((30, 30))
     giant[:15, :15] = kernel(15)[0]
@@ -137,7 +137,7 @@ def test_hard_graphs(name, objective):
         {1, 2, 3, n} & set(range(1, n + 1)), ASSIGNMENTS, ("joint", "separate")
     ):
         options = {"objective": objective, "assign_labels": assign, "components": components}
-        # One start: which of several equally good ones wins is for rounding to say.
+        # One start: with several, rounding would decide between equally good ones.
         full, iterative = (
             spectral(w, k, solver=solver, n_init=1, tol=0, rng=1, **options)
             for solver in ("full", "iterative")
@@ -194,7 +194,7 @@ def test_order_of_objects_does_not_matter(objective, assign_labels, components):
     assert same(plain.labels[order], moved.labels)
 
 
-# The defects of the authors' toolbox: ratio cut, small components, seeds, equal components, the rotation.
+# Defects of the authors' toolbox: ratio cut, small components, seeds, equal components, the rotation.
 
 
 def test_ratio_cut_is_the_best_cut():
@@ -248,7 +248,7 @@ def test_more_components_than_clusters():
     joint, separate = (spectral(w, 3, components=c, rng=0) for c in ("joint", "separate"))
     assert joint.n_components == separate.n_components == 5
     np.testing.assert_array_equal(joint.labels, np.array([0, 1, 0, 2, 0])[component])
-    # The four small ones share a cluster, and the largest is cut although nothing in it asks for it.
+    # The four small ones share a cluster, and the largest is split although it has no clusters.
     small = component != 1
     assert len(set(separate.labels[small].tolist())) == 1
     assert len(set(separate.labels[~small].tolist())) == 2
@@ -330,7 +330,7 @@ def test_wrong_arguments(options, message):
 
 def test_links_of_the_present_do_not_count_where_the_past_is_all():
     past = np.kron(np.eye(2), np.ones((3, 3)))
-    past[0, :] = past[:, 0] = 0.0  # linked to nobody then
+    past[0, :] = past[:, 0] = 0.0  # isolated at that step
     W = np.ones((6, 6))
     model = ax.Affect(ax.Spectral(3), alpha=1.0, random_state=0).fit([past, W])
     assert model.labels_.tolist() == model.history_[0].labels.tolist()

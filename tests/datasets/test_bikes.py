@@ -1,4 +1,4 @@
-"""The data set of the first steps: its size, its seed, the change, and its table."""
+"""The introductory data set: size, seed, change, and table."""
 
 import datetime
 

@@ -1,4 +1,4 @@
-"""Boids: the rules of flocking against a loop, and the orderings of the paper's two experiments."""
+"""Boids: the flocking rules against a loop, and the rankings of the paper's two experiments."""
 
 import importlib
 import itertools
@@ -88,7 +88,7 @@ class TestSimulation:
 
     def test_speed_does_not_matter_to_distances(self, monkeypatch):
         slow = list(make_boids(4, rng=0))[-1].X
-        # By its module: in the package the name is that of the function.
+        # Import the module: in the package its name refers to the function.
         monkeypatch.setattr(importlib.import_module("affect_xp.datasets.boids"), "SPEED", 7.0)
         fast = list(make_boids(4, rng=0))[-1].X
         np.testing.assert_allclose(slow - slow[0], fast - fast[0], atol=1e-8)
@@ -145,7 +145,7 @@ class TestFixedNumber:
 
 class TestVariableNumber:
     def test_affect_beats_static_clustering(self):
-        """And finds four flocks, then two, where static clustering finds more."""
+        """It also finds four flocks, then two, while static clustering finds more."""
         runs = [
             boids_variable.one_run(boids_variable.AS_CHOSEN, (boids.STATIC, boids.THREE), seed)
             for seed in range(2)
@@ -177,7 +177,7 @@ class TestVariableNumber:
         last = [truth[-1] for truth in trained_on] + [short.steps(s)[-1].labels for s in (0, 1)]
         assert all(not np.array_equal(a, b) for a, b in itertools.combinations(last, 2))
         boids_variable.one_run(short, (boids.STATIC,), 0)
-        assert len(trained_on) == 2  # nothing to train
+        assert len(trained_on) == 2  # no training
 
     def test_similarities(self):
         steps = boids_variable.Reading(flight={"n_steps": 2}).steps(0)

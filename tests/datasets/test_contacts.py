@@ -1,4 +1,4 @@
-"""Simulated contacts: counts against their stated moments, who is there, and seeds."""
+"""Simulated contacts: counts against their stated moments, presence, and seeds."""
 
 import itertools
 
@@ -32,11 +32,11 @@ class TestCounts:
             np.testing.assert_array_equal(step.W, np.round(step.W))
             np.testing.assert_allclose(step.expected, step.expected.T)
             assert not np.diag(step.W).any() and not np.diag(step.expected).any()
-            assert step.W.sum(axis=1).min() > 0  # who has no contact is not seen
+            assert step.W.sum(axis=1).min() > 0  # people without contacts are not observed
 
     @pytest.mark.parametrize("bursts", [0.0, 2.0])
     def test_moments(self, bursts):
-        """Over many steps of one day's kind, W has the mean and the variance that are told beside it."""
+        """Over many similar steps, W has the mean and the variance given in `expected` and `variance`."""
         steps = steps_of(300, n_groups=2, group_size=4, steps_per_day=1, pair_spread=0.5, bursts=bursts)
         expected, variance = steps[0].expected, steps[0].variance
         assert all(len(step.ids) == 8 for step in steps)
@@ -67,7 +67,7 @@ class TestCounts:
             np.testing.assert_allclose(sum(step.expected for step in steps), whole)
 
     def test_as_in_a_primary_school(self):
-        """What was measured: 528 intervals a day with 47 others, three times as many inside the class."""
+        """Published values: 528 intervals per day with 47 others, three times as many within the class."""
         steps = steps_of(2, n_groups=10, group_size=23, steps_per_day=1, daily_contacts=528.0)
         for step in steps:
             assert 400 < step.W.sum(axis=1).mean() < 700
@@ -79,7 +79,7 @@ class TestCounts:
         heavy = steps_of(40, people_spread=0.8, pair_spread=1.5, bursts=4.0, volume_spread=1.0)
 
         def tail(steps):
-            """Return the share of contacts that the busiest hundredth of all pairs has."""
+            """Return the share of contacts of the busiest hundredth of all pairs."""
             counts = [np.sort(step.W[np.triu_indices(len(step.W), 1)]) for step in steps]
             return np.mean([own[-len(own) // 100 :].sum() / own.sum() for own in counts])
 
@@ -88,7 +88,7 @@ class TestCounts:
 
         assert tail(heavy) > 0.6 > 0.5 > tail(plain) > 0.25
         assert 0.7 < log_volumes(heavy).std() < 1.4
-        assert log_volumes(plain).std() < 0.3  # but for lunch all steps are alike
+        assert log_volumes(plain).std() < 0.3  # except for lunch, all steps are similar
 
     def test_sparse(self):
         for dense, sparse in zip(steps_of(3), steps_of(3, sparse=True), strict=True):
@@ -100,7 +100,7 @@ class TestPeople:
     def test_absence_is_for_days(self):
         steps = steps_of(800, absence=0.2, absence_days=3.0, steps_per_day=2, daily_contacts=5000.0)
         here = np.array([np.isin(np.arange(100), step.ids) for step in steps])
-        np.testing.assert_array_equal(here[::2], here[1::2])  # the halves of a day
+        np.testing.assert_array_equal(here[::2], here[1::2])  # both halves of a day
         away = ~here[::2]
         assert away.mean() == pytest.approx(0.2, abs=0.02)
         returns = (away[:-1] & ~away[1:]).sum() / away[:-1].sum()
@@ -112,7 +112,7 @@ class TestPeople:
         new = [len(set(now.ids) - set(before.ids)) for before, now in itertools.pairwise(steps)]
         assert np.mean(new) == pytest.approx(10, abs=1.5)
         seen = [name for before, now in itertools.pairwise(steps) for name in set(now.ids) - set(before.ids)]
-        assert len(set(seen)) == len(seen)  # who has left does not come back
+        assert len(set(seen)) == len(seen)  # people who left do not return
         group = {}
         for step in steps:
             for name, label in zip(step.ids, step.labels.tolist(), strict=True):

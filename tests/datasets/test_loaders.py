@@ -166,12 +166,12 @@ class TestReality:
         cuts = [len(whole) * i // 60 for i in range(60)]
         loaded = [steps for cut in cuts if (steps := loaded_or_refused(path, whole[:cut])) is not None]
         assert len(loaded) <= 10
-        for steps in loaded:  # cut within the last variable of the .mat file, which nobody reads
+        for steps in loaded:  # truncated within the last variable of the .mat file, which is not read
             assert_weeks(steps)
 
     @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
     def test_npz_with_flipped_bits(self, tmp_path, save):
-        """Whatever happened to the file, it is read or there is an InputError with its path."""
+        """A damaged file is either read, or raises an InputError with its path."""
         path, rng = tmp_path / "r.npz", np.random.default_rng(0)
         save(path, **reality_arrays())
         whole = path.read_bytes()
@@ -182,7 +182,7 @@ class TestReality:
 
 
 def loaded_or_refused(path, content):
-    """Return the weeks of a file with this content, None if it is refused; other errors are errors."""
+    """Return the weeks of a file with this content, or None if it is rejected; other errors propagate."""
     path.write_bytes(content)
     try:
         return load_reality(path)
@@ -196,7 +196,7 @@ SECTORS = ["Energy", "Technology", "Energy", "Finance"]
 
 
 def prices():
-    """Return 8 days of 4 stocks: the second was not traded once, the third does not move at first."""
+    """Return 8 days of 4 stocks: the second was not traded on one day, the third is constant at first."""
     rng = np.random.default_rng(0)
     opens = np.round(10 + rng.normal(size=(8, 4)), 3)
     opens[2, 1] = np.nan

@@ -18,10 +18,10 @@ needs_data = pytest.mark.skipif(
 
 
 def write_market(folder, n_days=241, per_sector=10):
-    """Write a nasdaq2008.npz where stocks of a sector move alike, and in window 13 all of them do."""
+    """Write a nasdaq2008.npz in which stocks of a sector move together, and in window 13 all stocks do."""
     rng = np.random.default_rng(0)
     sector = np.repeat(np.arange(12), per_sector)
-    # Sectors move along the same days of each window, so that the past tells of the present.
+    # Sectors have the same pattern in each window, so that the past predicts the present.
     pattern = rng.normal(size=(15, 12))
     changes = np.tile(pattern, (n_days // 15 + 1, 1))[: n_days - 1, sector]
     changes[13 * 15 : 14 * 15] = 3 * rng.normal(size=(15, 1))[: max(0, n_days - 1 - 13 * 15)]
@@ -47,7 +47,7 @@ def test_report_on_a_simulated_market(tmp_path, monkeypatch):
     assert rand[nasdaq.THREE].error is not None
     assert {entry.method: entry.published for entry in rand.entries}[nasdaq.RG3] == 0.804
     assert [claim.text for claim in report.claims if not claim.holds] == []
-    # No price of this market ever stands still.
+    # All prices of this market change in every window.
     same = {name: variants[name] for name in nasdaq.WITHOUT_CONSTANT}
     assert same == {name: rand[method] for name, method in nasdaq.WITHOUT_CONSTANT.items()}
     assert [entry.method.split(",")[0] for entry in times.entries] == ["24 stocks"] * 3 + ["120 stocks"] * 3
@@ -84,7 +84,7 @@ def test_what_the_data_are_said_to_hold():
 
 @needs_data
 def test_affect_beats_static_and_alpha_falls_in_the_crash():
-    """A third of the stocks, three starts: the orderings of the paper."""
+    """A third of the stocks, three starts: the rankings of the paper."""
     steps = ax.datasets.load_nasdaq(DATA)
     rand, alpha = {}, []
     for method in (nasdaq.STATIC, nasdaq.THREE_PREVIOUS):

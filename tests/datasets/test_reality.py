@@ -1,4 +1,4 @@
-"""The paper's experiment on MIT Reality Mining: the published Rand indices, whatever the eigensolver."""
+"""The paper's experiment on MIT Reality Mining: the published Rand indices, with either eigensolver."""
 
 import datetime
 import functools
@@ -19,7 +19,7 @@ needs_data = pytest.mark.skipif(
 
 weeks = functools.cache(lambda: ax.datasets.load_reality(DATA))
 
-# The paper takes counts as they are.
+# The paper uses raw counts.
 affect = functools.partial(ax.Affect, rescale=None, random_state=0)
 METHODS = {
     "AFFECT, 3 iterations": lambda clusterer: affect(clusterer, init="static"),
@@ -110,7 +110,7 @@ def test_every_claim_of_the_paper_holds():
 
 
 def write_two_communities(folder, n_weeks=46):
-    """Write a reality.npz of 14 participants in two communities, two of whom are away every third week."""
+    """Write a reality.npz of 14 participants in two communities; two are absent every third week."""
     rng, arrays = np.random.default_rng(0), {"member": [], "row": [], "col": [], "weight": []}
     affiliation = np.repeat([1, 2], [9, 5])
     member_ptr, edge_ptr = [0], [0]
@@ -136,7 +136,7 @@ def write_two_communities(folder, n_weeks=46):
 
 @pytest.fixture
 def few_methods(monkeypatch):
-    """Leave out what takes long: variants, and most values of α."""
+    """Skip slow parts: variants, and most values of α."""
     monkeypatch.setattr(reality, "VARIANTS", {})
     monkeypatch.setattr(reality, "GRID", (0.0, 0.3))
 

@@ -1,4 +1,4 @@
-"""The table of choices: every choice sees the same data, and the default is compared with the better init."""
+"""The table of choices: all choices use the same data, and the default is compared with the better init."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The experiment that shows what rescale="auto" decides."""
+"""The experiment on the decisions of rescale="auto"."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from affect_xp.experiments import Options, counts, reproduce
 
 HEAVY = [name for name in counts.KINDS if name.startswith(("contacts", "log-normal"))]
-BETWEEN = ("bursts, identical pairs",)  # chance decides
+BETWEEN = ("bursts, identical pairs",)  # either decision is possible
 
 
 @pytest.fixture

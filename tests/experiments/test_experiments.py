@@ -95,7 +95,7 @@ def test_markdown_of_a_table():
 )
 def test_digits(mean, shown):
     heading, rows = Table("t", "seconds", (Entry("a", Measured(mean)),)).cells()
-    assert heading == ["", "seconds"]  # nothing published, no column for it
+    assert heading == ["", "seconds"]  # no column without published values
     assert rows == [["a", shown]]
 
 
@@ -142,7 +142,7 @@ def test_files_of_a_report(tmp_path):
     first = [path.read_bytes() for path in paths]
     assert first[2].startswith(b"\x89PNG") and b"<svg" in first[3]
     small_report().write(tmp_path / "new" / "folder")
-    assert [path.read_bytes() for path in paths] == first  # nothing of the day or the machine
+    assert [path.read_bytes() for path in paths] == first  # independent of date and machine
 
 
 def test_files_without_matplotlib(tmp_path, monkeypatch):
@@ -194,7 +194,7 @@ def test_unknown_experiment():
 
 
 def test_runs_of_the_paper(monkeypatch):
-    """Without a number of runs an experiment is asked for as many as the paper has."""
+    """Without a number of runs an experiment uses that of the paper."""
     monkeypatch.setattr(colliding, "run", lambda options: options)
     assert reproduce("colliding").runs == 100
     assert reproduce("colliding", Options(runs=3, seed=5)) == Options(runs=3, seed=5)
@@ -258,7 +258,7 @@ def test_alpha_by_iteration():
     np.testing.assert_array_equal(alpha_of(trace, 2), [np.nan, 0.3, 0.5])  # settled after two
 
 
-# --- quick versions: what the paper claims, with margins that a broken method does not reach
+# --- quick versions: the claims of the paper, with margins that a broken method does not reach
 
 
 @pytest.fixture(scope="module")
@@ -283,7 +283,7 @@ def test_separated(separated_report):
 
 
 def test_separated_alpha_follows_the_noise(separated_report):
-    """The noise grows at step 19: the past is worth more from then on."""
+    """The noise grows at step 19, so the past gets more weight from then on."""
     alpha = np.array(separated_report.series[f"alpha, 200 samples, {separated.ESTIMATED}"])
     assert alpha[30:].mean() > alpha[10:19].mean() + 0.08
 

@@ -1,4 +1,4 @@
-"""The comparison on networks of contacts: its measures against loops, its rivals, and a small report."""
+"""The comparison on contact networks: measures against loops, other methods, and a small report."""
 
 import importlib.util
 import json
@@ -64,7 +64,7 @@ def test_running_means(window):
                 assert mean[i, j] == pytest.approx(np.mean(values))
 
 
-# --- rivals
+# --- other methods
 
 
 def test_every_method_finds_plain_groups():
@@ -164,5 +164,5 @@ def test_claims_compare_methods_that_see_the_same(ours, holds):
     means = {"static": 0.5, chosen: ours, networks.PAPER: 0.99, "α = 0.5": 0.8, "Leiden, coupling 1": 0.95}
     run = {name: types.SimpleNamespace(of=lambda measure, mean=mean: mean) for name, mean in means.items()}
     claims = networks._claims({"somewhere": [run]})
-    assert [claim.holds for claim in claims] == [holds]  # the best of ours is not what was chosen
+    assert [claim.holds for claim in claims] == [holds]  # our best method is not the chosen one
     assert "α = 0.5 (0.800)" in claims[0].text

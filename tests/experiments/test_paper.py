@@ -42,7 +42,7 @@ def test_colliding_gaussians(name):
 
 @pytest.mark.slow
 def test_starting_from_the_labels_before_is_slower_to_follow():
-    """The other start, which the paper did not use for this table: .960 in the authors' toolbox."""
+    """The other initial labels, which the paper did not use for this table: .960 in the authors' toolbox."""
     scores = rand_indices(lambda seed: ax.Affect(paper_kmeans(2), init="previous", random_state=seed), 100)
     assert abs(scores.mean() - 0.9604) < 3 * scores.std(ddof=1) / np.sqrt(len(scores))
 

@@ -1,7 +1,7 @@
-"""What a newcomer calls, and what comes out: the right clusters, or a message that says what to do.
+"""Typical calls of a new user, and their results: the correct clusters, or a message with a remedy.
 
-A case is a name, a call, and what must come of it: `finds()` the clusters that are plain in the data,
-`returns(...)` a value, `warns(...)` a warning with this text, `refuses(...)` exactly this error.
+A case is a name, a call, and the expected result: `finds()` the obvious clusters of the data, `returns(...)`
+a value, `warns(...)` a warning with this text, `refuses(...)` exactly this error.
 """
 
 import dataclasses
@@ -37,11 +37,11 @@ X = CENTRES[TRUTH] + np.random.default_rng(0).normal(size=(T, N, 2))  # features
 W = X @ X.transpose(0, 2, 1)  # dot products (T, n, n)
 D = np.sqrt(((X[:, :, None, :] - X[:, None, :, :]) ** 2).sum(axis=3))  # distances
 S = np.exp(-(D**2) / 8)  # similarities between 0 and 1
-LINKED = D < 3.5  # who is near whom
+LINKED = D < 3.5  # pairs of near objects
 
 
 def affect(clusterer=None, **parameters):
-    """A model with a seed, of k-means with three clusters if nothing else is said."""
+    """A model with a seed, by default k-means with three clusters."""
     return ax.Affect(
         ax.KMeans(3, n_init=10) if clusterer is None else clusterer, **{"random_state": 0} | parameters
     )
@@ -51,7 +51,7 @@ def of_features(clusterer=None, **parameters):
     return affect(clusterer, **{"proximity": "dot"} | parameters)
 
 
-# What must come of a call.
+# Expected results of a call.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,14 +79,14 @@ def warns(category, text):
 
 
 def agreement(model):
-    """Compare with the groups the labels of a model (objects are named by `NAMES` or numbers), or labels."""
+    """Compare labels, or those of a model with objects named by `NAMES` or numbers, with the groups."""
     if isinstance(model, np.ndarray):
         return ax.adjusted_rand_index(model, TRUTH)
     return ax.adjusted_rand_index(np.asarray(model.labels_), [GROUP_OF[name] for name in model.ids_])
 
 
 def fits(message, text):
-    """Tell whether a message is the text expected, of which the end may be left out by "..."."""
+    """Return whether a message equals the expected text, which may be abbreviated by "..." at the end."""
     return message.startswith(text[:-3]) if text.endswith("...") else message == text
 
 
@@ -142,7 +142,7 @@ ARRAYS = {
     ),
 }
 
-# What numbers may be stored in, and how.
+# Storage and dtypes of numbers.
 
 STORAGE = {
     "float32": (lambda: affect().fit(W.astype(np.float32)), finds()),
@@ -387,7 +387,7 @@ OBJECTS = {
     ),
 }
 
-# What cannot be used.
+# Invalid input.
 
 WRONG = {
     "features without saying so": (
@@ -539,7 +539,7 @@ WRONG = {
     ),
 }
 
-# Similarities and distances, taken for each other.
+# Similarities and distances, mistaken for each other.
 
 KINDS = {
     "distances for linkage": (lambda: affect(ax.Linkage(3)).fit(D), finds()),
@@ -673,7 +673,7 @@ def far_object(distances):
     return moved
 
 
-# What is done with the result.
+# Use of the result.
 
 
 def saved_and_loaded(path):

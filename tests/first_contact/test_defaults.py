@@ -1,4 +1,4 @@
-"""What defaults must do on data whose truth is plain: right clusters, or a warning; never silently wrong."""
+"""Defaults on data with obvious clusters: correct clusters or a warning, never silently wrong."""
 
 import warnings
 
@@ -11,7 +11,7 @@ SEEDS = range(5)
 
 
 def eight_groups(seed, n_steps=10, n=160):
-    """Return features (T, n, 2) of eight groups on a circle, far from each other, and the truth."""
+    """Return features (T, n, 2) of eight well-separated groups on a circle, and the truth."""
     truth = np.arange(n) % 8
     centres = 10 * np.column_stack([np.cos(np.pi / 4 * np.arange(8)), np.sin(np.pi / 4 * np.arange(8))])
     return centres[truth] + 0.5 * np.random.default_rng(seed).normal(size=(n_steps, n, 2)), truth
@@ -30,7 +30,7 @@ def two_groups(seed, n_steps=24, n=40, change=None):
 
 
 def counts(seed, n_steps=8, n=60):
-    """Return how often objects met whose activity differs much, more often within three groups."""
+    """Return counts of meetings of objects with different activity, more frequent within three groups."""
     rng = np.random.default_rng(seed)
     truth = np.arange(n) % 3
     activity = rng.lognormal(0, 1, n)
@@ -71,7 +71,7 @@ def found_with_units(seed):
 
 
 def told_of_a_wide_column(seed):
-    """A column of noise that is 5.5 times as wide as the other hides the clusters, with a warning."""
+    """A noise column 5.5 times as wide as the other hides the clusters, with a warning."""
     x, truth = two_groups(seed)
     model, warned = quiet(of_features(2, seed), x / x[0].std(axis=0) * np.array([1.0, 5.5]))
     alike, silent = quiet(of_features(2, seed), x)
@@ -85,7 +85,7 @@ def found_with_offset(seed):
 
 
 def followed_with_offset(seed):
-    """Ten objects move at step 14: the labels follow, whatever the origin of the features."""
+    """Ten objects move at step 14: the labels follow for any origin of the features."""
     x, truth = two_groups(seed, change=14)
     return agreement(of_features(2, seed).fit(x + 100), truth) > 0.8
 

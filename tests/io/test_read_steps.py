@@ -1,7 +1,9 @@
 """Tables, files and graphs as steps."""
 
+import dataclasses
 import datetime
 import gzip
+import inspect
 import itertools
 import subprocess
 import sys
@@ -13,7 +15,7 @@ import scipy.sparse
 
 import affect_xp as ax
 from affect_xp.exceptions import InputError, InputTypeError, InputWarning
-from affect_xp.io import Snapshot, read_steps
+from affect_xp.io import ReadOptions, Snapshot, read_steps
 from affect_xp.io.engine import Engine
 from affect_xp.io.times import parse_freq
 
@@ -52,14 +54,14 @@ def frame_of(library, text):
     return module.table(columns_of(text)) if library == "pyarrow" else module.DataFrame(columns_of(text))
 
 
-# Tables of every sort
+# Tables
 
 
 def test_features_in_a_file(tmp_path):
     path = write(tmp_path / "f.csv", FEATURES)
     steps = read_steps(path, freq="7D")
     assert steps.kind == "features" and steps.names == ("x", "y")
-    assert simplified(steps) == WEEKS == simplified(steps)  # as often as you like
+    assert simplified(steps) == WEEKS == simplified(steps)  # can be iterated repeatedly
     assert simplified(read_steps(str(path), freq="1W")) == WEEKS
 
 
@@ -160,7 +162,7 @@ def test_text_files_need_nothing_but_numpy_and_scipy(tmp_path):
 
 
 def slow_adjacency(rows, known):
-    """The sum of the weights between two objects, in the order in which all are known; a loop once."""
+    """Return ids in the order of `known`, and the sums of the weights between them; self-loops count once."""
     ids = [id for id in known if any(id in row[:2] for row in rows)]
     W = np.zeros((len(ids), len(ids)))
     for a, b, w in rows:
@@ -259,7 +261,7 @@ def test_series_by_time_in_a_frame_with_an_index_of_dates():
     [("absolute", [1.0, 2.0]), ("relative", [1.0, 1.0]), ("log", [np.log(2), np.log(2)])],
 )
 def test_changes_are_counted_across_windows_and_chunks(changes, expected, monkeypatch, tmp_path):
-    monkeypatch.setattr("affect_xp.io.tables.CHUNK_VALUES", 2)  # a window at a time
+    monkeypatch.setattr("affect_xp.io.tables.CHUNK_VALUES", 2)  # one window at a time
     lines = [",".join(map(str, row)) for row in zip(*PRICES.values(), strict=True)]
     path = write(tmp_path / "p.csv", "date,A,B\n" + "\n".join(lines) + "\n")
     steps = list(read_steps(path, freq="2 rows", changes=changes))
@@ -740,5 +742,12 @@ def test_a_frame_of_proximities_has_the_same_names_on_both_sides():
 
 
 def test_reading_prints_nothing():
-    """DuckDB shows a bar after two seconds unless it is told not to, on the standard output."""
+    """By default DuckDB shows a progress bar on stdout after two seconds."""
     assert Engine().run("SELECT current_setting('enable_progress_bar')") == [(False,)]
+
+
+def test_options_are_those_of_the_dataclass():
+    """The command line makes its options of the dataclass: names and defaults must agree."""
+    parameters = inspect.signature(read_steps).parameters
+    given = {name: parameter.default for name, parameter in parameters.items() if name != "table"}
+    assert given == {field.name: field.default for field in dataclasses.fields(ReadOptions)}

@@ -1,4 +1,4 @@
-"""PCQ, PCM and RG against their formulas written out, and the choice of α."""
+"""PCQ, PCM and RG against their explicit formulas, and the choice of α."""
 
 import dataclasses
 import functools
@@ -21,14 +21,14 @@ OBJECTIVES = ["average_association", "ratio_cut", "normalized_cut"]
 
 
 def similarities(rng, labels, noise=0.3):
-    """Return positive similarities that are larger within clusters, without structure otherwise."""
+    """Return random positive similarities that are larger within clusters."""
     labels = np.asarray(labels)
     w = 0.2 + (labels[:, None] == labels) + noise * rng.random((len(labels), len(labels)))
     return (w + w.T) / 2
 
 
 def slow_quality(w, objective):
-    """Return the matrix whose top eigenvectors an objective asks for, entry by entry."""
+    """Return the matrix whose top eigenvectors an objective uses, entry by entry."""
     d = [sum(row) for row in w]
     out = np.zeros_like(w)
     for i in range(len(w)):
@@ -41,7 +41,7 @@ def slow_quality(w, objective):
 
 
 def slow_expanded(w, ids, past_ids):
-    """Return past similarities for the present objects, a new one like the mean of those that stayed."""
+    """Return past similarities of the current objects; new ones get the mean of those that stayed."""
     stayed = [past_ids.index(i) for i in ids if i in past_ids]
     out = np.empty((len(ids), len(ids)))
     for a, i in enumerate(ids):
@@ -53,12 +53,12 @@ def slow_expanded(w, ids, past_ids):
 
 
 def slow_rows(z, ids, past_ids):
-    """Return past rows for the present objects, a new one with the mean of those that stayed."""
+    """Return past rows of the current objects; new ones get the mean of those that stayed."""
     mean = np.mean([z[past_ids.index(i)] for i in ids if i in past_ids], axis=0)
     return np.array([z[past_ids.index(i)] if i in past_ids else mean for i in ids])
 
 
-# Objects that stay, leave, come, and change places.
+# Objects that stay, leave, arrive, and change positions.
 PAST_IDS, IDS = [1, 2, 3, 4, 5, 6, 7], [3, 9, 1, 5, 8, 6, 2, 7]
 CHANGES = {"same": (PAST_IDS, PAST_IDS), "changed": (PAST_IDS, IDS), "moved": (PAST_IDS, PAST_IDS[::-1])}
 
@@ -113,7 +113,7 @@ def top_vectors(a, k):
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 class TestSteps:
-    """The eigenvectors that a step leaves behind span those of the matrix written out."""
+    """The stored eigenvectors of a step span those of the explicit matrix."""
 
     PAST, NOW = [0, 0, 0, 1, 1, 1, 1], [0, 1, 0, 1, 0, 1, 0, 1]
 
@@ -134,7 +134,7 @@ class TestSteps:
         given = past.copy()
         model = PCQ(ax.Spectral(2, objective=objective), alpha=0.4, random_state=0)
         model.partial_fit(np.ones((7, 7)), PAST_IDS).partial_fit(given, PAST_IDS)
-        given[:] = 1.0  # the model must not look at the caller's array
+        given[:] = 1.0  # the model must not use the caller's array
         model.partial_fit(now, IDS)
         expected = 0.6 * slow_quality(now, objective)
         expected += 0.4 * slow_quality(slow_expanded(past, IDS, PAST_IDS), objective)
@@ -162,7 +162,7 @@ class TestSteps:
         np.testing.assert_allclose(found @ found.T, z @ z.T, atol=1e-12)
         model.partial_fit(xp.array(now), IDS)
         assert xp.owns(model.labels_)
-        # The same step, but keeping the eigenvectors it found.
+        # The same step, but with its eigenvectors.
         relaxed = PCM(settings, alpha=0.4, random_state=0).partial_fit(xp.array(past), PAST_IDS)
         memory = from_host(z, relaxed._state.memory)
         relaxed._state = dataclasses.replace(relaxed._state, memory=memory)
@@ -180,7 +180,7 @@ class TestSteps:
 
     @pytest.mark.parametrize("method", [PCQ, PCM, functools.partial(PCM, membership="discrete")])
     def test_without_weight_on_the_past(self, method, objective):
-        # Degrees far apart: rows of eigenvectors are long or short, which normalised cut must not see.
+        # With very different degrees, rows of eigenvectors differ in length; normalised cut must ignore it.
         size = np.geomspace(1, 1000, 22)[np.random.default_rng(0).permutation(22)]
         steps = [similarities(np.random.default_rng(t), [0] * 10 + [1] * 12, 2.0) for t in range(4)]
         steps = [w * np.outer(size, size) for w in steps]
@@ -256,11 +256,11 @@ class TestChoices:
 
 
 def slow_rg(xs, all_labels, k, order, power=2):
-    """Return the filter's coefficients and output at the last step, given the labels i steps before."""
+    """Return the coefficients and the output of the filter at the last step; [i] is i steps earlier."""
     t = len(xs) - 1
     weights = []
     for i in range(min(order, t) + 1):
-        labels = all_labels[max(1, i)]  # the present goes by the step before
+        labels = all_labels[max(1, i)]  # the current step uses the previous labels
         x, total, pairs = xs[t - i], 0.0, 0
         for c in range(k):
             for d in range(c):
@@ -284,7 +284,7 @@ class TestRG:
     def test_filter_against_a_loop(self, eager_xp, order, power):
         xs, labels = self.data()
         t = len(xs) - 1
-        newest_first = [None, *labels[:t][::-1]]  # [1] is the step before
+        newest_first = [None, *labels[:t][::-1]]  # [1] is the previous step
         frames = [Frame(eager_xp.array(xs[t]), eager_xp.array(labels[t - 1]))]
         frames += [
             Frame(eager_xp.array(xs[t - i]), eager_xp.array(labels[t - i]))
@@ -394,10 +394,10 @@ def test_errors(call, message):
 
 
 class TestTuning:
-    """On a table of Rand indices made up beforehand: a clusterer that is right where it is told to be."""
+    """With given Rand indices: a clusterer that is correct only at given steps."""
 
     TRUTH = [np.array([0, 0, 1, 1])] * 4
-    # By α: the steps at which it is right. 0.2 is best on the first half, 0.3 to 0.5 on the second.
+    # By α: the steps at which it is correct. 0.2 is best on the first half, 0.3 to 0.5 on the second.
     RIGHT: ClassVar = {0.1: (), 0.2: (0, 1), 0.3: (0, 2, 3), 0.4: (2, 3), 0.5: (0, 2, 3)}
 
     def make(self, alpha):
@@ -410,11 +410,11 @@ class TestTuning:
         wrong = ax.rand_index([0, 0, 1, 1], [0, 1, 0, 1])
         expected = {a: (len(right) + (4 - len(right)) * wrong) / 4 for a, right in self.RIGHT.items()}
         assert tuning.scores == pytest.approx(expected)
-        assert tuning.alpha == 0.3  # and not 0.5, which is as good
+        assert tuning.alpha == 0.3  # not 0.5, which is equally good
 
     def test_cross_validation(self):
         found = cross_validate_alpha(self.make, iter([np.eye(4)] * 4), iter(self.TRUTH), list(self.RIGHT))
-        assert found.alphas == (0.3, 0.2)  # each the smallest of the best on the other half
+        assert found.alphas == (0.3, 0.2)  # each is the smallest of the best on the other half
         wrong = ax.rand_index([0, 0, 1, 1], [0, 1, 0, 1])
         np.testing.assert_allclose(found.rand, [1, wrong, wrong, wrong])
         assert found.mean == pytest.approx((1 + 3 * wrong) / 4)
@@ -449,7 +449,7 @@ def mean_rand(model, steps):
 
 
 def test_orderings_of_the_paper_on_colliding_gaussians():
-    """AFFECT is ahead of RG of order 3, that of static clustering, and that of RG of order 10."""
+    """AFFECT is better than RG of order 3, which is better than static clustering and RG of order 10."""
     scores = []
     for seed in range(10):
         steps = list(ax.datasets.colliding_gaussians(rng=seed))
@@ -468,7 +468,7 @@ def test_orderings_of_the_paper_on_colliding_gaussians():
 
 
 def test_orderings_of_the_paper_on_boids():
-    """The past helps complete linkage, be it by AFFECT or by a filter."""
+    """The past helps complete linkage, with AFFECT and with a filter."""
     linkage = ax.Linkage(4, method="complete")
     scores = []
     for seed in range(3):

@@ -1,4 +1,4 @@
-"""A GPU that is not the current one: results stay on the device of the input."""
+"""Input on a GPU that is not current: results stay on its device."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Graphs of networkx as the steps of a model."""
+"""networkx graphs as steps of a model."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ GROUPS = {f"{group}{i}": group for group in "abc" for i in range(10)}
 
 
 def planted(seed, absent=()):
-    """Return a graph of three groups with many links inside and few between them."""
+    """Return a graph of three groups with many edges within and few between them."""
     rng = np.random.default_rng(seed)
     graph = networkx.Graph()
     names = [name for name in GROUPS if name not in absent]

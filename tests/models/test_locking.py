@@ -1,4 +1,4 @@
-"""Models in threads: two do not disturb each other, and one is not shared by accident."""
+"""Models in threads: two models are independent, and one cannot be shared by accident."""
 
 import copy
 import os
@@ -14,7 +14,7 @@ from affect_xp.array import threads as array_threads
 from affect_xp.models import base as locking
 
 N, N_STEPS = 30, 12
-PATIENCE = 60  # seconds after which a thread that waits has been forgotten
+PATIENCE = 60  # seconds after which a waiting thread gives up
 
 
 def matrices(seed):
@@ -48,7 +48,7 @@ def test_models_in_threads_of_their_own():
 
 @pytest.fixture
 def two_threads_of_blas(monkeypatch):
-    """Let steps limit BLAS, whatever the machine and the tests are set to."""
+    """Let steps limit BLAS threads, independently of the machine and the test settings."""
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     array_threads._forget()
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
@@ -90,7 +90,7 @@ def test_a_step_that_ends_with_an_error_changes_nothing(two_threads_of_blas, err
 
 
 def test_functions_may_use_the_library_themselves(two_threads_of_blas):
-    """A clusterer and an α that run models of their own, with the limit of BLAS held already."""
+    """A clusterer and an α that run other models while BLAS is already limited."""
 
     def cluster(psi):
         return ax.Affect(ax.KMeans(3), random_state=0).fit([psi, psi]).labels_
@@ -130,7 +130,7 @@ def test_a_process_forked_in_the_middle_of_a_step_takes_steps_of_its_own(two_thr
 
 
 class Held:
-    """A model that another thread keeps in the middle of a step, at its clusterer."""
+    """A model that another thread holds in the middle of a step, in its clusterer."""
 
     def __init__(self):
         self.inside, self.go_on = threading.Event(), threading.Event()
@@ -168,7 +168,7 @@ def test_a_model_in_the_middle_of_a_step(use, tmp_path):
             ax.exceptions.AffectError, match="is taking a step in another thread; wait for it"
         ):
             use(model, path)
-        other = ax.Affect(ax.KMeans(2), random_state=0).partial_fit(np.eye(4))  # is not concerned
+        other = ax.Affect(ax.KMeans(2), random_state=0).partial_fit(np.eye(4))  # not affected
         assert other.n_steps_ == 1
     assert not path.exists() and model.n_steps_ == len(model.history_) == 1
     assert model.partial_fit(np.eye(4)).n_steps_ == 2

@@ -1,4 +1,4 @@
-"""The estimators: bad input leaves the model as it was; parameters, history, fit and partial_fit."""
+"""The estimators: invalid input leaves the model unchanged; parameters, history, fit and partial_fit."""
 
 import dataclasses
 
@@ -43,7 +43,7 @@ def snapshot(model):
     return {name: plain(value) for name, value in vars(model).items()}
 
 
-# (what is given to partial_fit, the message)
+# (the arguments of partial_fit, the message)
 BAD_STEPS = [
     ({"W": np.ones((3, 4))}, "W must be a square matrix"),
     ({"W": np.triu(np.ones((6, 6)))}, "W is not symmetric"),

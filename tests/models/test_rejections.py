@@ -1,7 +1,7 @@
-"""A step that is rejected changes nothing: the table of bad inputs, each with its message.
+"""A rejected step changes nothing: a table of invalid inputs, each with its message.
 
-After each of them the model equals, field by field and bit by bit, the model before, and the next good step
-gives what it gives on a model that was never disturbed.
+After each of them the model equals the previous one, field by field and bit by bit, and the next valid step
+gives the same result as without the rejected one.
 """
 
 import csv
@@ -76,7 +76,7 @@ ESTIMATORS = {
 }
 
 
-# What a model holds, field by field ---------------------------------------------------------------------
+# Contents of a model, field by field ---------------------------------------------------------------------
 
 
 def contents(value, path="model"):
@@ -92,7 +92,7 @@ def contents(value, path="model"):
     if isinstance(value, np.random.RandomState):
         return {path: repr(value.get_state())}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        # What is worked out once and kept (cached properties) is no field.
+        # Cached properties are not fields.
         return _all({f.name: getattr(value, f.name) for f in dataclasses.fields(value)}, path)
     if isinstance(value, History | list | tuple):
         return {f"{path} has": len(value)} | _all(dict(enumerate(value)), path)
@@ -110,7 +110,7 @@ def _all(parts, path):
 
 
 def rejects(model, bad, message):
-    """Check that the model rejects something with this message, and is the same afterwards."""
+    """Check that the model rejects a call with this message and is unchanged."""
     before = contents(vars(model))
     with pytest.raises((ValueError, TypeError), match=message) as caught:
         bad()
@@ -121,7 +121,7 @@ def rejects(model, bad, message):
 
 
 def goes_on_alike(model, undisturbed, *step, **more):
-    """Check that the next good step gives the same on both models, to the last bit."""
+    """Check that the next valid step gives identical results on both models."""
     model.partial_fit(*step, **more)
     undisturbed.partial_fit(*step, **more)
     assert _without_identity(contents(vars(model))) == _without_identity(contents(vars(undisturbed)))
@@ -138,7 +138,7 @@ def after_steps(make, put, n_steps, **parameters):
     return model
 
 
-# Rejected of all representations and estimators ----------------------------------------------------------
+# Rejected by all representations and estimators ----------------------------------------------------------
 
 BAD_IDS = [
     (N, NAMES[:5], "ids has length 5, but there are 8 objects"),
@@ -155,14 +155,14 @@ def test_ids(estimator, representation):
     make, put = ESTIMATORS[estimator], REPRESENTATIONS[representation]
     model, undisturbed = (after_steps(make, put, 2) for _ in range(2))
     for n, ids, message in BAD_IDS:
-        if estimator == "Affect of a function" and n == 1:  # which may do with one object
+        if estimator == "Affect of a function" and n == 1:  # a function may accept one object
             continue
         w = put(products(2)[:n, :n])
         rejects(model, functools.partial(model.partial_fit, w, ids), message)
     goes_on_alike(model, undisturbed, put(products(2)), NAMES)
 
 
-# Rejected of matrices --------------------------------------------------------------------------------------
+# Rejected matrices ------------------------------------------------------------------------------------------
 
 BAD_MATRICES = [
     (np.ones((3, 4)), "W must be a square matrix of proximities, got shape \\(3, 4\\)"),
@@ -231,7 +231,7 @@ def test_a_frame_with_other_names_across():
     goes_on_alike(model, undisturbed, products(2), NAMES)
 
 
-# Rejected of features ---------------------------------------------------------------------------------------
+# Rejected features ------------------------------------------------------------------------------------------
 
 BAD_FEATURES = [
     (np.ones(N), r"X must have a row for each object and a column for each feature, got shape \(8,\)"),
@@ -333,7 +333,7 @@ def test_a_clusterer_that_fails(representation):
 
     def fails_at_last(proximity):
         calls.append(proximity)
-        if len(calls) == 2:  # by then α is the same
+        if len(calls) == 2:  # the last call of the step
             raise ax.exceptions.InputError("no clusters today")
         return [0, 1] * (N // 2)
 
@@ -344,7 +344,7 @@ def test_a_clusterer_that_fails(representation):
     goes_on_alike(model, undisturbed, put(products(2)), NAMES)
 
 
-# A rejected first step gives back what it drew --------------------------------------------------------------
+# A rejected first step restores the generator ---------------------------------------------------------------
 
 GENERATORS = {
     "Generator": lambda: np.random.default_rng(3),
@@ -426,7 +426,7 @@ def test_rows_of_a_file(tmp_path, capsys, last, message):
     assert "Traceback" not in printed and re.search(message, printed), printed
     assert contents(vars(ax.load(out / "model.affect"))) == contents(vars(before))
     assert main(["run", str(write_rows(tmp_path / "mended.csv", 4)), *command]) == 0
-    whole = ax.Affect(ax.KMeans(2), proximity="dot", scale="standard", random_state=0)  # as there
+    whole = ax.Affect(ax.KMeans(2), proximity="dot", scale="standard", random_state=0)  # as in the command
     for t in range(4):
         whole.partial_fit(features(t), NAMES)
     resumed = ax.load(out / "model.affect")

@@ -1,4 +1,4 @@
-"""The estimators among scikit-learn's tools: its checks, parameters, clones, pipelines, searches, routing."""
+"""The estimators with scikit-learn's tools: checks, parameters, clones, pipelines, searches, routing."""
 
 import inspect
 import os
@@ -26,7 +26,7 @@ from sklearn.utils.validation import check_is_fitted  # noqa: E402
 CHECKED = [
     ax.Affect(ax.KMeans(3), proximity="dot"),
     ax.Affect(ax.Linkage(distance_threshold=1.0), proximity="euclidean"),
-    ax.Static(ax.KMeans(3), proximity="cosine", scale="none"),  # of the blobs all means are far from 0
+    ax.Static(ax.KMeans(3), proximity="cosine", scale="none"),  # the means of all blobs are far from 0
     ax.RG(ax.KMeans(3)),
     ax.PCQ(ax.Spectral(3), proximity="rbf"),
     ax.PCM(ax.Spectral(3), proximity="rbf"),
@@ -57,7 +57,7 @@ def expected_failures(model):
 
 
 with warnings.catch_warnings():
-    # Its BaseEstimator is not a base of ours: `import affect_xp` would need scikit-learn, and import it.
+    # BaseEstimator is not a base class of ours, because `import affect_xp` would then need scikit-learn.
     warnings.filterwarnings("ignore", message=".* does not inherit from `sklearn.base.BaseEstimator`")
     all_checks = estimator_checks.parametrize_with_checks(CHECKED, expected_failed_checks=expected_failures)
     names, pairs = all_checks.args
@@ -80,7 +80,7 @@ def test_checks_of_scikit_learn(estimator, check):
     ],
 )
 def test_checks_of_clusterers(model, check):
-    # Not among those above, which look for its ClusterMixin.
+    # Not among the checks above, which require ClusterMixin.
     check(type(model).__name__, model)
 
 
@@ -196,7 +196,7 @@ def test_clones(original):
     copied = clone(original)
     assert repr(copied) == repr(original) and copied is not original
     for name, value in original.get_params(deep=False).items():
-        if hasattr(value, "get_params"):  # a copy too: changing one leaves the other
+        if hasattr(value, "get_params"):  # copied as well: changing one does not affect the other
             assert getattr(copied, name) is not value
 
 
@@ -215,7 +215,7 @@ def test_tags():
     assert given.input_tags.sparse and not features_given.input_tags.sparse
     assert given.input_tags.three_d_array and features_given.input_tags.three_d_array
     assert not given.input_tags.two_d_array and features_given.input_tags.two_d_array
-    # Samples are steps: a pairwise estimator would have its steps cut on both axes.
+    # Samples are steps: the steps of a pairwise estimator would be split along both axes.
     assert not given.input_tags.pairwise
 
 

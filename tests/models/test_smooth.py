@@ -1,4 +1,4 @@
-"""Hindsight against a naive restatement: AFFECT both ways, and each pair from the sources it has."""
+"""Hindsight against a naive restatement: AFFECT in both directions, and each pair from its sources."""
 
 import csv
 import gc
@@ -12,6 +12,7 @@ import reference
 from sequences import churning, compact, drifting
 
 import affect_xp as ax
+from affect_xp.affect.forgetting import drift_from
 from affect_xp.affect.hindsight import _Sources, weights_of
 from affect_xp.affect.step import State
 from affect_xp.array import threads
@@ -27,17 +28,17 @@ K = 3
 
 
 def by_position(w):
-    """Cluster a matrix, from a start that does not depend on anything else."""
+    """Cluster a matrix from a fixed start."""
     return reference.kmeans(w, np.arange(len(w)) % K, K)
 
 
 def clusterer_of(backend):
-    """Return the same as a function that `Affect` takes."""
+    """Return it as a clusterer function for `Affect`."""
     return lambda psi: backend.array(by_position(backend.numpy(psi.array)))
 
 
 def sums(w, past, future, labels):
-    """Return Σ var(n), and the squares and the product of what the neighbours are off E w, entry by entry."""
+    """Return Σ var(n), and the sums of squares and products of the errors of both neighbours."""
     noise = past_drift = future_drift = product = 0
     for c, d, pairs in reference.blocks(labels):
         mean, variance = reference.mean_and_variance([w[i, j] for i, j in pairs], each_stands_twice=c == d)
@@ -54,7 +55,7 @@ def risk(a, b, terms):
 
 
 def best_weights(terms):
-    """Return the a, b ≥ 0 of the least risk: where its gradient is zero, or on an edge."""
+    """Return the a, b ≥ 0 of minimum risk: where the gradient is zero, or on the boundary."""
     noise, past_drift, future_drift, product = terms
     matrix = np.array([[past_drift + noise, product + noise], [product + noise, future_drift + noise]])
     candidates = [(noise / (noise + past_drift), 0.0), (0.0, noise / (noise + future_drift))]
@@ -65,7 +66,7 @@ def best_weights(terms):
 
 
 def affect(steps, ids, n_iter):
-    """Run AFFECT with a clusterer that needs no start; return labels, α by iteration and Ψ̂ of each step."""
+    """Run AFFECT with a clusterer without a start; return labels, α by iteration and Ψ̂ of each step."""
     results = [(by_position(steps[0]), [0.0], steps[0])]
     for t in range(1, len(steps)):
         (before, _, psi), w, now, past = results[-1], steps[t], ids[t], ids[t - 1]
@@ -138,11 +139,11 @@ def test_as_the_definition(eager_xp, small_blocks, churn, n_iter):
         assert compact(eager_xp.numpy(found.labels[t])) == compact(labels)
         np.testing.assert_allclose(found.weights[t], weights[-1], atol=1e-9)
         alphas = found.history_[t].alphas
-        padded = [*alphas, *[alphas[-1]] * (len(weights) - len(alphas))]  # a step that settles stops early
+        padded = [*alphas, *[alphas[-1]] * (len(weights) - len(alphas))]  # a converged step stops early
         np.testing.assert_allclose(padded, [a + b for a, b in weights], atol=1e-9)
         np.testing.assert_allclose(eager_xp.numpy(found.smoothed[t].array), psi, atol=1e-9)
     assert isinstance(found.labels[0], np.ndarray) and eager_xp.owns(found.smoothed[1].array)
-    assert found.weights.min(axis=1).max() > 0.01  # inside, not on an edge, at a step at least
+    assert found.weights.min(axis=1).max() > 0.01  # in the interior for at least one step
 
 
 @pytest.mark.parametrize("churn", [False, True], ids=["same objects", "objects come and go"])
@@ -175,7 +176,7 @@ def test_time_reversed():
 
 def errors(steps, truths, clusterer, ids=None):
     """Return the squared error per entry of the causal and of the two-sided estimate at each step, (2, T)."""
-    as_it_is = {"rescale": None, "random_state": 0}  # truths are those of W itself
+    as_it_is = {"rescale": None, "random_state": 0}  # the truth refers to the raw W
     found = smooth(steps, clusterer, ids=ids, keep=True, **as_it_is)
     model, causal = ax.Affect(clusterer, **as_it_is), []
     for t, w in enumerate(steps):
@@ -271,7 +272,7 @@ def test_few_states_are_held():
         random_state=0,
         callback=lambda record: held.append(n_states()) if record.time in at_starts_of_segments else None,
     )
-    assert 10 < max(held) - before < 30  # 2√T, and those at hand
+    assert 10 < max(held) - before < 30  # 2√T, plus those in use
 
 
 @pytest.mark.parametrize("n_steps", [1, 2, 8, 9, 16, 17, 26])
@@ -309,7 +310,7 @@ def test_more_and_fewer_clusters():
 
 
 def test_no_pair_with_both_neighbours():
-    """The past knows one half of the objects, the future the other."""
+    """The past contains one half of the objects, the future the other."""
     w0, w1, w2 = drifting(0, 3, n=20)
     ids = [range(10), range(20), range(10, 20)]
     steps = [w0[:10, :10], w1, w2[10:, 10:]]
@@ -333,9 +334,38 @@ def test_nobody_stays():
 
 
 def weights(sources, partition):
-    """Return α, r and V + D by one partition."""
-    sums = sources.sums(partition)
-    return weights_of([sums], sources.difference(partition, sums))
+    """Return α, r and V + D for one partition."""
+    groups = sources.group(partition)
+    sums = sources.sums(groups)
+    return weights_of([sums], sources.difference(groups, sums))
+
+
+def test_products_of_both_passes_are_used_again(monkeypatch):
+    steps = list(drifting(3, 20, n=30))  # some segments of the backward pass
+    found = smooth(steps, ax.KMeans(K), random_state=0)
+    monkeypatch.setattr(module.Products, "of", staticmethod(lambda groups: None))
+    without = smooth(steps, ax.KMeans(K), random_state=0)
+    np.testing.assert_allclose(found.weights, without.weights, rtol=1e-9)
+    assert all(np.array_equal(*labels) for labels in zip(found.labels, without.labels, strict=True))
+
+
+def test_storage_that_is_used_again_changes_nothing():
+    steps = list(drifting(4, 20, n=30))
+    found, kept = (smooth(steps, ax.KMeans(K), random_state=0, keep=keep) for keep in (False, True))
+    assert np.array_equal(found.weights, kept.weights)
+    assert np.array_equal(found.causal.smoothed_.array, kept.causal.smoothed_.array)
+    causal = ax.Affect(ax.KMeans(K), random_state=0).fit(steps)
+    assert np.array_equal(found.causal.smoothed_.array, causal.smoothed_.array)
+
+
+def test_the_difference_of_dense_neighbours_is_that_of_their_mean():
+    w, past, future = drifting(0, 3, n=20)
+    sources = _Sources(ax.Dense(w), ax.Dense(past), ax.Dense(future), None)
+    groups = sources.group(Partition(np.arange(20) % K, K, 0))
+    sums = sources.sums(groups)
+    half = drift_from(ax.Dense((past + future) / 2).group(groups.W.partition), sums.moments)
+    by_mean = 2 * sums.terms[1] + 2 * sums.terms[2] - 4 * half
+    np.testing.assert_allclose(sources.difference(groups, sums), by_mean, rtol=1e-9)
 
 
 def test_neighbours_that_are_the_same_weigh_the_same():
@@ -405,7 +435,7 @@ def test_units_do_not_matter(exponent):
         np.testing.assert_array_equal(mine, theirs)
 
 
-@pytest.mark.filterwarnings("ignore::affect_xp.exceptions.InputWarning")  # of nothing but zeros
+@pytest.mark.filterwarnings("ignore::affect_xp.exceptions.InputWarning")  # W is zero
 def test_without_noise_and_drift_it_is_causal():
     steps = [0.0 * w for w in drifting(0)]
     found = smooth(steps, ax.KMeans(K), random_state=0)
@@ -465,7 +495,7 @@ def test_report_and_repr(tmp_path):
 
 @pytest.fixture
 def file(tmp_path):
-    """Two groups over five weeks, noisy; the fourth object is away in the third."""
+    """Two noisy groups over five weeks; the fourth object is absent in the third week."""
     rng, path = np.random.default_rng(0), tmp_path / "features.csv"
     with path.open("w", newline="", encoding="utf-8") as handle:
         writer = csv.writer(handle)
@@ -502,7 +532,7 @@ def test_offline_on_the_command_line(file, tmp_path, capsys):
     }
     means = list(summary["mean_weights"].values())
     np.testing.assert_allclose(means, found.weights.mean(axis=0))
-    assert "Smoothed(" in (out / "report.html").read_text(encoding="utf-8")
+    assert "smooth: Affect(" in (out / "report.html").read_text(encoding="utf-8")
     assert not (out / "model.affect").exists()
 
 
@@ -529,4 +559,4 @@ def test_blas_has_one_thread_meanwhile(monkeypatch):
         random_state=0,
         callback=lambda record: held.append(threads.n_threads()),
     )
-    assert held == [2] * 4  # one outside of `own_threads`
+    assert held == [2] * 4  # one of them outside `own_threads`

@@ -1,4 +1,4 @@
-"""Files that are damaged, forged or cannot be written: clear errors, no code, and the old file stays."""
+"""Damaged, forged or unwritable files: clear errors, no code execution, and the old file is intact."""
 
 import contextlib
 import errno
@@ -59,13 +59,13 @@ def members(data):
 
 
 def signed(data):
-    """Return the contents of a file with the checksum they should have."""
+    """Return the contents of a file with the correct checksum."""
     size = len(data) - _archive.DIGEST
     return data[:size] + _archive._digest(io.BytesIO(data), size)
 
 
 def rebuilt(contents, compression=zipfile.ZIP_STORED):
-    """Return a file with these members, its checksum right."""
+    """Return a file with these members and a correct checksum."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", compression) as archive:
         for name, content in contents:
@@ -75,7 +75,7 @@ def rebuilt(contents, compression=zipfile.ZIP_STORED):
 
 
 def edited(edit, kind="dense"):
-    """Return a file whose header was edited."""
+    """Return a file with an edited header."""
     contents = members(saved(kind))
     header = json.loads(contents["header.json"])
     edit(header)
@@ -157,7 +157,7 @@ class TestDamage:
 
 
 class TestForgery:
-    """Files whose checksum is right, but whose contents are not what we write."""
+    """Files with a correct checksum but invalid contents."""
 
     def refused(self, data, reason):
         with pytest.raises(FileFormatError, match=f"contents are inconsistent .*{reason}"):
@@ -377,7 +377,7 @@ def _keys(value):
 
 
 class TestWriting:
-    """Whatever goes wrong, what was there before is still there, and nothing else."""
+    """After any failure, the previous files are intact, and there are no others."""
 
     @pytest.fixture
     def old(self, tmp_path):

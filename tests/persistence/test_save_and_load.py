@@ -1,4 +1,4 @@
-"""Models that are saved and loaded go on as if nothing had happened, to the last bit."""
+"""Saved and loaded models continue exactly as the original, bit for bit."""
 
 import dataclasses
 import datetime
@@ -27,7 +27,7 @@ N_STEPS = 7
 
 
 def steps(dtype=np.float64):
-    """Yield features and ids: objects come, go and change places; cluster 2 is missing at steps 3 and 4."""
+    """Yield features and ids: objects come, go and are permuted; cluster 2 is missing at steps 3 and 4."""
     rng = np.random.default_rng(5)
     for t in range(N_STEPS):
         names = np.arange(t // 2, 24 + t)
@@ -53,7 +53,7 @@ def chunked(x, store=None):
 
 
 def plain(value):
-    """Return everything a value holds, arrays with their dtype, order in memory and bytes."""
+    """Return the contents of a value; arrays with their dtype, memory order and bytes."""
     if is_sparse(value):
         return [plain(part) for part in (value.data, value.indices, value.indptr)]
     if type(value).__module__.startswith("dask"):
@@ -84,7 +84,7 @@ def fields_of(value, but=()):
 
 
 def snapshot(model):
-    """Return everything a model holds."""
+    """Return the contents of a model."""
     return {name: plain(value) for name, value in vars(model).items()}
 
 
@@ -493,7 +493,7 @@ def test_dask_is_not_the_library_of_chunks(tmp_path):
         load(tmp_path / "model", xp=dask_array)
 
 
-# A field that is added must be saved, too: then add it here.
+# A new field must be saved; then add it here.
 FIELDS = {
     State: "smoothed partition clusters ids memory groups away count",
     Away: "last_seen meetings",

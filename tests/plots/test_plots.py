@@ -1,4 +1,4 @@
-"""Pictures: what they are drawn from, against slow twins, and that it is drawn."""
+"""Figures: the drawn data against slow twins, and the drawing."""
 
 import datetime
 import itertools
@@ -30,7 +30,7 @@ def record(labels, ids, *, time=0, alpha=0.5, events=()):
 
 
 def random_history(rng, n_steps=7):
-    """Objects that come and go, clusters up to 5, and some in none."""
+    """Objects that come and go, in up to 5 clusters or in none."""
     records = []
     for t in range(n_steps):
         ids = rng.permutation([name for name in "abcdefghijklmnopqrst" if rng.random() < 0.7]).tolist()
@@ -73,7 +73,7 @@ def test_a_new_cluster_stands_beside_the_one_it_came_from():
 
 def test_clusters_that_meet_have_different_colours():
     n = len(CLUSTER_COLOURS)
-    clash = History((record([0, n], "ab"), record([0, n], "ab")))  # both would have the first colour
+    clash = History((record([0, n], "ab"), record([0, n], "ab")))  # both would get the first colour
     assert len(set(flow(clash).colours.values())) == 2
     many = History(tuple(record(np.arange(t, t + n - 1), range(n - 1)) for t in range(40)))
     found = flow(many)
@@ -149,7 +149,7 @@ def drawn(axes):
 
 
 def measured_history(n_steps, change=None, model=None):
-    """A run of three clusters, of which one jumps at a step."""
+    """A run of three clusters, one of which jumps at a step."""
     rng, centres = np.random.default_rng(0), np.array([[5.0, 0.0], [-3.0, 4.0], [-3.0, -4.0]])
     model = model or ax.Affect(ax.KMeans(3, init="k-means++", n_init=10), proximity="dot", random_state=0)
     for t in range(n_steps):
@@ -204,7 +204,7 @@ def test_small_flows_are_gathered():
     found = [record(labels, range(n), time=t) for t, labels in enumerate((before, after))]
     axes = drawn(ax.plots.plot_flow(History(tuple(found))))
     shapes = [path.get_extents() for path in axes.collections[1].get_paths()]
-    assert len(shapes) == k + k + k  # what stays, what leaves and what enters each cluster
+    assert len(shapes) == k + k + k  # objects that stay in, leave and enter each cluster
     heights = np.array([shape.height for shape in shapes])
     np.testing.assert_allclose(heights[k:], 3)
     assert heights[:k].sum() == n - 30
@@ -264,7 +264,7 @@ def test_signed_proximities_are_white_at_zero():
 
 
 def strip_colours(axes):
-    """The colours beside a matrix, from the top."""
+    """Return the colours next to a matrix, from the top."""
     bars = sorted(axes.patches, key=lambda bar: bar.get_y())
     return [matplotlib.colors.to_hex(bar.get_facecolor()).upper() for bar in bars]
 
@@ -369,6 +369,16 @@ def test_a_model_gives_its_labels_and_smoothed_proximities():
     twin = ax.plots.plot_smoothing(W[-1], model.smoothed_, model.labels_)
     for one, other in zip(given, twin, strict=True):
         np.testing.assert_array_equal(one.images[0].get_array(), other.images[0].get_array())
+
+
+def test_new_axes_have_the_colours_of_the_library(history):
+    below = ax.plots.plot_run(history)[1]
+    scores = ax.plots.plot_scores({"a": [0.0, 1.0], "b": [1.0, 0.0]})
+    assert [line.get_color() for line in scores.lines] == list(ax.plots.COLOURS[:2])
+    assert below.lines[0].get_color() == ax.plots.COLOURS[0]
+    given = matplotlib.figure.Figure().subplots()
+    given.set_prop_cycle(color=["red"])
+    assert ax.plots.plot_scores({"a": [0.0, 1.0]}, ax=given).lines[0].get_color() == "red"
 
 
 def test_a_run_has_one_axis_of_time(history):

@@ -1,4 +1,4 @@
-"""Objects that are away keep their proximities, on every representation, as the matrices do."""
+"""Absent objects keep their proximities in every representation, as in the full matrices."""
 
 import logging
 import tracemalloc
@@ -15,7 +15,7 @@ from affect_xp.proximity.factored import Factored
 pytest_plugins = ["chunked_fixtures"]
 
 N_PAST = 13
-MOVES = [3, -1, 0, 7, 12, -1, 5, 1, 2, 8, -1], [11, 4, 10]  # some are away, some new, some gone
+MOVES = [3, -1, 0, 7, 12, -1, 5, 1, 2, 8, -1], [11, 4, 10]  # some absent, some new, some gone
 GROUPS = np.array([0, 2, 1, 0, 2, 2, 1, 0, 0, 2, 1])
 TABLES = {
     "some pairs": np.array([[1, 0, 1], [0, 0, 1], [1, 1, 0]]),
@@ -58,7 +58,7 @@ def test_dense_results_make_no_other_matrix_of_their_size():
         size = call().array.nbytes
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert peak < 1.7 * size  # blocks of a megabyte, of which there are a few at a time
+        assert peak < 1.7 * size  # plus a few blocks of a megabyte
 
 
 def test_dense_results_make_no_host_wait(eager_xp, caplog):
@@ -107,7 +107,7 @@ def test_chunks_go_to_the_store(da, library, store, in_store):
     stores = {in_store: store}
     current = Chunked(da.from_array(library.array(w), chunks=4), stores.get("present"))
     before = Chunked(da.from_array(library.array(past), chunks=5), stores.get("past")).copy()
-    current.diagonal()  # written to the store on the way, if it has one
+    current.diagonal()  # also writes it to the store, if there is one
     source, away = MOVES
     found = current.with_absent(before, index(library, source), index(library, away))
     del before
@@ -124,7 +124,7 @@ def test_chunks_go_to_the_store(da, library, store, in_store):
 
 
 def visits(rng, n, n_steps, share):
-    """Yield who is there at each step: with this probability an object goes away for one to three steps."""
+    """Yield the objects of each step; with this probability an object is absent for one to three steps."""
     back = np.zeros(n, dtype=int)
     for t in range(n_steps):
         leaves = (back <= t) & (rng.random(n) < share)
@@ -133,7 +133,7 @@ def visits(rng, n, n_steps, share):
 
 
 def keep_track(n, p, n_steps, rng, max_rank=None):
-    """Track proximities of features, those of absent objects held; yield the factors and the dense twin."""
+    """Track proximities of features, keeping those of absent objects; yield factors and dense twin."""
     psi, psi_dense, order = None, np.zeros((n, n)), np.arange(0)
     for here in visits(rng, n, n_steps, 0.03):
         x = np.eye(p)[here % p] + rng.normal(size=(len(here), p))

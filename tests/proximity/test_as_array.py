@@ -1,4 +1,4 @@
-"""`np.asarray(proximity)`: the entries on the host, never copied from a device by themselves."""
+"""`np.asarray(proximity)`: the entries on the host, never copied implicitly from a device."""
 
 import numpy as np
 import pytest

@@ -17,7 +17,7 @@ def symmetric(rng, n=11):
 
 @pytest.fixture(params=["same objects", "other order", "churn"])
 def case(request, eager_xp):
-    """A function that makes the blend in a storage, and the matrix it stands for."""
+    """A function that makes the blend in a storage, and the full matrix."""
     rng = np.random.default_rng(0)
     past_ids = {"same objects": IDS, "other order": IDS[::-1], "churn": PAST_IDS}[request.param]
     w, past, s, a = symmetric(rng), symmetric(rng), rng.random(11), 0.6

@@ -1,4 +1,4 @@
-"""What is wrong with a matrix, and where."""
+"""Checks of a matrix, and the position of the error."""
 
 import numpy as np
 import pytest
@@ -103,9 +103,7 @@ def no_comparison(*args):
 
 def without_comparison(monkeypatch):
     monkeypatch.setattr(checks, "_check_entries", no_comparison)
-    monkeypatch.setattr(
-        "affect_xp.proximity.checks.has_kernels", lambda w, k=1: False
-    )  # whose kernel does compare
+    monkeypatch.setattr("affect_xp.proximity.checks.has_kernels", lambda w, k=1: False)  # its kernel compares
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

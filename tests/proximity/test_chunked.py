@@ -1,4 +1,4 @@
-"""Proximities in dask arrays: one compute for each question, each chunk once, on a real cluster too."""
+"""Proximities in dask arrays: one compute per operation, each chunk once, also on a real cluster."""
 
 import os
 import signal
@@ -41,7 +41,7 @@ def w(request, da, library):
 
 
 def test_each_question_is_one_compute(da, library, w, computes):
-    """The answers are those of the matrix, however it is cut."""
+    """The results equal those of the matrix for any chunking."""
     v, guess = np.random.default_rng(1).normal(size=(N, 3)), symmetric(4, seed=2)
     partition, rows = Partition(library.array(LABELS), 4), np.array([2, 9, 5])
     past, ids, past_ids = symmetric(9, seed=3), tuple("abcdefghijk"), tuple("kxbadycif")
@@ -72,7 +72,7 @@ def test_each_question_is_one_compute(da, library, w, computes):
         assert len(computes) == 1, name
         close(library.numpy(found.array.compute() if isinstance(found, Chunked) else found), expected)
         computes.clear()
-    w.diagonal()  # remembered
+    w.diagonal()  # cached
     w.take(library.array(rows))  # lazy
     w.matmul(library.array(v[:0]), library.array(rows[:0]))
     assert computes == []
@@ -103,7 +103,7 @@ def _place(block_info):
     return tuple(slice(*ends) for ends in block_info[None]["array-location"])
 
 
-# What is read
+# Chunks that are read
 
 
 def test_only_chunks_on_and_right_of_the_diagonal_are_made(da):
@@ -275,7 +275,7 @@ def test_dask_is_not_imported_before_it_is_needed():
 
 @pytest.fixture
 def cluster():
-    """Two processes of its own for each test: a cluster gives up a worker that dies twice."""
+    """Two new processes per test: a cluster gives up a worker that dies twice."""
     distributed = pytest.importorskip("distributed")
     with (
         distributed.LocalCluster(

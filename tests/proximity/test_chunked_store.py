@@ -31,7 +31,7 @@ SAME = align(range(N), range(N), np.zeros(1))
 
 
 def made_chunks(da, library, values, sizes=(4, 5, 2)):
-    """Return a planned dask array of some values, and the list of places of its chunks made so far."""
+    """Return a lazy dask array of some values, and the list of positions of the chunks computed so far."""
     made = []
 
     def chunk(block_info=None):
@@ -43,7 +43,7 @@ def made_chunks(da, library, values, sizes=(4, 5, 2)):
     return da.map_blocks(chunk, chunks=(sizes, sizes), dtype=meta.dtype, meta=meta), made
 
 
-# Written by the first question, read by the others
+# Written by the first operation, read by the others
 
 
 QUESTIONS = {
@@ -94,7 +94,7 @@ def test_what_was_written_becomes_the_copy(da, library, store, computes):
     assert len(computes) == 1 and len(os.listdir(store)) == 1
     close(library.numpy(copy.matmul(library.array(np.eye(N)))), symmetric())
     assert len(made) == 6
-    close(library.numpy(w.matmul(library.array(np.eye(N)))), symmetric())  # planned again, and written again
+    close(library.numpy(w.matmul(library.array(np.eye(N)))), symmetric())  # recomputed and written again
     assert len(made) == 12 and len(os.listdir(store)) == 2
     del w
     gc.collect()
@@ -105,7 +105,7 @@ def test_the_store_is_zarr(da, store):
     import zarr
 
     x = symmetric()
-    x[:4, 4:9] = x[4:9, :4] = 0  # a chunk of zeros is there, too
+    x[:4, 4:9] = x[4:9, :4] = 0  # one chunk of zeros
     copy = Chunked(da.from_array(x, chunks=((4, 5, 2),) * 2), store=store).copy()
     folder = os.path.join(store, os.listdir(store)[0])
     assert sorted(os.listdir(folder)) == ["0.0", "0.1", "0.2", "1.1", "1.2", "2.2"]
@@ -132,7 +132,7 @@ def test_a_product_shares_the_pass_of_the_moments(da, library, computes, questio
     close(library.numpy(groups.rows(slice(0, N))), symmetric() @ z)
     assert len(computes) == 1 and len(made) == 6
     groups.moments()
-    assert len(computes) == 2  # what is known is not computed again, and does not get in the way
+    assert len(computes) == 2  # cached results are not recomputed
     other = LABELS.copy()
     other[3] = 2
     moved = groups.regrouped(library.array(other[:, None]), library.array(np.array([3])))
@@ -165,7 +165,7 @@ def test_affect_computes_what_it_tells_and_nothing_else(da, store, computes, cap
     assert whole.count("blend or copy") == (n_steps - 1 if kept == "in a store" else n_steps)
     assert whole.count("moments and product") == n_steps - 1  # the first α of a step
     assert whole.count("product") == 1  # of the first step, which has no α; then Ψ̂·Z is known to k-means
-    # The moments of the first step tell how uncertain the means of its blocks are.
+    # The moments of the first step give the uncertainty of its block means.
     n_alphas = whole.count("moments") + whole.count("moments and product") - 1
     assert n_alphas == whole.count("distance") <= 2 * (n_steps - 1)
 
@@ -194,7 +194,7 @@ def test_memory_is_that_of_a_few_chunks(da, store):
         model.partial_fit(Chunked(lazy(x + 0.1), store=store))
         _, highest = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-    assert highest < 8 * n * n / 5  # a fifth of a matrix, most of it the plans
+    assert highest < 8 * n * n / 5  # a fifth of a matrix, mostly task graphs
     assert model.alpha_ > 0
 
 
@@ -204,13 +204,13 @@ def test_memory_is_that_of_a_few_chunks(da, store):
 def test_affect_in_a_store_keeps_one_matrix(da, expected, store):
     held = []
 
-    def make(x, t):  # the store of the first step is the store of all
+    def make(x, t):  # all steps use the store of the first
         return Chunked(da.from_array(x @ x.T, chunks=20), store=store if t == 0 else None)
 
     same_answer(run(make, lambda t: held.append(len(os.listdir(store)))), expected)
     assert held == [1, 1, 1, 1]
     gc.collect()
-    assert os.listdir(store) == []  # the model is gone, and so is what it kept
+    assert os.listdir(store) == []  # deleted with the model
 
 
 @pytest.mark.parametrize("kept", ["in memory", "in a store"])

@@ -1,7 +1,7 @@
-"""Every representation gives the answers of its full matrix: each method of `Proximity`, on every library.
+"""Every representation gives the results of its full matrix: each method of `Proximity`, on every library.
 
-The representations and blends are `MAKERS` of tests/representations.py. Each test holds for all of them; what
-only one representation promises (passes over chunks, pruning, ranks, digits) is in the file of its name.
+The representations and blends are `MAKERS` of tests/representations.py. Each test holds for all of them;
+properties of a single one (passes over chunks, pruning, rank, digits) are tested in the file of its name.
 """
 
 import itertools
@@ -41,7 +41,7 @@ LABELS = [
     np.array([0, 0, 0, 0, 1, 1, 2, 3, 3, 3, 3]),  # a pair and a singleton
     np.array([0, 2, 2, 0, 0, 2, 0, 2, 2, 0, 2]),  # an empty cluster
     np.array([0, -1, 1, 0, 1, -1, 0, 1, 0, -1, 1]),  # a few objects without a cluster
-    np.array([0, -1, -1, -1, 1, -1, 0, 1, -1, -1, -1]),  # most without
+    np.array([0, -1, -1, -1, 1, -1, 0, 1, -1, -1, -1]),  # most objects without a cluster
     np.full(N, -1),
     np.zeros(N, dtype=int),
     np.arange(N),
@@ -52,7 +52,7 @@ K = 3
 
 @pytest.fixture(autouse=True)
 def one_thread_of_dask():
-    """Compute chunks one after the other: a task here is smaller than the cost of a thread."""
+    """Compute chunks sequentially: the tasks here are too small for threads."""
     try:
         import dask
     except ImportError:
@@ -70,7 +70,7 @@ def pair(request, xp, small_blocks):
 
 @pytest.fixture(params=STORED, ids=lambda maker: maker.__name__)
 def make(request, xp, small_blocks):
-    """Make proximities of n objects in one representation."""
+    """A function that makes proximities of n objects in one representation."""
     rng = np.random.default_rng(7)
     return lambda n=N: request.param(xp, rng, n)
 
@@ -88,7 +88,7 @@ def n_clusters(labels):
 
 
 def assert_close(xp, found, expected, tolerance=1e-12, power=1):
-    """Compare with values whose rounding errors are those of entries of the size of the largest."""
+    """Compare values with the rounding error of the largest entry."""
     assert xp.owns(found)
     scale = max(1.0, np.abs(expected).max(initial=0)) ** power
     np.testing.assert_allclose(xp.numpy(found), expected, rtol=tolerance, atol=tolerance * scale)
@@ -132,7 +132,7 @@ def test_the_product_with_a_thin_matrix_is_in_its_dtype(xp, pair):
         for r in (1, 4, 16, 17, 40):
             v = np.random.default_rng(1).normal(size=(N, r)).astype(dtype)
             product = proximity.matmul(xp.array(v))
-            if xp.name != "dask":  # which promotes; users' dask arrays become `Chunked`
+            if xp.name != "dask":  # dask promotes; dask arrays of users become `Chunked`
                 assert np.dtype(dtype).name in str(product.dtype)
             assert_close(xp, product, w @ v, tolerance)
 
@@ -173,7 +173,7 @@ def test_block_moments(xp, pair):
         means, squares = proximity.group(partition(xp, labels)).moments()
         expected_means, expected_squares = moments_twin(w, labels, n_clusters(labels))
         sizes = np.bincount(labels[labels >= 0], minlength=n_clusters(labels))
-        known = np.outer(sizes, sizes) - np.diag(sizes) > 0  # the mean of no entry is anything
+        known = np.outer(sizes, sizes) - np.diag(sizes) > 0  # the mean of an empty block is arbitrary
         assert_close(xp, means * xp.array(known * 1.0), expected_means)
         assert_close(xp, squares, expected_squares, 1e-11)
 
@@ -225,7 +225,7 @@ def test_sums_over_clusters_follow_objects_that_move(xp, pair):
     groups = proximity.grouped(xp.array(old), K)
     moved = groups.regrouped(xp.array(new), index(xp, rows))
     assert_grouped(xp, moved, w, new)
-    assert_grouped(xp, groups, w, old)  # which is left as it was
+    assert_grouped(xp, groups, w, old)  # unchanged
 
 
 def test_sums_over_clusters_of_some_partitions(xp, pair):
@@ -236,7 +236,7 @@ def test_sums_over_clusters_of_some_partitions(xp, pair):
 
 
 def test_moments_follow_objects_that_move(xp, pair):
-    """Six times in a row: sums that are updated do not drift away, nor do those of similar labels."""
+    """Six times in a row: updated sums do not accumulate errors, nor do those of similar labels."""
     proximity, w = pair
     rng, labels = np.random.default_rng(5), LABELS[0]
     groups, before = proximity.group(partition(xp, labels)), None
@@ -311,13 +311,13 @@ def test_a_blend_with_a_wide_past_keeps_the_dtype_of_the_present(eager_xp, small
         (w, w_host), (past, past_host) = (m(xp, np.random.default_rng(5)) for m in (narrow, wide))
         blended = w.blend(past, xp.array(0.25), align(IDS, past_ids, xp.array([0.0])))
         expected = reference.blend(w_host, past_host, 0.25, list(IDS), list(past_ids))
-        if narrow is not factored_float32:  # whose columns keep their dtypes
+        if narrow is not factored_float32:  # its columns keep their dtypes
             assert entries(xp, blended).dtype == np.float32
         np.testing.assert_allclose(entries(xp, blended), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_any_sequence_of_blends_is_that_of_the_matrices(eager_xp):
-    """Objects come, go and change places; some questions between the blends leave memories behind."""
+    """Objects come, go and change positions; some operations between the blends cache results."""
     xp = eager_xp
     for maker in (dense, sparse, factored, chunked):
         if maker in (sparse, chunked) and xp.name not in ("numpy", "cupy"):
@@ -402,7 +402,7 @@ def test_scaled_rows_and_columns(xp, make):
     assert_entries(xp, found, s[:, None] * w * s)
 
 
-# Objects that are away
+# Absent objects
 
 N_PAST = 13
 MOVES = {
@@ -440,7 +440,7 @@ def test_absent_objects_keep_their_proximities(xp, make, moves):
     assert_is(xp, found, expected)
     if not isinstance(w, Factored):  # entries are copied
         np.testing.assert_array_equal(entries(xp, found), expected)
-    assert_is(xp, w, w_host)  # nothing was written to
+    assert_is(xp, w, w_host)  # unchanged
     assert_is(xp, past, past_host)
     if isinstance(w, Sparse):
         assert found.prune == w.prune
@@ -510,7 +510,7 @@ def test_a_blend_multiplies_each_of_its_parts_once(eager_xp):
     both = Pair(w, past, align(range(N), range(N), eager_xp.array([0.0])))
     groups = both.group(partition(eager_xp, LABELS[0]))
     groups.at(both.blend(0.0)).rows(slice(0, N))
-    assert calls == ["W"]  # without weight the past is not looked at
+    assert calls == ["W"]  # a past without weight is not read
     for alpha in (0.1, 0.2, 0.3):
         groups.at(both.blend(alpha)).rows(slice(0, N))
     assert sorted(calls) == ["W", "past"]

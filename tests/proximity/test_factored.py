@@ -1,4 +1,4 @@
-"""Features as a proximity: AFFECT on `Factored` is AFFECT on U diag(s) Uᵀ, and no n×n matrix is made."""
+"""Features as a proximity: AFFECT on `Factored` equals AFFECT on U diag(s) Uᵀ, without an n×n matrix."""
 
 import os
 import pathlib
@@ -77,7 +77,7 @@ def test_moments_keep_their_digits_where_the_mean_is_large(ratio):
 
 
 def sequence(seed, n_steps=6, p=4, offset=0.0):
-    """Yield features and ids of objects that come, go and change places."""
+    """Yield features and ids of objects that come, go and change positions."""
     rng = np.random.default_rng(seed)
     for _ in range(n_steps):
         ids = rng.permutation(50)[: rng.integers(25, 45)]
@@ -114,7 +114,7 @@ def nasdaq_windows():
     folder = os.environ.get("AFFECT_XP_DATA")
     if not folder or not (path := pathlib.Path(folder) / "nasdaq2008.npz").exists():
         pytest.skip("AFFECT_XP_DATA does not name a folder with nasdaq2008.npz")
-    # Prices are stored in float32: products of such features, rounded to float32, would not be the same W.
+    # Prices are stored in float32: rounding the products of these features to float32 would change W.
     opens = np.load(path, allow_pickle=False)["opens"].astype(np.float64)
     changes = np.diff(opens[:, ~np.isnan(opens).any(axis=0)], axis=0)
     for t in range(16):
@@ -162,7 +162,7 @@ def test_a_blend_shares_the_past_and_copies_the_present():
 
 
 def test_new_objects_cost_no_further_features():
-    """The columns X and PX share one array, before and after the objects are moved about."""
+    """The columns X and PX share one array, before and after the objects are permuted."""
     rng = np.random.default_rng(0)
     like, steps = np.zeros(1), [rng.normal(size=(6, 2)) for _ in range(3)]
     psi, before = Factored.from_features(steps[0]), tuple("abcdef")
@@ -183,9 +183,9 @@ def test_decayed_columns_are_dropped_and_the_bound_holds(eager_xp):
         exact = kept if t == 0 else kept.blend(exact, 0.25, same)
         short = dropping if t == 0 else dropping.blend(short, 0.25, same)
         if t % 2:
-            assert short._scatter.q == short.rank  # what is known of it must follow the columns that stay
+            assert short._scatter.q == short.rank  # the cached scatter must match the remaining columns
     assert exact.rank == 18 and exact.error == 0.0
-    assert short.rank == 2 * 4  # 0.75 · 0.25³ is the last above 0.01
+    assert short.rank == 2 * 4  # 0.75 · 0.25³ is the last weight above 0.01
     gap = eager_xp.numpy(exact.to_dense().array) - eager_xp.numpy(short.to_dense().array)
     assert 0 < np.linalg.norm(gap) <= float(eager_xp.numpy(short.error)) < 0.5
     labels = np.array([0, -1, 1, 0, 1, -1, 0, 1, 0, -1, 1])

@@ -1,4 +1,4 @@
-"""Groups of a pair of present and past, and products that are carried from step to step."""
+"""Groups of a pair of present and past, and products reused from step to step."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ def test_a_product_is_not_carried_where_columns_were_dropped():
 
 @pytest.mark.parametrize("kind", ["precomputed", "dot"])
 def test_a_long_run_stays_with_one_that_multiplies_anew(kind):
-    """Objects come, go and change places; every step of the second model starts without a product."""
+    """Objects come, go and change positions; every step of the second model starts without a product."""
     rng = np.random.default_rng(0)
     models = [ax.Affect(ax.KMeans(3), proximity=kind, random_state=0) for _ in range(2)]
     centres = 3 * rng.normal(size=(3, 2))

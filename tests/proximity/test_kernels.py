@@ -1,4 +1,4 @@
-"""Features into proximities: against SciPy's distances and the formulas, on every array library."""
+"""Kernels of features: against SciPy's distances and the formulas, on every array library."""
 
 import tracemalloc
 
@@ -112,7 +112,7 @@ def test_no_other_matrix_is_made():
             tracemalloc.reset_peak()
             features_to_proximity(x, kind)
             peak = tracemalloc.get_traced_memory()[1]
-            assert peak < 1.6 * 8 * n * n, f"{kind}: {peak / 1e6:.0f} MB"  # the result, and blocks of 4 MB
+            assert peak < 1.6 * 8 * n * n, f"{kind}: {peak / 1e6:.0f} MB"  # the result plus blocks of 4 MB
     finally:
         tracemalloc.stop()
 
@@ -157,7 +157,7 @@ def test_random_fourier_features_approach_the_kernel(eager_xp):
     np.testing.assert_allclose(f @ f.T, rbf(x, 0.4), atol=5 / np.sqrt(4000))
     np.testing.assert_allclose(np.sum(f * f, axis=1), 1, rtol=1e-12)
     again = random_fourier_features(x, 4000, gamma=0.4, rng=0)
-    np.testing.assert_allclose(f, again, rtol=1e-9, atol=1e-12)  # every library starts alike
+    np.testing.assert_allclose(f, again, rtol=1e-9, atol=1e-12)  # the same start with every library
 
 
 def test_nystroem_features_are_exact_to_the_objects_drawn(eager_xp, small_blocks):

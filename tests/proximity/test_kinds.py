@@ -1,4 +1,4 @@
-"""What W looks like, against a slow twin, and what is said of it."""
+"""Detection of the kind of W against a slow twin, and its warnings."""
 
 import warnings
 
@@ -68,7 +68,7 @@ def heard(clusterer, w, model=ax.Affect):
 @pytest.mark.parametrize("model", [ax.Affect, ax.Static])
 @pytest.mark.parametrize("clusterer", [ax.KMeans(3), ax.Spectral(3), ax.Spectral("eigengap")], ids=str)
 def test_distances_for_a_clusterer_of_similarities(clusterer, model):
-    (message,) = heard(clusterer, distances(groups()), model)  # said once
+    (message,) = heard(clusterer, distances(groups()), model)  # one warning
     assert f"{type(clusterer).__name__} takes similarities, but W looks like distances" in message
     assert "ax.to_similarity(W)" in message
     assert heard(clusterer, distances(groups()) ** 2)
@@ -79,7 +79,7 @@ def test_distances_for_a_clusterer_of_similarities(clusterer, model):
 def test_similarities_without_a_diagonal_for_linkage():
     (message,) = heard(ax.Linkage(3), without_diagonal(kernel(groups())))
     assert "Linkage takes dissimilarities, but W looks like similarities" in message
-    with pytest.raises(ax.exceptions.InputError, match="looks like similarities"):  # refused by its diagonal
+    with pytest.raises(ax.exceptions.InputError, match="looks like similarities"):  # by its diagonal
         ax.Affect(ax.Linkage(3)).partial_fit(kernel(groups()))
 
 

@@ -1,4 +1,4 @@
-"""What is decided at the first step: units, offsets, the width of a kernel, the transform of counts."""
+"""Decisions of the first step: units, offsets, the width of a kernel, the transform of counts."""
 
 import copy
 import dataclasses
@@ -26,7 +26,7 @@ TYPICAL = np.array([[4.0, 0.0], [0.0, 4.0], [-4.0, -4.0]])
 
 
 def shops(n_steps=9, seed=0):
-    """Return features of three groups; in step 7 five objects change theirs. As in the five-minute start."""
+    """Return features of three groups; at step 7 five objects change groups. As in the five-minute start."""
     rng, kinds = np.random.default_rng(seed), np.repeat([0, 1, 2], 20)
     steps = []
     for t in range(n_steps):
@@ -68,7 +68,7 @@ def test_an_offset_does_not_hide_a_change():
     for mine, theirs in zip(moved.history_.labels, centred.history_.labels, strict=True):
         np.testing.assert_array_equal(mine, theirs)
     as_it_is = affect(scale="none").fit([x + 100 for x in steps])
-    assert as_it_is.history_[7].alpha > moved.history_[7].alpha + 0.3  # what this is about
+    assert as_it_is.history_[7].alpha > moved.history_[7].alpha + 0.3  # the effect under test
 
 
 def test_features_near_zero_are_taken_as_they_are():
@@ -209,7 +209,7 @@ def test_similarities_that_are_all_equal():
         ax.Affect(ax.KMeans(3), random_state=0).fit([np.ones((20, 20))] * 2)
 
 
-# What cannot be known -------------------------------------------------------------------------------------
+# Ambiguous data --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_a_mean_that_dominates_is_told_of_where_it_must_stay(clusterer, kind, re
     with pytest.warns(ScaleWarning, match=f"the mean of the features dominates: .*{remedy}") as caught:
         model.fit(steps)
     assert len(caught) == 1 and model.location_ is None
-    ax.Affect(clusterer, proximity=kind, scale="none", random_state=0).fit(steps)  # which is silent
+    ax.Affect(clusterer, proximity=kind, scale="none", random_state=0).fit(steps)  # no warning
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_a_parameter_in_units_of_the_features_keeps_them(clusterer, options):
 
 
 def constants():
-    """Return similarities by name: some in which a constant dominates, and some in which none does."""
+    """Return similarities by name, with and without a dominating constant."""
     rng, x = np.random.default_rng(0), shops(1)[0]
     weak, factor = np.clip(rng.normal(0.55, 0.1, 60), 0.1, 0.9), rng.normal(size=(80, 1))
     returns = factor * weak + np.sqrt(1 - weak**2) * rng.normal(size=(80, 60))
@@ -269,8 +269,8 @@ def test_a_constant_that_dominates_similarities_is_told_of(name):
         issubclass(c.category, ScaleWarning) and "a constant dominates W" in str(c.message) for c in caught
     )
     assert model.location_ is None
-    ax.Affect(ax.KMeans(3), scale="none", random_state=0).fit([w, w])  # which is silent
-    ax.Affect(ax.KMeans(3), alpha=0.5, random_state=0).fit([w, w])  # and so is what does not matter
+    ax.Affect(ax.KMeans(3), scale="none", random_state=0).fit([w, w])  # no warning
+    ax.Affect(ax.KMeans(3), alpha=0.5, random_state=0).fit([w, w])  # no warning: α is fixed
 
 
 def test_the_data_of_the_paper_hold_no_such_constant():
@@ -430,7 +430,7 @@ def test_a_chosen_transform_is_saved(tmp_path):
     with pytest.warns(ax.exceptions.SkewedWarning):
         model = ax.Affect(ax.KMeans(2), random_state=0).partial_fit(counts[0])
     model.save(tmp_path / "model.affect")
-    resumed = ax.load(tmp_path / "model.affect")  # which is silent, and so is what follows
+    resumed = ax.load(tmp_path / "model.affect")  # no warning, here and below
     assert resumed.rescale_ == model.rescale_ == "log1p"
     assert resumed.partial_fit(counts[1]).alpha_ == model.partial_fit(counts[1]).alpha_
 

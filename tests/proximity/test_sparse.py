@@ -1,4 +1,4 @@
-"""Sparse proximities: the same answers as the dense matrix, with zeros that are never stored."""
+"""Sparse proximities: the same results as the dense matrix, without stored zeros."""
 
 import dataclasses
 import subprocess
@@ -25,19 +25,19 @@ N = 23
 
 
 def checked_sparse(matrix, name):
-    """Return the matrix that was checked."""
+    """Return the checked matrix."""
     return checks_sparse.checked_sparse(matrix, name)[0]
 
 
 @dataclasses.dataclass(frozen=True)
 class Library:
-    """A library of sparse matrices and the dense arrays that go with it."""
+    """A library of sparse matrices, with its dense arrays."""
 
     sparse: Any
     dense: Backend
 
     def matrix(self, w, dtype=np.float64):
-        """Return a host matrix in compressed rows of this library."""
+        """Return a host matrix as a CSR matrix of this library."""
         return self.sparse.csr_matrix(scipy.sparse.csr_matrix(w, dtype=dtype))
 
     def array(self, values, dtype=None):
@@ -64,7 +64,7 @@ def library(request):
 
 
 def graph(rng, n=N, density=0.2, dtype=np.float64):
-    """Return a symmetric array with many zeros, a few negative weights, some diagonal, and empty rows."""
+    """Return a symmetric array with many zeros, some negative and diagonal entries, and empty rows."""
     w = np.where(rng.random((n, n)) < density, rng.normal(1.0, 1.0, (n, n)), 0.0)
     w = np.triu(w)
     w[:, n // 2] = w[n // 2, :] = 0.0
@@ -81,12 +81,12 @@ LABELS = [
 ]
 
 
-# ---- how sums are taken
+# ---- sums
 
 
 @pytest.fixture(params=["float64", "float32", "nothing stored", "all stored"])
 def pair(request, library, small_blocks):
-    """A sparse proximity and the matrix it stands for."""
+    """A sparse proximity and its full matrix."""
     rng = np.random.default_rng(7)
     density = {"nothing stored": 0.0, "all stored": 1.0}.get(request.param, 0.2)
     w = graph(rng, density=density, dtype="float32" if request.param == "float32" else "float64")
@@ -104,7 +104,7 @@ def test_blocks_of_rows_are_not_copied():
 
 @pytest.mark.parametrize("labels", LABELS, ids=str)
 def test_sums_from_differences(library, pair, labels):
-    """The second pass, where plain sums would lose digits."""
+    """The second pass, if plain sums would lose digits."""
     proximity, w = pair
     k = max(1, int(labels.max()) + 1)
     partition, guess = Partition(library.array(labels), k), graph(np.random.default_rng(3), k, 1.0)
@@ -160,7 +160,7 @@ def test_a_large_diagonal_does_not_drown_the_rest(library):
 
 
 def corner(n):
-    """Return a matrix of n objects with one link, between the last two, of weight 3."""
+    """Return a matrix of n objects with one edge of weight 3, between the last two."""
     return scipy.sparse.coo_array(([3.0, 3.0], ([n - 1, n - 2], [n - 2, n - 1])), shape=(n, n))
 
 
@@ -202,7 +202,7 @@ def test_wide_indices(small_blocks, alignment):
 
 
 def test_no_step_makes_a_dense_matrix():
-    n = 200_000  # as floats: 320 GB
+    n = 200_000  # a dense matrix would take 320 GB
     w = Sparse(checked_sparse(corner(n), "W"))
     model = ax.Affect(ax.KMeans(2, init=np.arange(n) % 2), alpha=0.5)
     model.partial_fit(w, range(n)).partial_fit(w, range(2, n + 2))
@@ -227,7 +227,7 @@ def test_a_blend_stores_no_zeros(library, small_blocks, past_ids):
 
 
 def test_a_hub_is_not_copied_for_each_new_object(small_blocks):
-    # The object at place 0 of the past has a link to every other: new objects must not fetch its row.
+    # The first object of the past has edges to all others: new objects must not read its row.
     n = 400
     star = scipy.sparse.lil_array((n, n))
     star[0, 1:] = star[1:, 0] = 1.0
@@ -250,7 +250,7 @@ def test_mixed_representations_name_the_conversion(library):
 
 
 def decaying(library, prune, n_steps=30, alpha=0.5, seed=0):
-    """Return Ψ̂ of a graph whose links are drawn anew at each step, pruned and whole."""
+    """Return Ψ̂ of a graph whose edges are redrawn at each step, pruned and unpruned."""
     rng = np.random.default_rng(seed)
     same = align(range(N), range(N), library.array([0.0]))
     psi = exact = None
@@ -277,7 +277,7 @@ def test_what_has_decayed_is_pruned_and_symmetry_stays(library, small_blocks):
     found = library.numpy(pruned.matrix)
     np.testing.assert_array_equal(found, found.T)
     assert pruned.prune == 1e-3
-    # Each blend leaves out at most 1e-3 of the weight, of which half is forgotten with each step.
+    # Each blend drops at most 1e-3 of the weight, and α halves the previous error.
     assert 0 < np.abs(found - exact).sum() < 2 * 1e-3 * 2 * np.abs(exact).sum()
 
 
@@ -298,7 +298,7 @@ def test_a_blend_leaves_out_no_more_than_it_says(seed, alpha, prune, moved):
 
 
 def community_steps(rng, n, n_steps, churn=0, density=0.15):
-    """Yield (ids, W) of graphs with three communities, whose links are drawn anew; objects come and go."""
+    """Yield (ids, W) of graphs with three communities and redrawn edges; objects come and go."""
     ids = np.arange(n)
     for _ in range(n_steps):
         inside = (ids[:, None] % 3) == (ids[None, :] % 3)
@@ -311,8 +311,8 @@ def community_steps(rng, n, n_steps, churn=0, density=0.15):
 
 
 def test_default_pruning_is_not_noticed():
-    # Enough steps for early links to be pruned, as the number of entries shows.
-    # Half the estimated α, so that links decay within the steps that a test can take.
+    # Enough steps for early edges to be pruned, as the number of entries shows.
+    # Half the estimated α, so that edges decay within few steps.
     def half(W, past, labels, _):
         return ax.forgetting_factor(W, past, labels) / 2
 
@@ -335,7 +335,7 @@ def test_bad_prune(prune):
         Sparse(scipy.sparse.eye_array(3), prune)
 
 
-# ---- the algorithms on top
+# ---- algorithms
 
 
 def assert_like_dense(library, steps, make_model):
@@ -357,8 +357,8 @@ def test_affect_is_that_of_the_dense_matrix(library, churn, init):
     assert_like_dense(library, steps, lambda: ax.Affect(ax.KMeans(3), init=init, random_state=1))
 
 
-@pytest.mark.filterwarnings("ignore::affect_xp.exceptions.SkewedWarning")  # chance makes some so
-@pytest.mark.filterwarnings("ignore::affect_xp.exceptions.InputWarning")  # or leaves them without a link
+@pytest.mark.filterwarnings("ignore::affect_xp.exceptions.SkewedWarning")  # some are skewed by chance
+@pytest.mark.filterwarnings("ignore::affect_xp.exceptions.InputWarning")  # or have no edges
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**32), st.integers(6, 40), st.integers(0, 5), st.floats(0.02, 0.45))
 def test_affect_is_that_of_the_dense_matrix_on_any_graph(seed, n, churn, density):
@@ -384,7 +384,7 @@ def test_a_graph_without_links(library):
     assert model.alpha_ == 0.0
 
 
-# ---- checks of what users bring
+# ---- checks of input
 
 FORMATS = ["csr", "csc", "coo", "lil", "dok", "bsr", "dia"]
 
@@ -421,7 +421,7 @@ def test_what_is_in_order_is_kept_and_not_copied(library):
 
 
 def test_the_matrix_given_is_not_changed(library):
-    # Rows that are not sorted, with an entry stored twice and a stored zero.
+    # Unsorted rows, with a duplicate entry and a stored zero.
     arrays = [2.0, 3.0, 1.5, 1.5, 2.0, 0.0, 0.0], [2, 1, 0, 0, 0, 2, 1], [0, 2, 4, 7]
     data, indices, indptr = (library.array(a, t) for a, t in zip(arrays, "dii", strict=True))
     matrix = type(library.matrix(np.eye(3)))((data, indices, indptr), shape=(3, 3))
@@ -531,7 +531,7 @@ def test_asymmetric_values_are_refused(library):
 def test_rounding_is_averaged_away(library, dtype, gap):
     w = graph(np.random.default_rng(0), density=1.0).astype(dtype)
     noisy = (w * (1 + gap * np.random.default_rng(1).random((N, N)))).astype(dtype)
-    noisy[0, N - 1], noisy[N - 1, 0] = gap, 0.0  # stored on one side alone
+    noisy[0, N - 1], noisy[N - 1, 0] = gap, 0.0  # stored on one side only
     found = library.numpy(checked_sparse(library.matrix(noisy, dtype), "W"))
     assert found.dtype == dtype
     np.testing.assert_array_equal(found, found.T)

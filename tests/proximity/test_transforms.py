@@ -34,7 +34,7 @@ RTOL = {np.float32: 1e-5, np.float64: 1e-12}
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """Compute chunks one after the other: CuPy's kernels are compiled once."""
+    """Compute chunks sequentially, so that CuPy's kernels are compiled once."""
     try:
         import dask
     except ImportError:
@@ -45,7 +45,7 @@ def one_thread():
 
 
 def counts(n=N, seed=0, spread=1.5):
-    """Return counts with a heavy tail, many zeros, a diagonal, and somebody whom nobody met."""
+    """Return counts with a heavy tail, many zeros, a diagonal, and one isolated object."""
     rng = np.random.default_rng(seed)
     w = np.triu(rng.poisson(rng.lognormal(0.5, spread, size=(n, n))))
     w = (w + w.T).astype(float)
@@ -125,7 +125,7 @@ def test_each_transform_on_each_representation(xp, small_blocks, make, how, dtyp
     found = entries(xp, result)
     np.testing.assert_allclose(found, twin(w.astype(float), how), rtol=RTOL[dtype], atol=0)
     np.testing.assert_array_equal(found, found.T)
-    np.testing.assert_array_equal(entries(xp, W), w)  # what was given is left as it is
+    np.testing.assert_array_equal(entries(xp, W), w)  # the input is unchanged
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -143,7 +143,7 @@ def test_scalings_of_features(eager_xp, small_blocks, how, dtype):
 
 
 def test_scalings_of_a_blend_of_features():
-    """Features of two steps, masks for objects that are new, and what was left out."""
+    """Features of two steps, masks for new objects, and dropped columns."""
     rng = np.random.default_rng(1)
     x, y = rng.random((N, 2)), rng.random((N - 2, 2))
     moves = ax.alignment.align(tuple(range(N)), tuple(range(2, N)), x)
@@ -226,7 +226,7 @@ def test_negative_similarities(xp, small_blocks, make, how):
     w = counts()
     w[10, 11] = w[11, 10] = -0.5
     with pytest.raises(InputError, match=r"nonnegative similarities, such as counts, but W contains -0\.5"):
-        transform(make(xp, w), how).diagonal()  # Chunked looks when it is asked, and only at what it is asked
+        transform(make(xp, w), how).diagonal()  # Chunked checks lazily, only the chunks it reads
 
 
 def test_chunks_are_looked_at_when_they_are_computed(computes):
@@ -238,7 +238,7 @@ def test_chunks_are_looked_at_when_they_are_computed(computes):
     planned_by_function = transform(W, lambda x: np.where(x < 0, np.nan, x))
     assert len(computes) == n_before
     for bad in (planned, planned_by_function):
-        bad.diagonal()  # of chunks without fault
+        bad.diagonal()  # valid chunks
         with pytest.raises(InputError):
             bad.matmul(np.ones((N, 1)))
 
@@ -260,7 +260,7 @@ def test_totals_and_degrees_that_cannot_be_divided_by(xp, make):
 
 
 def test_a_total_that_is_rounding():
-    x = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 6)))[0]  # orthogonal: nothing in common
+    x = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 6)))[0]  # orthogonal
     with pytest.raises(InputError, match="sum of W off the diagonal"):
         transform(ax.Factored.from_features(x), "volume")
 
@@ -328,7 +328,7 @@ def test_unknown_transforms(how):
 # A whole step
 
 
-@pytest.mark.filterwarnings("ignore::affect_xp.exceptions.SkewedWarning")  # not all transforms mend that
+@pytest.mark.filterwarnings("ignore::affect_xp.exceptions.SkewedWarning")  # some transforms leave it skewed
 @pytest.mark.parametrize("how", [*TRANSFORMS, capped], ids=name)
 @pytest.mark.parametrize("make", [dense, sparse, chunked])
 def test_affect_rescales(xp, make, how):
@@ -370,7 +370,7 @@ def test_a_transform_that_is_asked_for_is_used(how):
 def test_negative_similarities_are_not_transformed(monkeypatch):
     monkeypatch.setattr("affect_xp.proximity.transforms.SAMPLED_OBJECTS", 25)
     w = counts(50)
-    w[1, 3] = w[3, 1] = -1.0  # which are not among those looked at
+    w[1, 3] = w[3, 1] = -1.0  # not in the sample
     assert auto_rescale(ax.Dense(w)) == "log1p"
     assert ax.Affect(ax.KMeans(2), random_state=0).partial_fit(w).rescale_ is None
 
@@ -412,14 +412,14 @@ def test_the_host_waits_once(small_blocks, how):
 @pytest.mark.parametrize("how", [*TRANSFORMS, doubled], ids=name)
 @pytest.mark.parametrize("make", [dense, sparse])
 def test_cupy_waits_once(monkeypatch, make, how):
-    """Counted where the real CuPy code is executed on a CPU."""
+    """Counted on the real CuPy code executed on a CPU."""
     cupy_cpu = pytest.importorskip("cupy_cpu", reason="counts need CuPy running on the CPU")
     xp = next((b for b in BACKENDS if b.name == "cupy"), None)
     if xp is None:
         pytest.skip("CuPy is not among the backends")
     monkeypatch.setattr("affect_xp.array.namespace.DEVICE_BLOCK_BYTES", 4_000)
     W = ax.as_proximity(make(xp, counts(40)))
-    transform(W, how), skewness(W)  # once before, so that kernels are compiled
+    transform(W, how), skewness(W)  # compile the kernels first
     with cupy_cpu.count() as count:
         transform(W, how)
     assert count.d2h == 1, count.where
@@ -447,7 +447,7 @@ def test_the_result_is_the_only_large_array(monkeypatch, dtype, how):
 
     n = large_arrays.N
     monkeypatch.setattr("affect_xp.array.namespace.DEVICE_BLOCK_BYTES", 2_000 * n * 8)
-    # What the host would read is made up: a total of 2, which is more than a rounding of 1, and no asymmetry.
+    # Made-up host values: a total of 2, well above rounding errors of 1, and no asymmetry.
     replace_everywhere(
         monkeypatch,
         "to_host",
@@ -474,11 +474,11 @@ def test_skewness_makes_no_large_array():
     assert large.found == []
 
 
-# Is one needed?
+# When a transform is needed
 
 
 def skewness_twin(w):
-    """Return the skewness by its definition, over all pairs, larger where there are few of them."""
+    """Return the skewness by its definition over all pairs, corrected for small samples."""
     values = [w[i, j] for i in range(len(w)) for j in range(len(w)) if i != j]
     positive = np.array([v for v in values if v > 0])
     factor = 1 + 22 / len(positive)
@@ -492,7 +492,7 @@ def skewness_twin(w):
 
 @pytest.fixture
 def of_few(monkeypatch):
-    """Say something of a few entries, too."""
+    """The skewness is also defined for few entries."""
     monkeypatch.setattr("affect_xp.proximity.transforms.FEWEST", 1)
 
 
@@ -507,11 +507,11 @@ def test_nothing_is_said_of_few_entries(of):
 
 @pytest.mark.parametrize("m", [10, 30, 100, 1000])
 def test_the_skewness_of_a_few_is_that_of_many(m):
-    """On average: that of an exponential distribution is 2."""
+    """On average: the skewness of an exponential distribution is 2."""
     x = np.random.default_rng(0).exponential(size=(2000, m))
     deviation = x - x.mean(axis=1, keepdims=True)
     mean = (np.mean(deviation**3, axis=1) / np.mean(deviation**2, axis=1) ** 1.5).mean()
-    assert abs((1 + MISSED / (2 * m)) * mean - 2) < 0.1  # each pair is there twice
+    assert abs((1 + MISSED / (2 * m)) * mean - 2) < 0.1  # each pair appears twice
 
 
 @pytest.mark.usefixtures("of_few")
@@ -537,7 +537,7 @@ def test_skewness_of_a_sample(monkeypatch):
 def test_skewness_of_large_and_small_numbers():
     w = counts()
     np.testing.assert_allclose(float(skewness(ax.Dense(w * 1e250))), skewness_scaled(w), rtol=1e-12)
-    assert float(skewness(ax.Dense(w * 1e-250))) == 0  # which log1p leaves as they are
+    assert float(skewness(ax.Dense(w * 1e-250))) == 0  # log1p does not change them
 
 
 def skewness_scaled(w):
@@ -555,14 +555,14 @@ def test_skewness_of_a_sample_of_stored_entries(xp, monkeypatch):
     for place, (i, j) in enumerate(zip(*w.nonzero(), strict=True)):
         if place % apart == 0:
             some[i, j] = w[i, j]
-    assert apart > 1 and np.trace(some) > 0  # which does not count
+    assert apart > 1 and np.trace(some) > 0  # the diagonal does not count
     value = skewness(ax.as_proximity(sparse(xp, w)))
     assert xp.owns(value)
     np.testing.assert_allclose(xp.numpy(value), skewness_twin(some), rtol=1e-10)
 
 
 def test_skewness_of_many_objects_with_few_links():
-    """The columns of a few objects would hold some thirty entries."""
+    """The columns of a few objects would contain about thirty entries."""
     n, rng = 40_000, np.random.default_rng(0)
     i, j = rng.integers(n, size=(2, 2 * n))
     weights = rng.lognormal(1, 1.5, size=2 * n)
@@ -618,7 +618,7 @@ def test_reality_mining_is_skewed():
         assert float(skewness(transform(step.W, "log1p"))) <= SKEWED
 
 
-# What rescale="auto" decides
+# Decisions of rescale="auto"
 
 
 def mirrored(upper):
@@ -627,7 +627,7 @@ def mirrored(upper):
 
 
 def in_blocks(inside, outside, n=60, k=3):
-    """Return one number for two objects of a block, another for others, (n, n)."""
+    """Return one value for pairs within a block and another for all other pairs, (n, n)."""
     blocks = np.arange(n) % k
     return np.where(blocks[:, None] == blocks, inside, outside)
 

@@ -1,6 +1,6 @@
-"""The page in a real browser: Chromium, found on the PATH or named by AFFECT_XP_CHROMIUM, by Playwright.
+"""The page in a real browser: Chromium, on the PATH or named by AFFECT_XP_CHROMIUM, with Playwright.
 
-With AFFECT_XP_SCREENSHOTS, pictures of the page are left in that folder to be looked at.
+If AFFECT_XP_SCREENSHOTS names a folder, screenshots of the page are saved there.
 """
 
 import csv
@@ -34,7 +34,7 @@ STEPS = 30
 @pytest.fixture(scope="module")
 def browser():
     with playwright.sync_playwright() as driver:
-        # Without a sandbox, as root in a container must: the page is our own.
+        # Root in a container cannot use the sandbox; the page is our own.
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
         browser.close()
@@ -66,7 +66,7 @@ def model(fitted):
 
 @pytest.fixture
 def opened(browser):
-    """Open a page and return it; at the end nothing may have been complained about or asked of a network."""
+    """Open a page and return it; fail at the end if there were errors or network requests."""
     contexts, complaints = [], []
 
     def open_page(path, screen="light", address=""):

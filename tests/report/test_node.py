@@ -1,4 +1,4 @@
-"""The modules of the page in node: what they compute, without a browser."""
+"""The modules of the page in node, without a browser."""
 
 import re
 import shutil

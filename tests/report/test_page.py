@@ -1,4 +1,4 @@
-"""The page of a run: complete, bounded, and safe whatever the ids are. Drawn in test_report_browser.py."""
+"""The page of a run: complete, bounded, and safe for any ids. `test_browser.py` tests it in a browser."""
 
 import datetime
 import json
@@ -89,7 +89,7 @@ def test_data_of_a_small_run(history):
 
 
 def test_the_page_says_when_change_points_cannot_be_told(history, tmp_path):
-    assert "estimated" in report_data(history)["changesNote"]  # these records know no noise and drift
+    assert "estimated" in report_data(history)["changesNote"]  # these records have no noise and drift
     rng = np.random.default_rng(0)
     model = ax.Affect(ax.KMeans(2), proximity="dot", random_state=0)
     for t in range(8):
@@ -217,7 +217,7 @@ def test_features_describe_clusters(xp, tmp_path):
             np.testing.assert_allclose(
                 numbers, (expected.means[place, f], expected.stds[place, f], *of_all), 1e-3
             )
-        scaled = (X - model.location_) / model.scale_  # as the model sees them
+        scaled = (X - model.location_) / model.scale_  # as in the model
         score = float(ax.silhouette(scaled @ scaled.T, model.history_[t].labels, kind="similarity"))
         assert data["cohesion"][t] == pytest.approx(score, abs=1e-4)
 
@@ -282,7 +282,7 @@ def test_proximities_of_other_kinds_are_described(tmp_path):
     assert data["measure"] == "silhouette" and data["cohesion"][0] > 0.5
     assert all(inside < outside for inside, outside, _ in data["densities"][0])
 
-    def halves(W):  # says nothing of the kind of W
+    def halves(W):  # does not declare the kind of W
         return np.arange(W.n) % 2
 
     model = ax.Affect(halves).fit([distances] * 2)
@@ -327,7 +327,7 @@ def test_moves_and_stability_are_those_of_the_tables():
     data = report_data(history)
     assert data["moved"][0] is None and data["moved"][2] is None
     moved = {data["ids"][row]: p for row, p in data["moved"][1]}
-    assert moved == {"a": 0.6, "b": 0.4, "c": 0.9, "d": 0.8}  # b changed clusters, which is not probable
+    assert moved == {"a": 0.6, "b": 0.4, "c": 0.9, "d": 0.8}  # b changed clusters with a low probability
     table = history.moves_to_frame()
     assert {name for name, p in moved.items() if p >= 0.5} == set(table[table["time"] == 1]["id"])
     stable = history.stability()

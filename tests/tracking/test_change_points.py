@@ -1,12 +1,9 @@
-"""Change points: the formulas against a slow twin, what is found and what is not, and what records know."""
+"""Change points: the formulas against a slow twin, detections and misses, and the contents of records."""
 
-import csv
 import dataclasses
 import itertools
 import math
-import re
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +19,7 @@ CENTRES = np.array([[5.0, 0.0], [-3.0, 4.0], [-3.0, -4.0]])
 
 
 def run(seed, n_steps, at=(), share=0.25, scale=1.0, n=60, **options):
-    """AFFECT on features of three clusters; at some steps a share of the objects moves."""
+    """Run AFFECT on features of three clusters; at some steps a share of the objects moves."""
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.arange(n) % 3)
     model = ax.Affect(
@@ -37,7 +34,7 @@ def run(seed, n_steps, at=(), share=0.25, scale=1.0, n=60, **options):
 
 
 def history_of(noise, drift, of_means=None):
-    """Records that know these numbers."""
+    """Return records with these values."""
     alpha = [0.0, *(n**2 / (n**2 + d**2 or 1.0) for n, d in zip(noise[1:], drift[1:], strict=True))]
     empty = np.zeros(1, dtype=int)
     rows = zip(itertools.count(), alpha, noise, [None, *drift[1:]], strict=False)
@@ -138,7 +135,7 @@ def test_extremes_of_alpha():
     assert change_points.change_points([]) == change_points.change_points([0.0]) == []
     assert change_points.change_points([0, 0.5, 0.67, 0.75, 0.0]) == [4]
     assert change_points.change_points([0, 0.5, 1.0, 1.0, 1.0]) == []
-    assert change_points.change_points([0, 0, 0, 0]) == [1]  # one change that lasts
+    assert change_points.change_points([0, 0, 0, 0]) == [1]  # one persistent change
     assert change_points.change_points(history_of([0.0] * 5, [0.0] * 5)) == []  # neither noise nor drift
     assert change_points.change_points(history_of([0.0] * 5, [0.0, 0.0, 0.0, 1.0, 0.0])) == [3]
 
@@ -155,19 +152,13 @@ def test_objects_that_are_all_new_begin_anew():
     assert ax.change_points(model) == []
 
 
-# ---- what is found ----------------------------------------------------------------------------------------
+# ---- detections -------------------------------------------------------------------------------------------
 
 
-def test_the_five_minute_start(tmp_path, monkeypatch):
-    """The change that the first page of the documentation tells about is found."""
-    monkeypatch.chdir(tmp_path)
-    page = Path(__file__).parents[2].joinpath("docs/start.md").read_text(encoding="utf-8")
-    code = re.findall(r"^(?:>>>|\.\.\.) ?(.*)$", page.split("## Clusters")[0], flags=re.MULTILINE)
-    names = {"csv": csv}
-    exec("\n".join(code), names)
-    steps = ax.io.read_steps("shops.csv", time="week", id="shop")
-    model = ax.Affect(ax.KMeans(3, init="k-means++"), proximity="dot", random_state=0).fit(steps)
-    assert ax.change_points(model) == ax.change_points(model.history_) == [7]
+def test_the_change_of_the_first_data_set():
+    bikes = ax.datasets.bike_stations()
+    model = ax.Affect(ax.KMeans(3), proximity="dot", random_state=0).fit(bikes.X)
+    assert ax.change_points(model) == ax.change_points(model.history_) == [12]
 
 
 @pytest.mark.parametrize("n_steps, least", [(8, 0.9), (20, 0.9)])
@@ -203,7 +194,7 @@ def test_clusters_that_move_slowly_are_no_changes():
     assert len(found) <= 2  # 1 in 100 steps
 
 
-# ---- what can be given ------------------------------------------------------------------------------------
+# ---- inputs -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -244,7 +235,7 @@ def test_hindsight_knows_the_changes_of_the_forward_pass():
     assert ax.change_points(found) == ax.change_points(found.causal) == [6]
 
 
-# ---- what records know ------------------------------------------------------------------------------------
+# ---- contents of records ----------------------------------------------------------------------------------
 
 
 def test_records_know_noise_and_drift(xp):
@@ -263,7 +254,7 @@ def test_records_know_noise_and_drift(xp):
             assert record.noise_of_means is None
             alpha = record.noise**2 / (record.noise**2 + record.drift**2)
             assert alpha == pytest.approx(record.alpha, rel=1e-5)
-            # Noise and drift together do not depend on labels much: about Σ(w − ψ)² / n².
+            # The sum of noise and drift depends little on labels: about Σ(w − ψ)² / n².
             both, apart = record.noise**2 + record.drift**2, np.mean((W - past) ** 2)
             assert 0.5 < both / apart < 2
         past = W if t == 0 else record.alpha * past + (1 - record.alpha) * W
@@ -271,7 +262,7 @@ def test_records_know_noise_and_drift(xp):
 
 def test_noise_is_in_the_units_of_proximities_even_at_the_ends_of_their_range():
     plain = run(4, 4).history_
-    for scale in (1e-45, 1e45):  # features; squares of their products are out of range
+    for scale in (1e-45, 1e45):  # of features; squares of their products are out of range
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             scaled = run(4, 4, scale=scale).history_
@@ -293,7 +284,7 @@ def test_saved_runs_keep_them(tmp_path):
 def test_records_of_earlier_versions_are_read():
     from affect_xp.persistence import _steps
 
-    stored = _steps._pack_record(run(0, 2).history_[1], _steps.Names())
+    stored = _steps._pack_record(run(0, 2).history_[1], _steps.NameTable())
     older = {key: value for key, value in stored.items() if key not in ("noise", "drift", "noise_of_means")}
     names = type("Names", (), {"ids": lambda self, stored: range(60)})()
     file = type("File", (), {"like": np.empty(0)})()

@@ -1,4 +1,4 @@
-"""Events between steps, and names that outlast a step in which a cluster is missed."""
+"""Events between steps, and names that survive steps in which a cluster is missing."""
 
 import itertools
 
@@ -102,7 +102,7 @@ class TestEvents:
 
     @pytest.mark.parametrize("n_parting, expected", [(2, "birth"), (3, "split")])
     def test_a_few_objects_are_no_part(self, n_parting, expected):
-        # 0.15 of the 20 objects must go for it to be a split.
+        # A split requires that 0.15 of the 20 objects leave.
         first = clusters(a=range(20))
         second = clusters(a=range(20 - n_parting), b=[*range(20 - n_parting, 20), 50])
         _, (_, events, _) = play([first, second])
@@ -112,7 +112,7 @@ class TestEvents:
 
     @pytest.mark.parametrize("m", [2, 3, 4])
     def test_equal_parts_are_all_told(self, m):
-        # Also if each of them has lost an object to another cluster.
+        # Also if each part has lost an object to another cluster.
         apart = [range(8 * i, 8 * i + 7) for i in range(m)]
         others = [*range(100, 130), *(8 * i + 7 for i in range(m))]
         split = clusters(**{f"part{i}": ids for i, ids in enumerate(apart)}, rest=others)
@@ -123,7 +123,7 @@ class TestEvents:
         assert kinds(events)[0] == ("merge", tuple(range(m)), (0,))
 
     def test_half_is_not_more_than_half(self):
-        # b draws 4 of its 8 old objects from a: it is no part of it, unless less than half is enough.
+        # 4 of the 8 old objects of b come from a: b is not a part of a, unless less than half is enough.
         first = clusters(a=range(8), c=range(8, 16))
         second = clusters(a=range(4), b=[*range(4, 8), *range(8, 12)], c=range(12, 16))
         _, (names, events, _) = play([first, second])
@@ -134,7 +134,7 @@ class TestEvents:
 
     @pytest.mark.parametrize("n_moving", [7, 8, 9, 11])
     def test_clusters_that_both_go_on_have_not_merged(self, n_moving):
-        # Whether it is a little more or a little less than half that moves makes no difference.
+        # A little more or less than half gives the same result.
         first = clusters(a=range(15), b=range(15, 30))
         second = clusters(a=range(15 + n_moving), b=range(15 + n_moving, 30))
         _, (names, events, _) = play([first, second])
@@ -142,7 +142,7 @@ class TestEvents:
         assert [event.kind for event in events] == ["growth", "shrink"]
 
     def test_a_cluster_that_went_on_is_no_part_of_another(self):
-        # Of those in b now most come from a; b is still b, and nothing has split.
+        # Most objects now in b come from a; b keeps its name, and nothing has split.
         first = clusters(a=range(20), b=range(20, 30))
         second = clusters(a=range(8), b=range(8, 30))
         _, (names, events, _) = play([first, second])
@@ -164,7 +164,7 @@ class TestEvents:
         assert [d.name for d in state.dormant] == [2]
 
     def test_an_id_that_ends_among_many_is_a_death(self):
-        # The same, but the 15 go to all others, and the new cluster comes from all others.
+        # The same, but the 15 join all other clusters, and the new cluster comes from all others.
         groups = {f"g{i}": range(100 * i, 100 * i + 40) for i in range(5)}
         first = clusters(**groups, x=range(900, 916))
         takes = [range(100 * i, 100 * i + 5) for i in range(5)]
@@ -208,7 +208,7 @@ class TestEvents:
 
 
 class TestFewObjects:
-    """What one object does is no event, where that can be told."""
+    """A single object causes no event, if the rules can exclude it."""
 
     @pytest.mark.parametrize(
         "before, now, expected",
@@ -278,7 +278,7 @@ class TestNames:
         assert [event.kind for event in events] == ["return", "return"]
 
     def test_a_cluster_without_objects_is_none(self):
-        # A clusterer that finds only noise reports one cluster, and nobody in it.
+        # A clusterer that finds only noise reports one empty cluster.
         state, _ = follow(
             Clusters.none(), np.zeros((0, 1)), [3], members_before=list, members=lambda: [{1, 2, 3}]
         )
@@ -304,15 +304,15 @@ class TestNames:
             ([*range(4, 10), *range(20, 25)], 1),
         ]:
             assert play([here, away, clusters(a=range(4), b=back)])[-1][0]["b"] == name
-        # All of its objects that came back are there, but that is one of twelve.
+        # All of its returned objects are there, but this is one of twelve.
         large = clusters(a=range(4), b=range(4, 16))
         for back, name in [([4], 2), ([4, 5], 1)]:
             assert play([large, away, clusters(a=range(4), b=back)])[-1][0]["b"] == name
-        # Three of six came back elsewhere: half is not most.
+        # Three of six returned to another cluster: half is not a majority.
         assert play([here, away, clusters(a=[*range(4), 7, 8, 9], b=[4, 5, 6])])[-1][0]["b"] == 2
 
     def test_a_return_keeps_to_the_rules_of_names(self):
-        # With less than half being enough, one third of the objects is not, if they are to be alike by 0.4.
+        # An overlap of a third is enough for `overlap`, but not for a continuity of 0.4.
         here, away = clusters(a=range(4), b=range(4, 10)), clusters(a=range(4))
         back = clusters(a=[*range(4), 6, 7, 8, 9], b=[4, 5, *range(20, 24)])
         for continuity, name in [(0.4, 2), (0.3, 1)]:
@@ -320,7 +320,7 @@ class TestNames:
             assert play([here, away, back], rules)[-1][0]["b"] == name
 
     def test_missing_clusters_return_where_little_is_left_of_a_name(self):
-        # b and most of c merge; the rest of c joins d. Apart again, b and c have their names.
+        # b and most of c merge; the rest of c joins d. After they separate, b and c have their names again.
         apart = clusters(a=range(30), b=range(30, 60), c=range(60, 76))
         merged = clusters(a=range(30), b=range(30, 75), d=[75, *range(80, 104)])
         again = apart | dict.fromkeys(range(80, 104), "d")
@@ -336,7 +336,7 @@ class TestNames:
             assert now.names.tolist() == [0, 2] and now.dormant == dormant[1:]
 
     def test_a_cluster_that_goes_on_keeps_its_name(self):
-        # b joined a, and most of what is left of both belonged to b: still, a did not fall apart.
+        # b joined a, and most remaining objects of both belonged to b: a still did not split.
         steps = [
             clusters(a=range(7), b=range(7, 12)),
             clusters(a=range(12)),
@@ -365,7 +365,7 @@ class TestNames:
 
 
 class TestRandomHistories:
-    """Properties on partitions that change at random, with objects that come, go and are noise."""
+    """Properties on randomly changing partitions, with objects that come, go and are noise."""
 
     @pytest.fixture(params=range(15))
     def told(self, request):
@@ -406,7 +406,7 @@ class TestRandomHistories:
                 if e.kind == "return":
                     assert e.size_after == len(members_new[e.after[0]]) and 0 < e.n_common <= e.size_before
                     continue
-                # A birth is compared with all clusters before, a death with all now.
+                # A birth is compared with all previous clusters, a death with all current ones.
                 a = set().union(*(members_old[n] for n in e.before))
                 b = set().union(*(members_new[n] for n in e.after))
                 common = (a if e.before else set().union(*members_old.values())) & (
@@ -448,7 +448,7 @@ class TestRandomHistories:
 
 @st.composite
 def histories(draw):
-    """Draw steps of {id: label}, -1 for no cluster, of objects that come and go, and rules."""
+    """Draw steps of {id: label} with changing objects, -1 for no cluster, and rules."""
     n, k = draw(st.integers(1, 14)), draw(st.integers(1, 4))
     labels = st.none() | st.integers(-1, k - 1)
     steps = draw(st.lists(st.lists(labels, min_size=n, max_size=n), min_size=2, max_size=6))
@@ -523,7 +523,7 @@ class TestAnyHistory:
     def test_among_equals_clusters_that_were_there_come_first_then_those_last_seen(
         self, k_before, n, k, random
     ):
-        # Weights are as those of a table: a number of objects, and for all pairs together less than one.
+        # Weights as from a table: a number of objects, plus less than one for all pairs together.
         both = np.array([[random.choice([0, 3, 4]) for _ in range(k)] for _ in range(k_before + n)])
         similarity = np.where(both > 0, [[random.choice([1, 4]) / 4 for _ in range(k)] for _ in both], 0)
         shares = [1 + min(k_before, k)] * k_before + [1 + min(n, k)] * n
@@ -582,7 +582,7 @@ def test_no_matching_is_better(k_before, k, seed):
 
 
 def test_greedy_is_not_enough():
-    # Five clusters where taking the largest overlap first gives 8 of 11.
+    # Five clusters for which greedy matching gives 8 of 11.
     table = np.diag([0, 0, 0, 0, 0])
     table[0, 0], table[0, 1], table[1, 0] = 3, 2, 3
     table[2, 2], table[3, 3], table[4, 4] = 2, 2, 2
@@ -623,18 +623,18 @@ def test_lengths_must_agree():
         ax.match_labels([0, 1], [0, 1, 1])
 
 
-# Names go on only where clusters are alike enough.
+# Names continue only if clusters are similar enough.
 
 
 def labelled(table):
-    """Return labels before and now of objects of which so many are in each pair of clusters."""
+    """Return previous and current labels with the given number of objects in each pair of clusters."""
     table = np.asarray(table)
     pairs = np.argwhere(table >= 0).repeat(table.ravel(), axis=0)
     return pairs[:, 0], pairs[:, 1]
 
 
 def kept(table, **rules):
-    """Return for each cluster now the id before that it has, None for a fresh one."""
+    """Return the previous id of each current cluster, None for a new one."""
     before, now = labelled(table)
     matched = ax.match_labels(now, before, **rules)
     names = [int(matched[now == d][0]) for d in range(np.shape(table)[1])]
@@ -643,14 +643,14 @@ def kept(table, **rules):
 
 
 def test_one_object_of_many_does_not_keep_an_id():
-    # Cluster 2 keeps 1 of its 16 objects and takes 24 from cluster 1; the others go to cluster 0.
+    # Cluster 2 keeps 1 of its 16 objects and gains 24 from cluster 1; the others join cluster 0.
     table = [[40, 0, 0], [0, 36, 24], [15, 0, 1]]
     assert kept(table) == [0, 1, None]
     assert kept(table, continuity=0.0, min_share=0.0) == [0, 1, 2]
 
 
 def test_pairs_that_are_not_alike_do_not_distort_the_others():
-    # Two objects of cluster 1 in the first one now would send the id of cluster 0 to its smaller half.
+    # Two objects of cluster 1 in the first cluster would pass the id of cluster 0 to its smaller half.
     table = [[31, 30, 0], [2, 0, 60], [0, 0, 200]]
     assert kept(table, continuity=0.0, min_share=0.0) == [1, 0, 2]
     assert kept(table) == [0, None, 2]
@@ -664,7 +664,7 @@ def test_a_part_of_a_split_and_the_result_of_a_merge_keep_an_id(m):
     split[0, :m], split[1, m], split[2, m + 1] = parts, 20, 9
     names = kept(split)
     assert names[1] == 0 and names[m:] == [1, 2] and names.count(None) == m - 1
-    assert kept(split.T)[0] == 1  # the largest of those that merge
+    assert kept(split.T)[0] == 1  # the largest of the merged clusters
 
 
 def test_a_cluster_in_seven_equal_parts_is_none_of_them():
@@ -702,9 +702,9 @@ def test_of_equal_overlaps_the_more_similar_cluster_keeps_the_id():
     [
         ([[1]], [0]),
         ([[1, 0], [0, 1]], [0, 1]),
-        ([[1, 1]], [0, None]),  # a pair falls apart
+        ([[1, 1]], [0, None]),  # a pair splits
         ([[1], [1]], [0]),
-        ([[1, 1], [1, 1]], [0, 1]),  # half of a pair is more than four tenths
+        ([[1, 1], [1, 1]], [0, 1]),  # half of a pair exceeds 0.4
         ([[2, 1, 0], [0, 2, 1], [1, 0, 2]], [0, 1, 2]),  # two of three stay
         ([[1, 1, 1], [1, 1, 1], [1, 1, 1]], [None] * 3),  # one of three stays
     ],
@@ -714,7 +714,7 @@ def test_tiny_clusters(table, expected):
 
 
 class TestObjectsThatComeAndGo:
-    """Only common objects are compared; but they must be enough of what there was, or of what there is."""
+    """Only common objects are compared; they must be a sufficient share of the smaller cluster."""
 
     @pytest.mark.parametrize("n_common, goes_on", [(2, False), (4, False), (5, True), (50, True)])
     def test_few_are_left_among_newcomers(self, n_common, goes_on):
@@ -729,7 +729,7 @@ class TestObjectsThatComeAndGo:
         assert matched[0] == 0
 
     def test_objects_of_no_cluster_are_not_common(self):
-        # One object of 16 is in a cluster at both steps, and the cluster now was noise before.
+        # One object of 16 is in a cluster at both steps; the other current members were noise before.
         before = np.array([0] * 16 + [-1] * 24)
         now = np.array([0] + [-1] * 15 + [0] * 24)
         assert ax.match_labels(now, before)[0] == 1
@@ -768,7 +768,7 @@ def matched(table, sizes_before, sizes, continuity, min_share):
 
 
 def worth(table, matching):
-    """Return the number of common objects, then how similar clusters are."""
+    """Return the number of common objects, then the similarity of clusters."""
     out, into = totals(table)
     pairs = [(c, d) for d, c in matching.items()]
     return (
@@ -807,6 +807,6 @@ def test_the_order_of_objects_does_not_matter(case, random):
     rules = {"continuity": case[3], "min_share": case[4]}
     there = np.array(
         random.sample(range(len(now)), len(now)), dtype=int
-    )  # the objects before, in another order
+    )  # the previous objects, in another order
     names = ax.match_labels(now[order], before[there], order, there, **rules)
     np.testing.assert_array_equal(names, ax.match_labels(now, before, **rules)[order])

@@ -1,4 +1,4 @@
-"""Tables of a history: who moved, what happened, how stable clusters are."""
+"""Tables of a history: moves, events, and the stability of clusters."""
 
 import math
 

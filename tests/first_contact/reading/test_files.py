@@ -1,4 +1,4 @@
-"""Files as people have them, each with what must come out: the right steps, or the exact refusal."""
+"""Typical files of users, with the expected result: the correct steps, or the exact error."""
 
 # ruff: noqa: E501  (messages as they are printed)
 
@@ -12,7 +12,7 @@ import scipy.sparse
 from affect_xp.exceptions import AffectError
 from affect_xp.io import read_steps
 
-# The name of the file, its text, the options; then the steps (time, ids, values), or the refusal; then warnings.
+# File name, text, options; then the steps (time, ids, values) or the error; then warnings.
 FILES = {
     "ISO dates": (
         "sales.csv",
@@ -457,6 +457,13 @@ FILES = {
         [(1, ("a", "b"), [[1.0], [2.0]])],
         [],
     ),
+    "lines that end in several ways, with an index": (
+        "mixed.csv",
+        ",time,id,x\r\n0,1,a,1\n1,1,b,2\r\n",
+        {},
+        [(1, ("a", "b"), [[1.0], [2.0]])],
+        [],
+    ),
     "columns set with blanks": (
         "table.txt",
         "time id   x\n1  a  1\n1 b 2\n",
@@ -661,7 +668,7 @@ FILES = {
 
 
 def plain(step):
-    """Return the time, the ids and the values of a step as a person would write them."""
+    """Return the time, the ids and the values of a step as simple Python values."""
     time = step.time
     if isinstance(time, datetime.datetime):
         time = time.isoformat().removesuffix("T00:00:00")

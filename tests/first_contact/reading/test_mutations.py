@@ -1,4 +1,4 @@
-"""Damaged files: each ends in the right steps or in an error that names the line, never in anything else."""
+"""Damaged files: each gives the correct steps or an error that names the line."""
 
 import csv
 import io
@@ -34,7 +34,7 @@ BITS = [
 
 
 def original(rng):
-    """A small table with some of what tables have: blanks, quotes, line breaks, signs, repeated ids."""
+    """A small table with typical features: blanks, quotes, line breaks, signs, repeated ids."""
     names = ["ann", "bob", '"Smith, Jo"', "Zoë", "007", "  cy", '"two\nlines"', "d-e"]
     rows = [
         f"{t},{name},{rng.normal():.3f},{rng.integers(9)}"
@@ -66,7 +66,7 @@ def mutated(text, rng):
 
 
 def slow_rows(text):
-    """The rows (time, id, x, y) of a text that is well formed, read by the csv module; otherwise None."""
+    """Return the rows (time, id, x, y) of a well-formed text, read by the csv module; otherwise None."""
     try:
         lines = csv.reader(io.StringIO(text.decode("utf-8-sig"), newline=""), strict=True)
         first, *rows = (row for row in lines if row)  # an empty line is not a row

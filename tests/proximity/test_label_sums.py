@@ -1,0 +1,125 @@
+"""Sums by label in one read, against products with the membership."""
+
+import numpy as np
+import pytest
+
+import affect_xp as ax
+from affect_xp.exceptions import InputError
+from affect_xp.partition import Partition
+from affect_xp.proximity import as_proximity, dense, summed_proximity
+from affect_xp.proximity.dense import label_sums as sums_of
+
+
+def symmetric(n: int, dtype: type = np.float64, seed: int = 0) -> np.ndarray:
+    w = np.random.default_rng(seed).normal(size=(n, n))
+    return (w + w.T).astype(dtype)
+
+
+def partition(n: int, k: int, *, complete: bool = True) -> Partition:
+    labels = np.random.default_rng(1).integers(0 if complete else -1, k, n)
+    return Partition(labels, k, 0 if complete else None)
+
+
+@pytest.fixture(params=[2**18, 40])
+def gathered(request, monkeypatch):
+    """All rows at once, or few at a time."""
+    monkeypatch.setattr(dense, "GATHERED_ENTRIES", request.param)
+    monkeypatch.setattr(dense, "MIN_GATHERED_ROWS", 2)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (30, 1), (31, 4), (40, 25)])
+@pytest.mark.parametrize("complete", [True, False])
+@pytest.mark.usefixtures("gathered")
+def test_sums_are_products_with_the_membership(n, k, dtype, complete):
+    w, part, v = (
+        symmetric(n, dtype),
+        partition(n, k, complete=complete),
+        np.random.default_rng(2).normal(size=n),
+    )
+    found, wide = sums_of(w, part, v, squares="blocks"), w.astype(np.float64)
+    q, z = wide * wide * (1 - np.eye(n)), part.membership
+    np.testing.assert_allclose(found.wz, wide @ z, atol=1e-13 * n)
+    np.testing.assert_allclose(found.squares, z.T @ q @ z, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(found.right, wide @ v, atol=1e-13 * n)
+    np.testing.assert_allclose(found.down, wide.T @ v, atol=1e-13 * n)
+    for squares in ("blocks", "total"):
+        total = sums_of(w, part, squares=squares).square_sum
+        np.testing.assert_allclose(total, (wide * wide).sum(), rtol=1e-12)
+
+
+def test_the_number_of_threads_does_not_change_the_sums(monkeypatch):
+    w, part, found = symmetric(300), partition(300, 3), []
+    for threads in ("1", "2"):
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        found.append(sums_of(w, part, np.ones(300), squares="blocks"))
+    for name in ("wz", "squares", "square_sum", "right", "down"):
+        assert np.array_equal(getattr(found[0], name), getattr(found[1], name))
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_checked_array_knows_its_sums(dtype, order):
+    w, part = np.asarray(symmetric(50, dtype), order=order), partition(50, 4)
+    W, twin = summed_proximity(w, "W", part), as_proximity(w)
+    assert W.array is w
+    for found, expected in zip(W.group(part).moments(), twin.group(part).moments(), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+    assert W.group(part).is_multiplied and not W.group(partition(50, 5)).is_multiplied
+    other = partition(50, 4, complete=False)
+    np.testing.assert_allclose(W.group(other).moments()[1], twin.group(other).moments()[1], rtol=1e-9)
+
+
+@pytest.mark.parametrize("squares", ["blocks", "total"])
+def test_a_bad_array_is_refused_as_without_labels(squares):
+    part = partition(30, 3)
+    for i, j, value in [(3, 4, np.nan), (3, 4, np.inf), (5, 2, 7.0), (29, 0, 1e-6)]:
+        w = symmetric(30)
+        w[i, j] += value
+        with pytest.raises(InputError) as expected:
+            as_proximity(w, "past")
+        with pytest.raises(InputError) as found:
+            summed_proximity(w, "past", part, squares)
+        assert str(found.value) == str(expected.value)
+
+
+def test_rounding_is_not_asymmetry():
+    w = symmetric(30)
+    w[3, 4] *= 1 + 1e-9
+    assert summed_proximity(w, "W", partition(30, 3)).n == 30
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_alpha_of_arrays_is_that_of_proximities(dtype):
+    w, past, labels = (
+        symmetric(60, dtype),
+        symmetric(60, dtype, seed=5),
+        partition(60, 5, complete=False).labels,
+    )
+    expected = ax.forgetting_factor(ax.Dense(w), ax.Dense(past), labels)
+    np.testing.assert_allclose(ax.forgetting_factor(w, past, labels), expected, rtol=1e-11)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("complete", [True, False])
+def test_many_clusters_are_summed_by_label(dtype, complete, monkeypatch):
+    n, k = 200, 2 * max(dense.MIN_SUMMED_CLUSTERS.values())
+    W, part, found = ax.Dense(symmetric(n, dtype)), partition(n, k, complete=complete), []
+    for fewest in (1, n):
+        monkeypatch.setattr(dense, "MIN_SUMMED_CLUSTERS", {4: fewest, 8: fewest})
+        found.append([W.group(part).rows(slice(0, n)), *W.block_sums(part), W.block_squares(part)])
+    for by_label, by_product in zip(*found, strict=True):
+        np.testing.assert_allclose(by_label, by_product, rtol=1e-12, atol=1e-11)
+
+
+@pytest.mark.parametrize("ids", [None, "changed"])
+def test_a_step_from_an_array_is_one_from_a_proximity(ids):
+    rng = np.random.default_rng(3)
+    x = [rng.normal(size=(40, 3)) + 4 * np.eye(3)[np.arange(40) % 3] for _ in range(4)]
+    models = [ax.Affect(ax.KMeans(3), random_state=0, rescale=None) for _ in range(2)]
+    for t, features in enumerate(x):
+        names = None if ids is None else [f"{i + t}" for i in range(40)]
+        models[0].partial_fit(features @ features.T, names)
+        models[1].partial_fit(ax.Dense(features @ features.T), names)
+        assert np.array_equal(models[0].labels_, models[1].labels_)
+        np.testing.assert_allclose(models[0].alpha_, models[1].alpha_, rtol=1e-11)
