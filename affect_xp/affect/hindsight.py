@@ -106,7 +106,10 @@ def two_sided(
         return causal
     if past.start is None:
         return _alone(here[1], views[1].record, [(0.0, alpha) for alpha in views[1].record.alphas])
-    calls = [Call(t, side.start, side.memory, [options.seed, t]) for side in here]
+    calls = [
+        Call(t, side.start, side.memory, [options.seed, t], count=view.here.count)
+        for side, view in zip(here, views, strict=True)
+    ]
     sources = _Sources.of(W, past, future, here, options.correction)
     if isinstance(sources, Proximity):  # no pair has both neighbours
         return Found(clusterer.cluster(sources, calls[0]), [(0.0, 0.0)], lambda: sources)

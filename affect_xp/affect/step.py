@@ -27,9 +27,9 @@ from affect_xp.array.namespace import (
 )
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
-from affect_xp.clustering.base import Call, Clusterer, Clustering
+from affect_xp.clustering.base import Call, Clusterer, Clustering, Count
 from affect_xp.partition import UNCHANGED, Alignment, Ids, Partition, align, positions
-from affect_xp.proximity import Blend, Grouped, GroupedPair, ObjectBlend, Pair, Proximity
+from affect_xp.proximity import Blend, Factored, Grouped, GroupedPair, ObjectBlend, Pair, Proximity
 from affect_xp.proximity.blend import unit_of
 from affect_xp.tracking.events import DEFAULT_RULES, Clusters, Event, EventRules, follow, members_of
 
@@ -54,6 +54,8 @@ class State:
         Ψ̂ᵗ with the labels of the partition, if their product is known.
     away : Away or None
         The absent objects, if any: they follow the others in all of the above, and are in no cluster.
+    count : Count or None
+        The number of clusters, if a rule that needs it at the next step chose it.
     """
 
     smoothed: Proximity | None
@@ -63,6 +65,7 @@ class State:
     memory: Array | None = None
     groups: Grouped | None = None
     away: Away | None = None
+    count: Count | None = None
 
     @property
     def present(self) -> Ids:
@@ -283,8 +286,8 @@ def step(
     if found.rough:
         found = clusterer.cluster(blend, call.from_found(found))
         n_iter += found.n_iter
-    moved = _moved(clusterer, seen) if used[-1].moved is None else used[-1].moved
-    return conclude(past, found, Iterations.of(n_iter, used, blend, moved), options.events)
+    moves = _moves(clusterer, seen, used[-1])
+    return conclude(past, found, Iterations.of(n_iter, used, blend, moves), options.events)
 
 
 def static_step(
@@ -328,14 +331,19 @@ class Iterations:
     squares: Sequence[Array] = ()
     unit: float = 1.0
     moved: Array | None = None  # the probability that each object has changed its cluster
+    lowest: Array | None = None  # a sum of similarities: if it is negative, the probability has no meaning
 
     @staticmethod
     def of(
-        n_iter: int, used: Sequence[_Weights], blend: Blend | ObjectBlend, moved: Array | None
+        n_iter: int,
+        used: Sequence[_Weights],
+        blend: Blend | ObjectBlend,
+        moves: tuple[Array | None, Array | None],
     ) -> "Iterations":
         """Return what iterations with these weights have found."""
         squares, alphas = used[-1].squares, [weights.alpha for weights in used]
-        return Iterations(n_iter, alphas, blend, squares, blend.pair.unit if squares else 1.0, moved)
+        unit = blend.pair.unit if squares else 1.0
+        return Iterations(n_iter, alphas, blend, squares, unit, *moves)
 
     def levels(self, squares: Sequence[float], m: float) -> dict[str, float]:
         """Return noise and drift as root mean squares over the m² entries of common objects.
@@ -352,7 +360,8 @@ class Iterations:
 
 def _call(past: Past, options: Options, groups: GroupedPair | None = None) -> Call:
     """Return the first call of a clusterer at a step; all calls of a step use the same seed."""
-    return Call(past.t, past.start, past.memory, rng=[options.seed, past.t], groups=groups)
+    count = None if past.before is None else past.before.count
+    return Call(past.t, past.start, past.memory, rng=[options.seed, past.t], groups=groups, count=count)
 
 
 def _first_labels(
@@ -402,11 +411,20 @@ def _weights_of(options: Options, seen: _Seen, t: int) -> _Weights:
     return _Weights(alpha, moments.noise_and_drift() if estimated else (), moved, trust)
 
 
-def _moved(clusterer: Clusterer, seen: _Seen) -> Array | None:
-    """Return the probability that each object has moved, if the similarities are those of a graph."""
-    if not getattr(clusterer, "is_for_graphs", False):
-        return None
-    return move_probability(pair_moments(seen.groups.in_units, products=False))
+def _moves(clusterer: Clusterer, seen: _Seen, weights: _Weights) -> tuple[Array | None, Array | None]:
+    """Return the probability that each object has moved, and the smallest sum of a row over a cluster.
+
+    None if the proximities are not known to be similarities, or are dot products.
+    """
+    groups = seen.groups
+    if weights.moved is not None:
+        return weights.moved, None
+    if getattr(clusterer, "wants", None) != "similarity" or isinstance(groups.pair.current, Factored):
+        return None, None
+    moments = pair_moments(groups.in_units, products=False)
+    xp = array_namespace(moments.rows)
+    lowest = xp.minimum(xp.min(moments.rows), xp.min(moments.past_rows))
+    return move_probability(moments), lowest
 
 
 def _alpha_of(options: Options, seen: _Seen, t: int) -> tuple[Array | float, Sequence[Array]]:
@@ -445,13 +463,17 @@ def _shortened(options: Options, start: GroupedPair, clusterer: Clusterer) -> Op
 
 
 def _same_alpha(weights: _Weights, before: _Weights, options: Options) -> bool:
-    """Return whether α has changed by at most `alpha_tol`; with 0 it is not compared."""
-    if options.alpha_tol == 0 or options.by_object:
+    """Return whether the weights have changed by at most `alpha_tol`; with 0 they are not compared."""
+    if options.alpha_tol == 0:
         return False
-    change = abs(weights.alpha - before.alpha)
-    if is_array(change):
-        change = to_host(change, reason="has α changed?")[0]
-    return bool(change <= options.alpha_tol)
+    changes = [abs(weights.alpha - before.alpha)]
+    if weights.trust is not None and before.trust is not None:
+        xp = array_namespace(weights.trust)
+        changes.append(xp.max(xp.abs(weights.trust - before.trust)))
+    if any(is_array(change) for change in changes):
+        on_device = [change for change in changes if is_array(change)]
+        changes = [c for c in changes if not is_array(c)] + [*to_host(*on_device, reason="has α changed?")]
+    return all(bool(change <= options.alpha_tol) for change in changes)
 
 
 def _same_labels(
@@ -459,7 +481,7 @@ def _same_labels(
 ) -> bool:
     """Return whether the clusters are those α was estimated with: another iteration would change nothing."""
     before = seen.groups.partition
-    if iteration == 0 or (options.alpha_tol > 0 and not options.by_object):
+    if iteration == 0 or options.alpha_tol > 0:
         # Known without waiting if both are the start. Otherwise equality is too unlikely to wait for, or
         # the comparison of α covers it.
         return before is start.partition and found.moved is False
@@ -470,7 +492,7 @@ def conclude(past: Past, found: Clustering, result: Iterations, rules: EventRule
     """Match clusters with the previous ones, find events, read α, and return the step."""
     state, partition, n, blend = past.before, found.partition, past.W.n, result.blend
     before = Clusters.none() if state is None else state.clusters
-    table, sizes, alphas, squares, labels = _read(past.start, partition, len(before.names), result)
+    table, sizes, alphas, squares, labels, lowest = _read(past.start, partition, len(before.names), result)
     clusters, events = follow(
         before,
         table,
@@ -483,7 +505,9 @@ def conclude(past: Past, found: Clustering, result: Iterations, rules: EventRule
     n_members = (n if blend is None else past.alignment.n_common) * float(sizes.sum()) / n
     return Step(
         # Drop the cached membership: it would be the largest array of a sparse state.
-        state=State(None, dataclasses.replace(partition), clusters, past.ids, found.memory),
+        state=State(
+            None, dataclasses.replace(partition), clusters, past.ids, found.memory, count=found.count
+        ),
         labels=recorded_labels(np.where(labels >= 0, clusters.names[labels], -1), partition.labels),
         alphas=tuple(alphas),
         events=events,
@@ -492,7 +516,7 @@ def conclude(past: Past, found: Clustering, result: Iterations, rules: EventRule
         observed=past.W,
         blend=blend,
         groups=found.groups if past.W.carries_products and not isinstance(blend, ObjectBlend) else None,
-        moved=result.moved,
+        moved=result.moved if lowest >= 0 else None,
         **result.levels(squares, n_members),
     )
 
@@ -505,11 +529,15 @@ def _members(partition: Partition, ids: Ids) -> list[frozenset[Hashable]]:
 
 def _read(
     start: Partition | None, partition: Partition, k_before: int, result: Iterations
-) -> tuple[np.ndarray, np.ndarray, list[float], list[float], np.ndarray]:
-    """Read in one transfer the contingency table, (k_before, k), sizes, all α, squares, and labels."""
+) -> tuple[np.ndarray, np.ndarray, list[float], list[float], np.ndarray, float]:
+    """Read in one transfer the contingency table, (k_before, k), sizes, all α, squares, and labels.
+
+    The last number is the lowest sum of similarities, 0 if it is not needed.
+    """
     reason = "matching clusters, and α"
-    on_device = [a for a in result.alphas if is_array(a)]  # all or none
-    arrays = [partition.labels, partition.sizes, *on_device, *result.squares]
+    on_device = [a for a in result.alphas if is_array(a)]  # all of them, or none
+    lowest = [] if result.lowest is None else [result.lowest]
+    arrays = [partition.labels, partition.sizes, *on_device, *result.squares, *lowest]
     if start is None:
         labels, sizes, *read = to_host(*arrays, reason=reason)
         table = np.zeros((k_before, partition.k))
@@ -517,4 +545,5 @@ def _read(
         table, labels, sizes, *read = to_host(start.table(partition), *arrays, reason=reason)
     numbers, n = [float(a) for a in read], len(on_device)
     alphas = numbers[:n] if on_device else [float(a) for a in result.alphas]
-    return table, sizes, alphas, numbers[n:], labels.astype(np.int64, copy=False)
+    squares, low = numbers[n : n + len(result.squares)], numbers[-1] if lowest else 0.0
+    return table, sizes, alphas, squares, labels.astype(np.int64, copy=False), low

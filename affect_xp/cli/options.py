@@ -17,6 +17,9 @@ RULES = {  # for the number of clusters, with the methods that have them
     "silhouette": ("kmeans", "spectral", "linkage"),
     "modularity": ("kmeans", "spectral"),
     "calinski_harabasz": ("kmeans", "linkage"),
+    "auto": ("spectral",),
+    "likelihood": ("spectral",),
+    "bethe-hessian": ("spectral",),
     "eigengap": ("spectral",),
     "gap": ("linkage",),
 }
@@ -79,7 +82,8 @@ class ModelOptions:
     ----------
     k
         The number of clusters; one for each step (3,3,4); or a rule: silhouette, modularity (kmeans,
-        spectral), calinski_harabasz (kmeans, linkage), eigengap (spectral), gap (linkage).
+        spectral), calinski_harabasz (kmeans, linkage), gap (linkage), and of spectral auto, likelihood,
+        bethe-hessian and eigengap.
     method
         By default kmeans, for graphs spectral.
     max_clusters

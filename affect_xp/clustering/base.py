@@ -5,7 +5,7 @@ A clusterer has a method `cluster(proximity, call)` that returns a `Clustering`.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from affect_xp.array.typing import Array, Seed
 from affect_xp.checks import check_choice, check_int, check_n_clusters
@@ -17,9 +17,30 @@ from affect_xp.proximity import Blend, Grouped, GroupedPair, Proximity
 # The rules for the number of clusters that each clusterer supports.
 RULES = {
     "KMeans": ("silhouette", "calinski_harabasz", "modularity"),
-    "Spectral": ("eigengap", "modularity", "silhouette"),
+    "Spectral": ("eigengap", "modularity", "silhouette", "likelihood", "bethe-hessian", "auto"),
     "Linkage": ("gap", "calinski_harabasz", "silhouette"),
 }
+
+
+class Count(NamedTuple):
+    """The number of clusters of a step, and the number that a rule proposed there."""
+
+    chosen: int
+    proposed: int
+
+    @staticmethod
+    def of(proposed: int, before: "Count | None") -> "Count":
+        """Return the number of clusters of a step: it changes only if two steps in a row propose it.
+
+        It is the median of the number before, the proposal before and the present one.
+
+        Examples
+        --------
+        >>> Count.of(5, Count(3, 3)), Count.of(5, Count(3, 4)), Count.of(5, Count(3, 2))
+        (Count(chosen=3, proposed=5), Count(chosen=4, proposed=5), Count(chosen=3, proposed=5))
+        """
+        chosen = proposed if before is None else sorted((*before, proposed))[1]
+        return Count(chosen, proposed)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -63,6 +84,8 @@ class Clustering:
         Whether the clusterer stopped early because the call accepts rough labels.
     spectrum : Spectrum or None
         The result of spectral clustering for the next call of the step.
+    count : Count or None
+        The number of clusters, if the next step needs it to choose its own.
     """
 
     partition: Partition
@@ -73,6 +96,7 @@ class Clustering:
     groups: Grouped | None = None
     rough: bool = False
     spectrum: Spectrum | None = None
+    count: Count | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -94,6 +118,8 @@ class Call:
         Current and past proximities with the labels of `start`, if the step has both.
     spectrum : Spectrum or None
         The result of spectral clustering at the last call of the step.
+    count : Count or None
+        The number of clusters of the previous step, if a rule that needs it chose it.
     """
 
     t: int = 0
@@ -103,6 +129,7 @@ class Call:
     rough: bool = False
     groups: GroupedPair | None = None
     spectrum: Spectrum | None = None
+    count: Count | None = None
 
     def after(self, found: Clustering) -> "Call":
         """Return the next call of the step, with the same initial labels and the updated memory."""

@@ -8,6 +8,7 @@ labelled -1 are excluded. Distances δᵢⱼ follow from W according to its kind
     similarity       δᵢⱼ = wᵢᵢ + wⱼⱼ − 2wᵢⱼ, the squared distance ‖xᵢ − xⱼ‖² if W = XXᵀ
 """
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from affect_xp.array.namespace import (
     as_array,
     from_host,
     on_input_device,
+    ratio,
     to_host,
 )
 from affect_xp.array.typing import Array
@@ -26,6 +28,7 @@ from affect_xp.checks import check_choice, check_int
 from affect_xp.exceptions import InputError
 from affect_xp.partition import Partition, as_partition
 from affect_xp.proximity import Proximity, as_proximity
+from affect_xp.proximity.grouped import identity
 
 KINDS = ("dissimilarity", "similarity")
 
@@ -33,6 +36,10 @@ KINDS = ("dissimilarity", "similarity")
 PASS_COLUMNS = 64
 # Distances from similarities below this multiple of the rounding of entries are set to 0.
 ROUNDING = 4
+# Rules for similarities alone.
+FOR_GRAPHS = ("modularity", "likelihood")
+# The least dispersion of a graph, as a share of the mean weight of a unit of weight.
+MIN_DISPERSION = 0.05
 # Scores that differ by less are equal, so that rounding does not select the number of clusters.
 TIE = 1e-10
 
@@ -141,6 +148,71 @@ def _modularity(W: Proximity, partition: Partition, wz: Array, kind: str) -> Arr
 
 
 @on_input_device
+def likelihood(W: Array | Proximity, labels: Array | Partition, *, dispersion: float = 1.0) -> Array:
+    """Return the penalised log-likelihood of the clusters of a weighted graph with degree correction.
+
+        ½ Σ_cd S_cd log(S_cd ω / κ_c κ_d) / φ  −  ¼ k (k + 1) log(n (n − 1) / 2)  −  n log k
+
+    with S = ZᵀWZ without the diagonal, κ_c = Σ_d S_cd and ω = ΣS: the likelihood of counts whose means are
+    products of degrees and a number for each block (Karrer & Newman 2011), with variances φ times their
+    means. The penalties are those for the numbers and for the labels (Daudin, Picard & Robin 2008).
+
+    Parameters
+    ----------
+    W : (n, n) array or Proximity
+        Similarities that are not negative.
+    labels : (n,) int array or Partition
+    dispersion : float
+        φ; see `dispersion_of`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from affect_xp.clustering.n_clusters import likelihood
+    >>> W = np.kron(np.eye(2), np.ones((10, 10)))
+    >>> two, one = (round(float(likelihood(W, np.arange(20) // m)), 1) for m in (10, 20))
+    >>> two, one
+    (40.6, -2.6)
+    """
+    W, partition = _checked(W, labels, "similarity")
+    return _likelihood(W, partition, W.matmul(partition.membership), "similarity", dispersion)
+
+
+def _likelihood(
+    W: Proximity, partition: Partition, wz: Array, kind: str, dispersion: Array | float = 1.0
+) -> Array:
+    z, m = partition.membership, partition.sizes
+    xp, eye = array_namespace(z), identity(partition.pair_counts)
+    S = z.T @ wz - eye * (W.diagonal() @ z)[None, :]
+    S = xp.maximum(S, xp.zeros_like(S))
+    kappa, omega = xp.sum(S, axis=1), xp.sum(S)
+    expected = kappa[:, None] * kappa[None, :]
+    known = (S > 0) & (expected > 0)
+    terms = S * xp.log(
+        xp.where(known, S * omega, xp.ones_like(S)) / xp.where(known, expected, xp.ones_like(S))
+    )
+    n, k = xp.sum(m), xp.sum(xp.astype(m > 0, m.dtype))
+    pairs = xp.maximum(n * (n - 1) / 2, xp.ones_like(n))
+    penalty = k * (k + 1) / 4 * xp.log(pairs) + n * xp.log(xp.maximum(k, xp.ones_like(k)))
+    return xp.sum(xp.where(known, terms, xp.zeros_like(terms))) / (2 * dispersion) - penalty
+
+
+def dispersion_of(W: Proximity, partition: Partition) -> Array:
+    """Return φ: the variance of entries within blocks divided by their mean, 0-d.
+
+        φ = Σ N var(w) / Σ w,   at least 0.05 Σ w² / Σ w
+
+    The clusters should be fine rather than coarse: groups that are joined look like noise.
+    """
+    means, squares = W.block_moments(partition)
+    xp, N = array_namespace(means), partition.pair_counts
+    total = xp.sum(N * means)
+    variance = ratio(squares, N - 1 - identity(N))
+    found = xp.stack([xp.sum(N * variance), MIN_DISPERSION * xp.sum(squares + N * means * means)])
+    return xp.where(total > 0, xp.max(found) / _or_one(total), xp.ones_like(total))
+
+
+@on_input_device
 def calinski_harabasz(W: Array | Proximity, labels: Array | Partition, *, kind: str) -> Array:
     """Return the ratio of the dispersions between and within clusters, each per degree of freedom.
 
@@ -223,6 +295,7 @@ def _checked(W: Array | Proximity, labels: Array | Partition, kind: str) -> tupl
 RULES: dict[str, Callable[[Proximity, Partition, Array, str], Array]] = {
     "silhouette": _silhouette,
     "modularity": _modularity,
+    "likelihood": _likelihood,
     "calinski_harabasz": _calinski_harabasz,
 }
 
@@ -243,10 +316,10 @@ def select(
     Parameters
     ----------
     W : (n, n) array or Proximity
-    rule : "silhouette", "modularity" or "calinski_harabasz"
+    rule : "silhouette", "modularity", "likelihood" or "calinski_harabasz"
     max_clusters, min_clusters : int
         The candidates, limited by the number of objects. One cluster is a regular candidate only for
-        modularity; for the other rules it is the last resort.
+        modularity and likelihood; for the other rules it is the last resort.
     cluster_k : function from k to a Partition
         The clusterer. It should share work between candidates (eigenvectors, a dendrogram).
     kind : "dissimilarity" or "similarity"
@@ -264,15 +337,18 @@ def select(
     (3, 0.6666666666666667)
     """
     check_choice("rule", rule, RULES)
-    if rule == "modularity" and kind == "dissimilarity":
-        raise InputError("rule='modularity' needs similarities, but kind='dissimilarity'; use 'silhouette'")
+    if rule in FOR_GRAPHS and kind == "dissimilarity":
+        raise InputError(f"rule={rule!r} needs similarities, but kind='dissimilarity'; use 'silhouette'")
     check_choice("kind", kind, KINDS)
     W = as_proximity(W)
     candidates = _candidates(W.n, min_clusters, max_clusters)
     partitions = [cluster_k(k) for k in candidates]
     by_square = rule == "calinski_harabasz" and kind == "dissimilarity"  # uses no products
     products = [None] * len(partitions) if by_square else _products(W, partitions)
-    scores = [RULES[rule](W, p, wz, kind) for p, wz in zip(partitions, products, strict=True)]
+    score = RULES[rule]
+    if rule == "likelihood":
+        score = functools.partial(_likelihood, dispersion=dispersion_of(W, partitions[-1]))
+    scores = [score(W, p, wz, kind) for p, wz in zip(partitions, products, strict=True)]
     read = to_host(array_namespace(W.like).stack(scores), reason="scores by number of clusters")[0]
     by_k = dict(zip(candidates, read.tolist(), strict=True))
     k = choose(by_k)

@@ -41,11 +41,13 @@ from affect_xp.clustering.base import (
     RULES,
     Call,
     Clustering,
+    Count,
     NClusters,
     Spectrum,
     check_clusters,
     clusters_at,
 )
+from affect_xp.clustering.bethe_hessian import bethe_hessian_scores
 from affect_xp.clustering.connectivity import Components, connected_components
 from affect_xp.clustering.discretize import ASSIGNMENTS, EQUAL, unit_rows
 from affect_xp.clustering.eigen import SOLVERS, Eigenpairs, Operator, top_eigenpairs
@@ -60,6 +62,10 @@ from affect_xp.proximity.sparse import Sparse
 CUTS = ("normalized_cut", "ratio_cut")
 OBJECTIVES = (*CUTS, "average_association")
 COMPONENTS = ("joint", "separate")
+# Rules whose number of clusters changes only on the evidence of two steps.
+PERSISTENT_RULES = ("auto", "likelihood", "bethe-hessian")
+# "auto" takes the likelihood up to this squared coefficient of variation of degrees.
+MAX_UNEVENNESS = 0.4
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -206,6 +212,10 @@ class SpectralScan:
     def spectrum(self, result: SpectralResult) -> Spectrum:
         """Return starting values for the next call of the step."""
         return Spectrum(result.vectors, self._graph.components, self._graph.blended)
+
+    def vectors(self) -> Array:
+        """Return the eigenvectors of the whole graph for up to `max_clusters` clusters."""
+        return self._problem.pairs.vectors
 
     def eigenvalues(self) -> np.ndarray:
         """Return the first `max_clusters` eigenvalues of the whole graph, and those tied with the last."""
@@ -499,8 +509,12 @@ class Spectral(Parameters):
     Parameters
     ----------
     n_clusters : int, a sequence with one for each step, or a rule
-        The rules: "eigengap" (the largest gap between eigenvalues), "modularity" and "silhouette"; all
-        share one eigenvalue problem. See `affect_xp.clustering.n_clusters`.
+        The rules: "likelihood" (penalised, degree-corrected), "bethe-hessian" (eigenvalues that noise does
+        not reach; its entries must be held), "auto" (the likelihood, or the Bethe-Hessian where degrees are
+        uneven: their squared coefficient of variation exceeds 0.4), "eigengap" (the largest gap between
+        eigenvalues), "modularity" and "silhouette". The first three may find that there is one cluster, and
+        change the number only if two steps in a row propose it. See `affect_xp.clustering.n_clusters` and
+        `affect_xp.clustering.bethe_hessian`.
     objective : "normalized_cut", "ratio_cut" or "average_association"
     assign_labels : "kmeans", "rotation" or "cluster_qr"
     components : "joint" or "separate"
@@ -520,7 +534,6 @@ class Spectral(Parameters):
 
     wants: ClassVar[str] = "similarity"
     unit_free: ClassVar[bool] = True
-    is_for_graphs: ClassVar[bool] = True  # similarities are nonnegative
     rules: ClassVar[tuple[str, ...]] = RULES["Spectral"]
 
     n_clusters: NClusters
@@ -552,12 +565,14 @@ def cluster_by(
     settings: Spectral, scan_up_to: Callable[[int], SpectralScan], judged: Proximity, call: Call
 ) -> Clustering:
     """Cluster by a scan up to a number of clusters; rules for the number score the similarities `judged`."""
-    k, scores = clusters_at(settings.n_clusters, call.t, judged.n), None
+    k, scores, count = clusters_at(settings.n_clusters, call.t, judged.n), None, None
     # The gap after the last candidate needs one more eigenvalue.
     scan = scan_up_to(min(settings.max_clusters + 1, judged.n) if k is None else k)
     if k is None:
-        scores = _scores(settings, scan, judged)
-        k = choose(scores)
+        scores, k = _proposal(settings, scan, judged)
+        if settings.n_clusters in PERSISTENT_RULES:
+            count = Count.of(k, call.count)
+            k = min(count.chosen, settings.max_clusters, judged.n)
     result = scan.result(k)
     if not result.converged:
         # The same text at each step, so that Python shows it once.
@@ -569,15 +584,38 @@ def cluster_by(
         )
     partition, spectrum = Partition(result.labels, k, 0), scan.spectrum(result)
     return Clustering(
-        partition, n_iter=result.n_iter, memory=result.vectors, scores=scores, spectrum=spectrum
+        partition,
+        n_iter=result.n_iter,
+        memory=result.vectors,
+        scores=scores,
+        spectrum=spectrum,
+        count=count,
     )
 
 
-def _scores(settings: Spectral, scan: SpectralScan, judged: Proximity) -> dict[int, float]:
-    """Return the score of each number of clusters for the rule."""
+def _proposal(settings: Spectral, scan: SpectralScan, judged: Proximity) -> tuple[dict[int, float], int]:
+    """Return the score of each number of clusters by the rule, and the number that it proposes."""
     rule, largest = str(settings.n_clusters), settings.max_clusters
+    if rule == "auto":
+        rule = "likelihood" if unevenness(judged) <= MAX_UNEVENNESS else "bethe-hessian"
+    if rule == "bethe-hessian":
+        scores = bethe_hessian_scores(
+            judged, largest, solver=settings.solver, tol=settings.tol, start=scan.vectors()
+        )
+        return scores, max(1, sum(score > 0 for score in scores.values()))
     if rule == "eigengap":
-        return eigengap_scores(scan.eigenvalues(), largest)
-    return select(
-        judged, rule, largest, lambda k: Partition(scan.result(k).labels, k), kind=settings.wants
-    ).scores
+        scores = eigengap_scores(scan.eigenvalues(), largest)
+    else:
+        least = 1 if rule == "likelihood" else 2
+        scores = select(
+            judged, rule, largest, lambda k: Partition(scan.result(k).labels, k), least, kind=settings.wants
+        ).scores
+    return scores, choose(scores)
+
+
+def unevenness(W: Proximity) -> float:
+    """Return the squared coefficient of variation of the degrees of a graph, without the diagonal."""
+    xp, wide = array_namespace(W.like), wide_dtype(W.like)
+    d = W.matmul(xp.ones((W.n, 1), dtype=wide, device=device_of(W.like)))[:, 0] - W.diagonal()
+    mean, square = to_host(xp.mean(d), xp.mean(d * d), reason="are degrees uneven?")
+    return float(square / mean**2 - 1) if mean > 0 else 0.0

@@ -12,7 +12,7 @@ from affect_xp.array.namespace import array_namespace, from_host, to_host
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_choice, check_fraction, check_int, warn_caller
 from affect_xp.clustering.base import Clusterer
-from affect_xp.exceptions import InputError, SkewedWarning
+from affect_xp.exceptions import InputError, InputWarning, SkewedWarning
 from affect_xp.models.base import Evolving
 from affect_xp.partition import Ids
 from affect_xp.proximity import Dense, Factored, Proximity, Sparse, summed_proximity
@@ -93,10 +93,10 @@ class Affect(Evolving):
         members change clusters one by one, after a transform of heavy tails; for dot products "global" is
         better. See `affect_xp.affect.movers`.
     alpha_tol : float
-        The change of an estimated α, or of one given by a function, that ends the iterations of a step. A
-        step of sparse similarities whose α is known not to depend on labels by more than this uses the
-        previous labels and one iteration, for any `init`. With 0 the number of iterations is that of the
-        paper.
+        The change of an estimated α, or of one given by a function, that ends the iterations of a step; with
+        forgetting="objects", the change of a and of every sᵢ. A step of sparse similarities whose α is known
+        not to depend on labels by more than this uses the previous labels and one iteration, for any `init`.
+        With 0 the number of iterations is that of the paper.
     events : EventRules
         The thresholds of events, and how long a missing cluster is remembered.
     random_state : None, int, or numpy.random.Generator
@@ -213,6 +213,8 @@ class Affect(Evolving):
         return _judged(W, kind, skew=may_skew, drown=may_drown) if may_skew or may_drown else None
 
     def _step(self, W: Proximity, ids: Ids, clusterer: Clusterer, seed: int) -> Step:
+        if self.forgetting == "objects" and self._state is None:
+            _warn_of_signs(W)
         options = Options(
             self.alpha,
             self.n_iter,
@@ -284,9 +286,28 @@ def _judged(W: Proximity, kind: str | None, *, skew: bool, drown: bool) -> str |
     return None
 
 
+def _warn_of_signs(W: Proximity) -> None:
+    """Warn that objects that move are found in similarities that are not negative."""
+    low = _lowest(W)
+    if isinstance(W, Factored) or low < 0:
+        negative = f"have negative entries (the lowest is {low:.3g})"
+        evidence = "are dot products" if isinstance(W, Factored) else negative
+        warn_caller(
+            f"forgetting='objects' is for graphs, but the similarities {evidence}. The α of the paper, "
+            "forgetting='global', is better there: the mean Rand index of colliding Gaussians is 0.985 with "
+            "it, and 0.962 with forgetting='objects'",
+            InputWarning,
+        )
+
+
 def _has_negative(W: Proximity) -> bool:
     """Return whether any entry is negative; False for chunks, which are not checked."""
+    return _lowest(W) < 0
+
+
+def _lowest(W: Proximity) -> float:
+    """Return the smallest entry, or 0 if it is larger; 0 for what does not hold its entries, and chunks."""
     x = W.array if isinstance(W, Dense) else W.matrix.data if isinstance(W, Sparse) else None
     if x is None or 0 in x.shape:
-        return False
-    return bool(to_host(array_namespace(x).min(x), reason="are similarities negative?")[0] < 0)
+        return 0.0
+    return min(0.0, float(to_host(array_namespace(x).min(x), reason="are similarities negative?")[0]))

@@ -17,6 +17,7 @@ from affect_xp.affect.absence import Away, Meetings
 from affect_xp.affect.step import State
 from affect_xp.array.namespace import array_namespace, check_in_memory, is_array, to_host
 from affect_xp.array.typing import Array, Namespace
+from affect_xp.clustering.base import Count
 from affect_xp.clustering.kmeans import KMeans
 from affect_xp.clustering.linkage import Linkage
 from affect_xp.clustering.spectral import Spectral
@@ -220,6 +221,7 @@ def _pack_state(state: State | None, names: NameTable, arrays: Arrays) -> Json:
         "memory": arrays.put("memory", state.memory),
         "groups": pack_groups(state.groups, arrays),
         "away": _pack_away(state.away, arrays),
+        "count": state.count,
     }
 
 
@@ -251,7 +253,7 @@ def _unpack_state(
 ) -> State:
     smoothed = unpack_proximity(stored["smoothed"], file, store)
     partition = Partition(file.array(stored["labels"]), stored["k"], stored["n_outside"])
-    ids, memory = names.ids(stored["ids"]), stored["memory"]
+    ids, memory, count = names.ids(stored["ids"]), stored["memory"], stored.get("count")
     state = State(
         smoothed,
         partition,
@@ -260,6 +262,7 @@ def _unpack_state(
         None if memory is None else file.array(memory),
         unpack_groups(stored["groups"], smoothed, partition, file),
         _unpack_away(stored.get("away"), file),
+        None if count is None else Count(*map(int, count)),
     )
     _check_state(state)
     return state

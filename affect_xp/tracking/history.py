@@ -50,8 +50,9 @@ class Record:
         The noise of the block means, as a root mean square. Known at the first step, if α is estimated.
     moved : (n,) array or None
         The probability that each object has changed its cluster since the previous step; 0 for objects
-        without a past. Known for clusterers of nonnegative similarities, such as `Spectral`, from the second
-        step on.
+        without a past. Known from the second step on, for similarities none of whose sums over the members of
+        a cluster is negative, as in graphs; None for `Factored`, dissimilarities and functions. With
+        forgetting="objects" it is always known.
     """
 
     time: Hashable

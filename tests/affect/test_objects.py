@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import reference_movers as twin
-from storages import MAKERS
+from storages import MAKERS, as_factored
 
 import affect_xp as ax
 from affect_xp.exceptions import InputError
@@ -33,7 +33,9 @@ def by_anchors(w):
 @pytest.mark.parametrize("n_iter", [1, 3])
 def test_a_run_is_that_of_the_slow_twin(churn, n_iter):
     given = steps(churn=churn)
-    model = ax.Affect(by_anchors, forgetting="objects", rescale=None, n_iter=n_iter, random_state=0)
+    model = ax.Affect(
+        by_anchors, forgetting="objects", rescale=None, n_iter=n_iter, alpha_tol=0, random_state=0
+    )
     model.fit([w for _, w in given], ids=[ids for ids, _ in given])
     expected = twin.run(given, by_anchors, n_iter)
     for record, (labels, a, p, _) in zip(model.history_, expected, strict=True):
@@ -54,13 +56,16 @@ def test_libraries_and_storages_agree(eager_xp, make, forgetting):
 
     def fitted(w):
         model = ax.Affect(ax.Spectral(3), forgetting=forgetting, rescale=None, random_state=0)
-        return model.fit(w, ids=ids)
+        if make is not as_factored or forgetting == "global" or isinstance(w[0], np.ndarray):
+            return model.fit(w, ids=ids)
+        with pytest.warns(ax.exceptions.InputWarning, match="are dot products"):
+            return model.fit(w, ids=ids)
 
     expected, found = fitted([w for _, w in given]), fitted([make(eager_xp, w) for _, w in given])
     for a, b in zip(expected.history_, found.history_, strict=True):
         assert ax.adjusted_rand_index(a.labels, eager_xp.numpy(b.labels)) == 1
         np.testing.assert_allclose(b.alpha, a.alpha, atol=1e-9)
-        if a.moved is None:
+        if a.moved is None or (make is as_factored and forgetting == "global"):  # dot products
             assert b.moved is None
         else:
             np.testing.assert_allclose(eager_xp.numpy(b.moved), a.moved, atol=1e-9)
@@ -78,11 +83,47 @@ def test_movers_are_reported_whatever_the_forgetting():
             assert np.median(history[t].moved) < 0.01
 
 
-def test_kmeans_does_not_report_movers_unless_asked():
-    given = [w for _, w in steps(3, churn=False)]
-    assert ax.Affect(ax.KMeans(3), random_state=0).fit(given).history_[1].moved is None
-    by_object = ax.Affect(ax.KMeans(3), forgetting="objects", random_state=0).fit(given)
-    assert by_object.history_[1].moved.shape == (24,)
+def test_movers_are_reported_by_the_data_and_not_by_the_clusterer():
+    given = [w for _, w in steps(4, churn=False)]
+    by_cut, by_means = (
+        ax.Affect(clusterer, rescale=None, n_iter=1, init="previous", random_state=0).fit(given)
+        for clusterer in (ax.Spectral(3), ax.KMeans(3, n_init=10))
+    )
+    assert by_means.history_[0].moved is None and by_means.history_[2].moved.shape == (24,)
+    for a, b in zip(by_cut.history_[1:], by_means.history_[1:], strict=True):
+        if ax.adjusted_rand_index(a.labels, b.labels) == 1:
+            np.testing.assert_array_equal(a.moved > 0.9, b.moved > 0.9)
+    assert ax.Affect(by_anchors, random_state=0).fit(given).history_[1].moved is None  # distances?
+
+
+@pytest.mark.parametrize("sign", ["centred", "factored"])
+def test_signed_similarities_have_no_movers(eager_xp, sign):
+    rng = np.random.default_rng(0)
+    x = [rng.normal(size=(24, 2)) + 4 * np.eye(2)[np.arange(24) % 2] for _ in range(3)]
+    centred = [own - own.mean(axis=0) for own in x]
+    if sign == "factored":
+        model = ax.Affect(ax.KMeans(2), proximity="dot", random_state=0).fit(map(eager_xp.array, centred))
+    else:
+        model = ax.Affect(ax.KMeans(2), random_state=0).fit([eager_xp.array(own @ own.T) for own in centred])
+    assert [record.moved for record in model.history_] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    "proximity, evidence",
+    [
+        ("precomputed", r"have negative entries \(the lowest is -8\)"),
+        ("dot", "are dot products"),
+    ],
+)
+def test_signed_similarities_by_objects_are_warned_of_once(proximity, evidence):
+    x = np.array([[2.0], [2.0], [2.0], [-4.0]])
+    given = x if proximity == "dot" else x @ x.T
+    model = ax.Affect(ax.KMeans(2), proximity=proximity, scale="none", forgetting="objects", random_state=0)
+    with pytest.warns(ax.exceptions.InputWarning, match=f"{evidence}.*'global', is better"):
+        model.partial_fit(given)
+    model.partial_fit(given)  # a warning would be an error
+    quiet = ax.Affect(ax.Spectral(2), forgetting="objects", rescale=None, random_state=0)
+    quiet.partial_fit(np.abs(x @ x.T))
 
 
 def test_a_fixed_weight_is_used():
@@ -91,6 +132,22 @@ def test_a_fixed_weight_is_used():
         given
     )
     assert [record.alpha for record in model.history_] == [0, 0.4, 0.4]
+
+
+@pytest.mark.parametrize("alpha", ["estimate", 0.4])
+def test_weights_that_hardly_change_end_a_step(alpha):
+    given = [w for _, w in steps(4, churn=False)]
+
+    def fitted(tolerance):
+        options = {"forgetting": "objects", "rescale": None, "alpha": alpha, "random_state": 0}
+        return ax.Affect(ax.Spectral(3), alpha_tol=tolerance, n_iter=5, **options).fit(given).history_
+
+    exact, early = fitted(0.0), fitted(0.05)
+    for a, b in zip(exact, early, strict=True):
+        assert len(b.alphas) <= len(a.alphas) and abs(b.alpha - a.alpha) < 0.1
+        assert ax.adjusted_rand_index(a.labels, b.labels) == 1
+    assert sum(len(b.alphas) for b in early) < sum(len(a.alphas) for a in exact) or alpha != "estimate"
+    assert [len(b.alphas) for b in fitted(1.0)] == [1] * 4
 
 
 def test_saved_and_resumed(tmp_path):

@@ -13,8 +13,10 @@ from affect_xp.clustering.n_clusters import (
     calinski_harabasz,
     calinski_harabasz_scores,
     choose,
+    dispersion_of,
     eigengap_scores,
     height_gap_scores,
+    likelihood,
     modularity,
     select,
     silhouette,
@@ -58,6 +60,32 @@ def slow_modularity(w, labels):
     c, g, total = labels[labels >= 0], w.sum(axis=1), w.sum()
     pairs = itertools.product(range(len(w)), repeat=2)
     return sum((w[i, j] - g[i] * g[j] / total) / total for i, j in pairs if c[i] == c[j])
+
+
+def slow_likelihood(w, labels, dispersion):
+    """Return the penalised log-likelihood, straight from the formula."""
+    keep = labels >= 0
+    w, c = w[np.ix_(keep, keep)] * (1 - np.eye(keep.sum())), labels[keep]
+    names, n, omega = sorted(set(c.tolist())), len(c), w.sum()
+    total = 0.0
+    for a, b in itertools.product(names, repeat=2):
+        s = w[np.ix_(c == a, c == b)].sum()
+        if s > 0:
+            total += s * np.log(s * omega / (w[c == a].sum() * w[c == b].sum())) / 2
+    k = len(names)
+    return total / dispersion - k * (k + 1) / 4 * np.log(n * (n - 1) / 2) - n * np.log(k)
+
+
+def slow_dispersion(w, labels):
+    """Return φ from the entries of each block."""
+    noise = total = squares = 0.0
+    for a, b in itertools.product(sorted(set(labels.tolist())), repeat=2):
+        pairs = itertools.product(np.flatnonzero(labels == a), np.flatnonzero(labels == b))
+        x = np.array([w[i, j] for i, j in pairs if i != j])
+        freedom = len(x) - (2 if a == b else 1)
+        noise += len(x) * ((x - x.mean()) ** 2).sum() / freedom if freedom > 0 else 0.0
+        total, squares = total + x.sum(), squares + (x**2).sum()
+    return max(noise, 0.05 * squares) / total
 
 
 def slow_calinski_harabasz(x, labels):
@@ -247,10 +275,42 @@ def cuts(xp, d):
     return lambda k: Partition(xp.array(hierarchy.cut_tree(merges, k)[:, 0]), k)
 
 
+class TestLikelihood:
+    @pytest.mark.parametrize("labels", [LABELS, NOISY, LABELS % 2, 0 * LABELS], ids=str)
+    def test_against_the_formula(self, xp, labels):
+        found = likelihood(xp.array(graph()), xp.array(labels), dispersion=0.3)
+        assert xp.owns(found) and found.shape == ()
+        assert float(xp.numpy(found)) == pytest.approx(slow_likelihood(graph(), labels, 0.3), rel=1e-12)
+
+    def test_the_dispersion_is_that_of_entries_within_blocks(self, xp):
+        W, partition = ax.Dense(xp.array(graph())), Partition(xp.array(LABELS), 4)
+        found = float(xp.numpy(dispersion_of(W, partition)))
+        assert found == pytest.approx(slow_dispersion(graph(), LABELS), rel=1e-12)
+
+    @pytest.mark.parametrize("unit", [1e-3, 1.0, 1e4])
+    @pytest.mark.parametrize("groups", [1, 3])
+    def test_finds_the_number_of_groups_in_any_unit(self, groups, unit):
+        rng = np.random.default_rng(groups)
+        same = np.arange(60)[:, None] % groups == np.arange(60) % groups
+        w = np.triu(rng.poisson(np.where(same, 2.0 if groups > 1 else 0.4, 0.2)), 1)
+        model = ax.Static(ax.Spectral("likelihood"), random_state=0)
+        model.fit([unit * (w + w.T).astype(float)])
+        assert model.history_[0].k == groups and list(model.history_[0].scores) == list(range(1, 11))
+
+    def test_one_edge_is_no_error(self):
+        assert np.isfinite(float(likelihood([[0.0, 1.0], [1.0, 0.0]], [0, 1])))
+        assert float(dispersion_of(ax.Dense(np.zeros((3, 3))), Partition(np.array([0, 0, 1]), 2))) == 1.0
+
+
 class TestSelect:
     @pytest.mark.parametrize(
         "rule, kind",
-        [(r, k) for r in module.RULES for k in module.KINDS if (r, k) != ("modularity", "dissimilarity")],
+        [
+            (rule, kind)
+            for rule in ("silhouette", "modularity", "calinski_harabasz")
+            for kind in module.KINDS
+            if (rule, kind) != ("modularity", "dissimilarity")
+        ],
     )
     def test_finds_the_number_of_groups(self, eager_xp, rule, kind):
         x, truth = blocks()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from affect_xp.experiments import Options, movers, reproduce
+from affect_xp.experiments import Options, groups, movers, reproduce
 from affect_xp.experiments.counts import WeightedStep
 
 GROUPS = [[0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 1, 1], [0, 0, 1, 1, 1, 1], [0, 0, 1, 1, 1, 1]]
@@ -37,7 +37,19 @@ def test_a_small_run(monkeypatch, tmp_path):
     monkeypatch.setattr(movers, "METHODS", kept)
     monkeypatch.setattr(movers, "CALIBRATED", dict(list(movers.CALIBRATED.items())[:3]))
     report = reproduce("movers", Options(runs=2, data=tmp_path))
-    ari, delay, calibration = report.tables
-    assert [entry.method for entry in ari.entries] == list(kept) and 0 < ari[movers.OBJECTS].mean <= 1
-    assert delay[movers.PAPER].mean >= 0
+    ari, difference, delay, calibration = report.tables
+    assert [row[0] for row in ari.cells()[1]] == list(kept)
+    name = f"contacts, moves: {movers.OBJECTS}"
+    assert 0 < ari[name].mean <= 1 and difference[name].mean == 0 and delay.measure == "delay"
     assert len(calibration.cells()[1]) == 3 and len(report.claims) == 4
+
+
+def test_a_small_run_of_rules(monkeypatch, tmp_path):
+    monkeypatch.setattr(movers, "STEPS", 3)
+    monkeypatch.setattr(groups, "DATA", ("contacts, moves",))
+    monkeypatch.setattr(groups, "MAX_CLUSTERS", 6)
+    report = reproduce("groups", Options(runs=1, data=tmp_path))
+    k, error, ari = report.tables
+    assert all(1 <= entry.measured.mean <= 6 for entry in k.entries) and len(k.entries) == len(groups.RULES)
+    assert all(0 <= entry.measured.mean <= 4 for entry in error.entries)
+    assert "| auto |" in report.markdown() and "likelihood: " in ari.text() and len(report.claims) == 1

@@ -481,11 +481,11 @@ WRONG = {
         refuses(InputError, "n_clusters has 2 entries, but this is step 2; give one for each step"),
     ),
     "an unknown rule": (
-        lambda: affect(ax.KMeans("auto")).fit(W),
+        lambda: affect(ax.KMeans("elbow")).fit(W),
         refuses(
             InputError,
             "n_clusters, if not a number, must be one of 'silhouette', 'calinski_harabasz', "
-            "'modularity', got 'auto'",
+            "'modularity', got 'elbow'",
         ),
     ),
     "a rule of another clusterer": (
@@ -658,6 +658,7 @@ CLUSTERERS = {
     "k by silhouette": (lambda: affect(ax.KMeans("silhouette", n_init=10)).fit(W), finds()),
     "k by Calinski-Harabasz": (lambda: affect(ax.KMeans("calinski_harabasz", n_init=10)).fit(W), finds()),
     "k by modularity": (lambda: affect(ax.Spectral("modularity")).fit(S), finds()),
+    "k of a graph": (lambda: affect(ax.Spectral("auto")).fit(S), finds()),
     "k by eigengap": (lambda: affect(ax.Spectral("eigengap")).fit(S), finds()),
     "k by the gap of heights": (lambda: affect(ax.Linkage("gap")).fit(D), finds()),
     "k by a threshold": (lambda: affect(ax.Linkage(distance_threshold=6.0)).fit(D), finds()),

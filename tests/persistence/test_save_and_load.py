@@ -495,7 +495,7 @@ def test_dask_is_not_the_library_of_chunks(tmp_path):
 
 # A new field must be saved; then add it here.
 FIELDS = {
-    State: "smoothed partition clusters ids memory groups away",
+    State: "smoothed partition clusters ids memory groups away count",
     Away: "last_seen meetings",
     Meetings: "groups met",
     Partition: "labels k n_outside",
