@@ -18,7 +18,6 @@ import numpy as np
 import scipy.sparse
 
 import affect_xp as ax
-from affect_xp.affect.forgetting import estimate
 from affect_xp.partition import Partition
 from affect_xp.proximity.sparse import Sparse
 
@@ -60,17 +59,12 @@ def compare_times(now: Sparse, past: Sparse, options: argparse.Namespace) -> Non
     alone = [
         (
             seconds_of(lambda: now.matmul(z)),
-            seconds_of(lambda: alpha_of(now, past, Partition(labels, options.k))),
+            seconds_of(lambda: ax.forgetting_factor(now, past, Partition(labels, options.k))),
         )
         for _ in range(options.repeats)
     ]
     product, alpha = np.min(alone, axis=0)
     print(f"W·Z {product:.2f} s, α {alpha:.2f} s: {alpha / product:.2f} products (at most 5)")
-
-
-def alpha_of(now: Sparse, past: Sparse, partition: Partition) -> float:
-    """Return α for the same objects at both steps."""
-    return float(estimate(now, past, partition, partition))
 
 
 def main() -> None:
