@@ -29,12 +29,11 @@ WARNINGS = {name for name in OURS if issubclass(OURS[name], exceptions.AffectWar
 
 # Other exceptions that may be raised, with the reason.
 OTHERS = {
-    "ImportError": ("plots/_style.py", "tracking/history.py"),  # a library is missing
+    "ImportError": ("plots/_style.py", "checks.py"),  # a library is missing
     "CycloptsError": ("cli/app.py",),  # invalid options
     "ValueError": ("cli/options.py",),  # cyclopts reports it as an invalid option
     "KeyboardInterrupt": ("cli/terminal.py", "cli/run.py", "cli/reproduce.py"),  # reports what is kept
     "AssertionError": ("proximity/checks.py", "io/tables.py"),  # cannot happen
-    "NotImplementedError": ("io/snapshots.py",),  # of a base class
     "AttributeError": (
         "__init__.py",
         "experiments/__init__.py",

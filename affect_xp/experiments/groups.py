@@ -77,8 +77,8 @@ def run(options: Options) -> Report:
             "Normalised cut on the estimate of AFFECT by objects; contacts after log1p, with absent='keep'. "
             "Football has 12.1 conferences in the mean, contacts 5 groups, Reality Mining 2.",
             '"auto" takes the likelihood, or the Bethe-Hessian where the squared coefficient of variation of '
-            "degrees exceeds 0.4. The threshold was chosen on simulated block models, while the values of these "
-            "data sets were known: below it the likelihood found the number of groups, above it the "
+            "degrees exceeds 0.4. The threshold was chosen on simulated block models, while the values of "
+            "these data sets were known: below it the likelihood found the number of groups, above it the "
             "Bethe-Hessian was mostly better.",
         ),
     )

@@ -109,8 +109,8 @@ class FactoredGroups(Grouped):
         """Return ZᵀWZ = Tᵀ (s ∘ T), (k, k)."""
         return self.t.T @ (self.proximity.weights[:, None] * self.t)
 
-    def moments(self) -> tuple[Array, Array]:
-        """Return the mean of each block and the sum of squares about it."""
+    @functools.cached_property
+    def _moments(self) -> tuple[Array, Array]:
         return self.proximity.block_moments(self.partition, self.t)
 
     def distance_to(self, means: Array) -> Array:

@@ -167,7 +167,11 @@ class Grouped(abc.ABC):
         return self.proximity.diagonal()
 
     def moments(self) -> tuple[Array, Array]:
-        """Return the mean μ and the sum of squares Σ(w − μ)² of each block, both (k, k)."""
+        """Return the mean μ and the sum of squares Σ(w − μ)² of each block, both (k, k); computed once."""
+        return self._moments
+
+    @functools.cached_property
+    def _moments(self) -> tuple[Array, Array]:
         return self.proximity.block_moments(self.partition)
 
     def distance_to(self, means: Array) -> Array:
@@ -241,8 +245,8 @@ class Summed(Stored):
         """Compute WZ."""
         return self.proximity.times_membership(self)
 
-    def moments(self) -> tuple[Array, Array]:
-        """Return the mean of each block and the sum of squares about it."""
+    @functools.cached_property
+    def _moments(self) -> tuple[Array, Array]:
         W, partition, found = self.proximity, self.partition, None
         if W.sums_plainly:
             known = self.is_multiplied or self.earlier is not None or W.sums_by_product

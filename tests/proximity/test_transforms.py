@@ -11,6 +11,7 @@ from patches import replace_everywhere
 
 import affect_xp as ax
 from affect_xp.exceptions import InputError, InputTypeError, SkewedWarning
+from affect_xp.partition import align
 from affect_xp.proximity.chunked import Chunked
 from affect_xp.proximity.dissimilarity import stored
 from affect_xp.proximity.kernels import features_to_proximity
@@ -146,7 +147,7 @@ def test_scalings_of_a_blend_of_features():
     """Features of two steps, masks for new objects, and dropped columns."""
     rng = np.random.default_rng(1)
     x, y = rng.random((N, 2)), rng.random((N - 2, 2))
-    moves = ax.alignment.align(tuple(range(N)), tuple(range(2, N)), x)
+    moves = align(tuple(range(N)), tuple(range(2, N)), x)
     past = ax.Factored.from_features(y, max_rank=2)
     psi = ax.Factored.from_features(x).blend(past, 0.25, moves)
     s = rng.random(N)
@@ -173,7 +174,7 @@ def test_a_blend_is_formed():
     from affect_xp.proximity import Pair
 
     w = counts()
-    blend = Pair(ax.Dense(w), ax.Dense(w + 2), ax.alignment.align(range(N), range(N), w)).blend(0.5)
+    blend = Pair(ax.Dense(w), ax.Dense(w + 2), align(range(N), range(N), w)).blend(0.5)
     np.testing.assert_allclose(transform(blend, "log1p").array, np.log1p(w + 1), rtol=1e-12)
 
 

@@ -1,6 +1,7 @@
 """Chunked proximities with the labels of their objects: products and moments share a pass over the chunks."""
 
 import dataclasses
+import functools
 from typing import TYPE_CHECKING, final
 
 from affect_xp.array.typing import Array
@@ -22,8 +23,8 @@ class ChunkedGroups(Stored):
         """Z, if WZ is not yet computed."""
         return None if self.is_multiplied else self.membership
 
-    def moments(self) -> tuple[Array, Array]:
-        """Return the mean of each block and the sum of squares about it."""
+    @functools.cached_property
+    def _moments(self) -> tuple[Array, Array]:
         moments, wz = self.proximity.block_moments_with(self._wanted, self.partition)
         self._keep(wz)
         return moments
