@@ -421,10 +421,13 @@ def _moves(clusterer: Clusterer, seen: _Seen, weights: _Weights) -> tuple[Array 
         return weights.moved, None
     if getattr(clusterer, "wants", None) != "similarity" or isinstance(groups.pair.current, Factored):
         return None, None
+    sums = groups.current.rows(slice(0, groups.pair.current.n))
+    xp = array_namespace(sums)
+    lowest = value_at_hand(xp.min(sums))
+    if lowest is not None and lowest < 0:
+        return None, None
     moments = pair_moments(groups.in_units, products=False)
-    xp = array_namespace(moments.rows)
-    lowest = xp.minimum(xp.min(moments.rows), xp.min(moments.past_rows))
-    return move_probability(moments), lowest
+    return move_probability(moments), xp.minimum(xp.min(moments.rows), xp.min(moments.past_rows))
 
 
 def _alpha_of(options: Options, seen: _Seen, t: int) -> tuple[Array | float, Sequence[Array]]:
