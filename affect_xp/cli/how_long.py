@@ -58,10 +58,13 @@ class Growth:
         >>> growth = Growth((10, 100), (5.0, 500.0), least=1)
         >>> round(growth.exponent, 6), round(growth(20)), round(growth(1000))
         (2.0, 20, 50000)
+        >>> round(Growth((10, 100), (5.0, 5.0), least=1)(1000))
+        50
         """
         (before, last), (smaller, value), b = self.sizes[-2:], self.values[-2:], self.exponent
-        if n > last:  # an overhead, and a power
-            a = max(0.0, value - smaller) / (last**b - before**b)
+        if n > last:
+            # c + a·nᵇ, with c the overhead; or without it, where times of small steps show no growth.
+            a = (value - smaller) / (last**b - before**b) if value > smaller else value / last**b
             return value + a * (n**b - last**b)
         return float(np.exp(np.interp(np.log(n), np.log(self.sizes), np.log(self.values))))
 
