@@ -35,7 +35,7 @@ TOLERANCE = 1e-9  # of α, which is about 1
 IN_USE = 0.9  # of the free memory, at most
 MATRICES = 2  # W and Ψ̂
 BREAK_EVEN = 5_000  # objects; see docs/gpu.md
-DOCTOR_SCALE = 0.2  # of the sizes that `affect-xp bench --mine` measures
+DOCTOR_SCALE = 0.5  # of the smallest and the largest size that `affect-xp bench --mine` measures
 MATRICES_OF_CHANGE = 3  # the next Ψ̂ too, where objects come and go
 
 # Packages that are good for one thing: module, what for, what to install where it is not the module.
@@ -75,7 +75,7 @@ class Finding:
 
 def diagnose(require: Sequence[str], *, as_json: bool) -> int:
     """Print what works here, and return the exit code."""
-    findings, steps = examine(), how_long.measured(scale=DOCTOR_SCALE, rounds=1)
+    findings, steps = examine(), how_long.measured(how_long.BRIEF, scale=DOCTOR_SCALE, rounds=1)
     if as_json:
         print(json.dumps(in_numbers(findings) | {"step": _predicted(steps)}, indent=2))
     else:

@@ -146,6 +146,8 @@ KINDS = (
         1,
     ),
 )
+# The smallest and the largest size alone.
+BRIEF = tuple(dataclasses.replace(kind, sizes=(kind.sizes[0], kind.sizes[-1])) for kind in KINDS)
 
 
 def measured(kinds: Sequence[Kind] = KINDS, *, scale: float = 1.0, rounds: int = 3) -> list[Prediction]:
