@@ -75,11 +75,14 @@ class Finding:
 
 def diagnose(require: Sequence[str], *, as_json: bool) -> int:
     """Print what works here, and return the exit code."""
-    findings, steps = examine(), how_long.measured(how_long.BRIEF, scale=DOCTOR_SCALE, rounds=1)
+    findings = examine()
+    if not as_json:
+        print(f"{in_words(findings)}\n", flush=True)  # before the steps, which take some seconds
+    steps = how_long.measured(how_long.BRIEF, scale=DOCTOR_SCALE, rounds=1)
     if as_json:
         print(json.dumps(in_numbers(findings) | {"step": _predicted(steps)}, indent=2))
     else:
-        print(f"{in_words(findings)}\n\n{_times_in_words(steps)}")
+        print(_times_in_words(steps))
     works = {finding.library for finding in findings if finding.status == "ok"}
     wrong = any(finding.status == "wrong" for finding in findings)
     return 1 if wrong or not {"numpy", *require} <= works else 0
