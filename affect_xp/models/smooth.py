@@ -21,7 +21,6 @@ from affect_xp.models.inputs import check_alike, columns_of, reporting, zip_step
 from affect_xp.partition import as_ids
 from affect_xp.progress import Progress
 from affect_xp.proximity import Pair, Proximity
-from affect_xp.proximity.blend import ObjectBlend
 from affect_xp.tracking.history import History, Record
 
 
@@ -196,23 +195,20 @@ class _Taken:
 
     step: Step
     record: Record
-    trust: Array | None  # of each object, where α depends on it
     products: Products | None
 
     @staticmethod
     def of(step: Step, record: Record) -> "_Taken":
         """Return the step without its proximities."""
-        trust = step.blend.trust if isinstance(step.blend, ObjectBlend) else None
         light = dataclasses.replace(step, observed=None, blend=None, groups=None)  # type: ignore[arg-type]
-        return _Taken(light, record, trust, Products.of(step.groups))
+        return _Taken(light, record, Products.of(step.groups))
 
     def again(self, before: State | None, W: Proximity) -> Step:
         """Return the step with its proximities, given the state before it."""
         past = Past.of(before, self.step.state.ids, W)
         if past.start is None or past.smoothed is None:
             return dataclasses.replace(self.step, observed=W)
-        pair, alpha = Pair(W, past.smoothed, past.alignment), self.step.alphas[-1]
-        blend = pair.blend(alpha) if self.trust is None else ObjectBlend(pair, alpha, self.trust)
+        blend = Pair(W, past.smoothed, past.alignment).blend(self.step.alphas[-1])
         return dataclasses.replace(self.step, observed=W, blend=blend)
 
 
