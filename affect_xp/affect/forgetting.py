@@ -9,9 +9,11 @@ from affect_xp.affect.moments import BlockMoments, mean_variances, moments_of
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
+    is_array,
     on_input_device,
     ratio,
     row_blocks,
+    to_host,
     wide_dtype,
 )
 from affect_xp.array.threads import own_threads
@@ -242,7 +244,9 @@ def _by_step(alpha: object) -> bool:
 def alpha_at(alpha: Any, t: int) -> float:
     """Return the fixed forgetting factor of step t."""
     if not _by_step(alpha):
-        return check_fraction("alpha", alpha.item() if hasattr(alpha, "item") else alpha)
+        return check_fraction(
+            "alpha", to_host(alpha, reason="a given α")[0].item() if is_array(alpha) else alpha
+        )
     if t >= len(alpha):
         raise InputError(f"alpha has {len(alpha)} entries, but this is step {t}; give one for each step")
     return check_fraction(f"alpha[{t}]", alpha[t])
