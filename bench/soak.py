@@ -173,7 +173,7 @@ def forget_names_of_dask() -> None:
         utils.key_split.cache_clear()
 
 
-class Looks:
+class EntryStatistics:
     """The measurements over time, by quantity."""
 
     def __init__(self, n_traced: int) -> None:
@@ -203,7 +203,7 @@ def soak(
     model = ax.Affect(ax.KMeans([clusters_at(t) for t in range(n_steps)]), random_state=0)
     warm_up, n_traced = int(WARM_UP * n_steps), int(traced * n_steps)
     every, born = max(1, (n_steps - warm_up) // n_looks), weakref.WeakSet()
-    looks, spent = Looks(n_traced), []
+    looks, spent = EntryStatistics(n_traced), []
     gc.freeze()  # exclude existing objects from garbage collection at each measurement
     for t, (observed, ids) in enumerate(steps(kind, n, n_steps)):
         born.update(ids)

@@ -20,10 +20,10 @@ from affect_xp.affect.movers import margin_weight, move_probability, pair_moment
 from affect_xp.array.namespace import (
     array_namespace,
     gather,
+    host_value,
     is_array,
     recorded_labels,
     to_host,
-    value_at_hand,
 )
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
@@ -382,7 +382,7 @@ def _first_labels(
 def _better(previous: GroupedPair, static: GroupedPair) -> _Seen:
     """Return the labels with the better α, and their noise and drift."""
     judgement = judge(previous.in_units, static.in_units)
-    stays = value_at_hand(judgement.stays())
+    stays = host_value(judgement.stays())
     if stays is not None:
         return _Seen(previous, judgement.previous) if stays else _Seen(static, judgement.static)
     labels, sums = better_labels(judgement, previous.partition, static.partition)
@@ -423,7 +423,7 @@ def _moves(clusterer: Clusterer, seen: _Seen, weights: _Weights) -> tuple[Array 
         return None, None
     sums = groups.current.rows(slice(0, groups.pair.current.n))
     xp = array_namespace(sums)
-    lowest = value_at_hand(xp.min(sums))
+    lowest = host_value(xp.min(sums))
     if lowest is not None and lowest < 0:
         return None, None
     moments = pair_moments(groups.in_units, products=False)

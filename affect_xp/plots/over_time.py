@@ -310,8 +310,8 @@ def plot_memberships(history: Run, *, ax: Any = None, max_objects: int = 2000) -
         ax.imshow(colours[places.reshape(shown.labels.shape)], aspect="auto", interpolation="nearest")
     if len(found.order) <= MAX_LEGEND:
         handles = [_patch(CLUSTER_COLOURS[found.colours[name]], str(name)) for name in found.order]
-        beside: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "frameon": False}
-        ax.legend(handles=handles, title="cluster", ncols=1 + len(handles) // 11, **beside)
+        outside: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "frameon": False}
+        ax.legend(handles=handles, title="cluster", ncols=1 + len(handles) // 11, **outside)
     label_steps(ax, history.times)
     of = "" if len(shown.ids) == shown.n_objects else f" of {shown.n_objects}"
     ax.set(ylabel=f"{len(shown.ids)}{of} objects", yticks=[])

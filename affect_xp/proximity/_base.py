@@ -308,11 +308,11 @@ class Summable(Proximity):
         """Return Σ_{i≠j} wᵢⱼ² over the objects in clusters."""
 
     @abc.abstractmethod
-    def careful_moments(self, partition: Partition) -> tuple[Array, Array]:
+    def centred_moments(self, partition: Partition) -> tuple[Array, Array]:
         """Return the mean of each block and the sum of squares about it, from differences."""
 
     @abc.abstractmethod
-    def careful_distance(self, partition: Partition, means: Array) -> Array:
+    def centred_distance(self, partition: Partition, means: Array) -> Array:
         """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})², from differences."""
 
     def grouped(self, labels: Array, k: int, given: Partition | None = None) -> "Summed":

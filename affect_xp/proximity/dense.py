@@ -18,7 +18,7 @@ from affect_xp.array.namespace import (
     gather,
     has_kernels,
     is_array,
-    is_at_hand,
+    is_host_value,
     not_zero,
     row_blocks,
     thin_product,
@@ -115,7 +115,7 @@ class Dense(Summable):
     @property
     def sums_plainly(self) -> bool:
         """Whether plain sums are tried first: where lost digits can be seen without waiting."""
-        return is_at_hand(self.array)
+        return is_host_value(self.array)
 
     @property
     def thin_dtype(self) -> object:
@@ -235,7 +235,7 @@ class Dense(Summable):
             total - identity(total) * (w_ii**power @ z) for power, total in zip(powers, totals, strict=True)
         ]
 
-    def careful_moments(self, partition: Partition) -> tuple[Array, Array]:
+    def centred_moments(self, partition: Partition) -> tuple[Array, Array]:
         """Return the moments from sums about a guess g of each block's mean: one row of W per cluster.
 
         μ = g − Σ(g − w)/N,   Σ(w − μ)² = Σ(g − w)² − N(g − μ)²
@@ -295,7 +295,7 @@ class Dense(Summable):
                 total += member[rows] @ ((x * x) @ member)
         return total
 
-    def careful_distance(self, partition: Partition, means: Array) -> Array:
+    def centred_distance(self, partition: Partition, means: Array) -> Array:
         """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² from the differences."""
         if has_kernels(self.array, partition.k):
             return self._residual_sums(partition, means)[1].sum()

@@ -207,7 +207,7 @@ class Factored(Proximity):
             return None
         return FactoredGroups(self, groups.labels, groups.k, groups.given, known_t=t)
 
-    def beside(self, past: "Factored", alpha: Array | float) -> "Factored":
+    def concatenated(self, past: "Factored", alpha: Array | float) -> "Factored":
         """Return α·past + (1 − α)·W of the same objects with the columns of both, without copying."""
         xp = array_namespace(self.weights)
         weights = xp.concat([alpha * past.weights, (1 - alpha) * self.weights])

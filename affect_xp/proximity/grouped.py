@@ -253,7 +253,7 @@ class Summed(Stored):
             sums, squares = (self._off_diagonal(), self.squares) if known else W.block_sums(partition)
             self.__dict__["squares"] = squares
             found = W.plain_moments(partition, sums, squares)
-        return W.careful_moments(partition) if found is None else found
+        return W.centred_moments(partition) if found is None else found
 
     def distance_to(self, means: Array) -> Array:
         """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})²."""
@@ -262,7 +262,7 @@ class Summed(Stored):
             known = self.is_multiplied or W.sums_by_product
             sums = self._off_diagonal() if known else W.block_sums(partition, squares=False)[0]
             found = W.plain_distance(partition, means, sums)
-        return W.careful_distance(partition, means) if found is None else found
+        return W.centred_distance(partition, means) if found is None else found
 
     def near(self, other: Grouped) -> "Summed":
         """Return the same groups, with sums of squares to be updated from those of other labels."""

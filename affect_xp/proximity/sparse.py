@@ -256,7 +256,7 @@ class Sparse(Summable):
         w_ii = self.diagonal()
         return sum(_square_sum(part.data) for _, part in self._blocks) - w_ii @ w_ii
 
-    def careful_moments(self, partition: Partition) -> tuple[Array, Array]:
+    def centred_moments(self, partition: Partition) -> tuple[Array, Array]:
         """Return the mean of each block and the sum of squares about it, both (k, k), in two passes.
 
         With N pairs in a block, n₊ of them stored, zeros enter analytically and no digits cancel:
@@ -270,7 +270,7 @@ class Sparse(Summable):
         (squares,) = self._block_sums(partition, _square_residuals(means))
         return means, squares + (count - n_stored) * means * means
 
-    def careful_distance(self, partition: Partition, means: Array) -> Array:
+    def centred_distance(self, partition: Partition, means: Array) -> Array:
         """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² = Σ₊ (w − μ)² + Σ (N − n₊) μ² in one pass."""
         xp = array_namespace(means)
         residuals = _square_residuals(means)
