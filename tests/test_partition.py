@@ -27,3 +27,19 @@ def test_objects_in_common(eager_xp, labels, k, others, k_others):
     assert table.dtype == np.float64
     expected = [[np.sum((labels == c) & (others == d)) for d in range(k_others)] for c in range(k)]
     assert table.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("labels", "others", "expected"),
+    [
+        ([0, 0, 1, 1], [1, 1, 0, 0], 1.0),  # other numbers
+        ([0, 0, 1, 1], [0, 1, 1, 1], 0.75),
+        ([0, 0, 1, 1], [0, 0, 0, 0], 0.5),  # merged
+        ([0, 0, 0, 0], [0, 0, 1, 1], 0.5),  # split
+        ([0, 0, 1, -1], [0, 0, 1, 1], 1.0),  # objects without a label do not count
+        ([-1, -1], [0, 0], 0.0),
+    ],
+)
+def test_agreement(eager_xp, labels, others, expected):
+    a, b = (Partition(eager_xp.array(np.array(x)), max(1, max(x) + 1)) for x in (labels, others))
+    assert a.agreement(b) == expected

@@ -194,6 +194,9 @@ def _without_gone(state: State, alignment: Alignment) -> Grouped | None:
 
 
 INITS = ("auto", "previous", "static")
+# By objects, a step ends when at most this multiple of `alpha_tol` is the share of objects whose cluster
+# changes: weights depend on labels only through means over clusters.
+LABELS_PER_WEIGHT = 10
 FORGETTING = ("global", "objects")
 
 
@@ -457,26 +460,22 @@ def _alpha_of(options: Options, seen: _Seen, t: int) -> tuple[Array | float, Seq
 def _shortened(options: Options, start: GroupedPair, clusterer: Clusterer) -> Options:
     """Return options without iterations if α is known to vary by at most `alpha_tol` between labels."""
     k = getattr(clusterer, "n_clusters", None)
-    is_estimate = isinstance(options.alpha, str) and options.correction is None and not options.by_object
+    is_estimate = isinstance(options.alpha, str) and options.correction is None
     if not is_estimate or not isinstance(k, int):
         return options
     if not alpha_is_insensitive(start.pair, max(k, start.k), options.alpha_tol):
         return options
-    return dataclasses.replace(options, init="previous", n_iter=1)
+    return dataclasses.replace(options, init="previous", n_iter=options.n_iter if options.by_object else 1)
 
 
 def _same_alpha(weights: _Weights, before: _Weights, options: Options) -> bool:
-    """Return whether the weights have changed by at most `alpha_tol`; with 0 they are not compared."""
-    if options.alpha_tol == 0:
+    """Return whether α has changed by at most `alpha_tol`; with 0, and by objects, it is not compared."""
+    if options.alpha_tol == 0 or options.by_object:
         return False
-    changes = [abs(weights.alpha - before.alpha)]
-    if weights.trust is not None and before.trust is not None:
-        xp = array_namespace(weights.trust)
-        changes.append(xp.max(xp.abs(weights.trust - before.trust)))
-    if any(is_array(change) for change in changes):
-        on_device = [change for change in changes if is_array(change)]
-        changes = [c for c in changes if not is_array(c)] + [*to_host(*on_device, reason="has α changed?")]
-    return all(bool(change <= options.alpha_tol) for change in changes)
+    change = abs(weights.alpha - before.alpha)
+    if is_array(change):
+        change = to_host(change, reason="has α changed?")[0]
+    return bool(change <= options.alpha_tol)
 
 
 def _same_labels(
@@ -484,6 +483,8 @@ def _same_labels(
 ) -> bool:
     """Return whether the clusters are those α was estimated with: another iteration would change nothing."""
     before = seen.groups.partition
+    if options.by_object and options.alpha_tol > 0:
+        return before.agreement(found.partition) >= 1 - LABELS_PER_WEIGHT * options.alpha_tol
     if iteration == 0 or options.alpha_tol > 0:
         # Known without waiting if both are the start. Otherwise equality is too unlikely to wait for, or
         # the comparison of α covers it.
@@ -518,7 +519,7 @@ def conclude(past: Past, found: Clustering, result: Iterations, rules: EventRule
         scores=found.scores,
         observed=past.W,
         blend=blend,
-        groups=found.groups if past.W.carries_products and not isinstance(blend, ObjectBlend) else None,
+        groups=found.groups if past.W.carries_products else None,
         moved=result.moved if lowest >= 0 else None,
         **result.levels(squares, n_members),
     )

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import reference_movers as twin
+import scipy.sparse
 from storages import MAKERS, as_factored
 
 import affect_xp as ax
@@ -135,7 +136,7 @@ def test_a_fixed_weight_is_used():
 
 
 @pytest.mark.parametrize("alpha", ["estimate", 0.4])
-def test_weights_that_hardly_change_end_a_step(alpha):
+def test_labels_that_hardly_change_end_a_step(alpha):
     given = [w for _, w in steps(4, churn=False)]
 
     def fitted(tolerance):
@@ -148,6 +149,30 @@ def test_weights_that_hardly_change_end_a_step(alpha):
         assert ax.adjusted_rand_index(a.labels, b.labels) == 1
     assert sum(len(b.alphas) for b in early) < sum(len(a.alphas) for a in exact) or alpha != "estimate"
     assert [len(b.alphas) for b in fitted(1.0)] == [1] * 4
+
+
+@pytest.mark.parametrize("insensitive", [False, True])
+def test_large_sparse_steps_start_from_the_previous_labels(monkeypatch, insensitive):
+    given = [scipy.sparse.csr_array(w) for _, w in steps(5, churn=False)]
+    options = {"forgetting": "objects", "rescale": None, "random_state": 0}
+    expected = ax.Affect(ax.Spectral(3), init="previous" if insensitive else "static", **options).fit(given)
+    monkeypatch.setattr("affect_xp.affect.step.alpha_is_insensitive", lambda *_: insensitive)
+    found = ax.Affect(ax.Spectral(3), **options).fit(given)
+    for a, b in zip(expected.history_, found.history_, strict=True):
+        assert b.alphas == a.alphas
+        np.testing.assert_array_equal(b.labels, a.labels)
+
+
+def test_clusters_other_than_those_of_the_weights_give_new_weights():
+    # The groups of the second step have nothing to do with those of the first.
+    rng, alphas = np.random.default_rng(0), {}
+    for shift in (1, 8):
+        groups = [np.arange(24) // 8, np.arange(24) // shift % 3]
+        given = [rng.poisson(np.where(c[:, None] == c, 6.0, 0.3)).astype(float) for c in groups]
+        options = {"forgetting": "objects", "rescale": None, "init": "previous", "random_state": 0}
+        model = ax.Affect(ax.Spectral(3), **options).fit([w + w.T for w in given])
+        alphas[shift] = model.history_[1].alphas
+    assert len(alphas[1]) > 1 and len(alphas[8]) == 1
 
 
 def test_saved_and_resumed(tmp_path):
