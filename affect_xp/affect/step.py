@@ -31,7 +31,16 @@ from affect_xp.clustering.base import Call, Clusterer, Clustering, Count
 from affect_xp.partition import UNCHANGED, Alignment, Ids, Partition, align, positions
 from affect_xp.proximity import Blend, Factored, Grouped, GroupedPair, ObjectBlend, Pair, Proximity
 from affect_xp.proximity.blend import unit_of
-from affect_xp.tracking.events import DEFAULT_RULES, Clusters, Event, EventRules, follow, members_of
+from affect_xp.tracking.events import (
+    DEFAULT_RULES,
+    Clusters,
+    Event,
+    EventRules,
+    follow,
+    in_order,
+    members_of,
+    move_events,
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -496,15 +505,20 @@ def conclude(past: Past, found: Clustering, result: Iterations, rules: EventRule
     """Match clusters with the previous ones, find events, read α, and return the step."""
     state, partition, n, blend = past.before, found.partition, past.W.n, result.blend
     before = Clusters.none() if state is None else state.clusters
-    table, sizes, alphas, squares, labels, lowest = _read(past.start, partition, len(before.names), result)
+    read = _read(past.start, partition, len(before.names), result)
+    labels, sizes = read.labels, read.sizes
     clusters, events = follow(
         before,
-        table,
+        read.table,
         sizes,
         members_before=lambda: [] if state is None else _members(state.partition, state.ids),
         members=lambda: members_of(labels, past.ids, partition.k),
         rules=rules,
     )
+    if read.moved is not None:
+        sure = np.where(read.moved > rules.move, read.moved, 0)
+        moves = move_events(before, clusters, (read.labels_before, labels), sure, past.ids)
+        events = in_order((*events, *moves))
     # Assume the same share of objects in clusters for the objects that have a past.
     n_members = (n if blend is None else past.alignment.n_common) * float(sizes.sum()) / n
     return Step(
@@ -513,15 +527,15 @@ def conclude(past: Past, found: Clustering, result: Iterations, rules: EventRule
             None, dataclasses.replace(partition), clusters, past.ids, found.memory, count=found.count
         ),
         labels=recorded_labels(np.where(labels >= 0, clusters.names[labels], -1), partition.labels),
-        alphas=tuple(alphas),
+        alphas=tuple(read.alphas),
         events=events,
         n_iter=result.n_iter,
         scores=found.scores,
         observed=past.W,
         blend=blend,
         groups=found.groups if past.W.carries_products else None,
-        moved=result.moved if lowest >= 0 else None,
-        **result.levels(squares, n_members),
+        moved=None if read.moved is None else result.moved,
+        **result.levels(read.squares, n_members),
     )
 
 
@@ -531,23 +545,37 @@ def _members(partition: Partition, ids: Ids) -> list[frozenset[Hashable]]:
     return members_of(labels, ids, partition.k)
 
 
-def _read(
-    start: Partition | None, partition: Partition, k_before: int, result: Iterations
-) -> tuple[np.ndarray, np.ndarray, list[float], list[float], np.ndarray, float]:
-    """Read in one transfer the contingency table, (k_before, k), sizes, all α, squares, and labels.
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Read:
+    """The results of a step on the host: of each object, of each cluster, and by iteration."""
 
-    The last number is the lowest sum of similarities, 0 if it is not needed.
-    """
-    reason = "matching clusters, and α"
+    labels: np.ndarray
+    labels_before: np.ndarray
+    moved: np.ndarray | None  # None if probabilities are not known
+    table: np.ndarray  # (k_before, k)
+    sizes: np.ndarray
+    alphas: list[float]
+    squares: list[float]
+
+
+def _read(start: Partition | None, partition: Partition, k_before: int, result: Iterations) -> _Read:
+    """Read the contingency table, sizes, all α, squares, labels, and who moved, in one transfer."""
     on_device = [a for a in result.alphas if is_array(a)]  # all of them, or none
     lowest = [] if result.lowest is None else [result.lowest]
-    arrays = [partition.labels, partition.sizes, *on_device, *result.squares, *lowest]
-    if start is None:
-        labels, sizes, *read = to_host(*arrays, reason=reason)
-        table = np.zeros((k_before, partition.k))
-    else:
-        table, labels, sizes, *read = to_host(start.table(partition), *arrays, reason=reason)
-    numbers, n = [float(a) for a in read], len(on_device)
-    alphas = numbers[:n] if on_device else [float(a) for a in result.alphas]
-    squares, low = numbers[n : n + len(result.squares)], numbers[-1] if lowest else 0.0
-    return table, sizes, alphas, squares, labels.astype(np.int64, copy=False), low
+    numbers = [*on_device, *result.squares, *lowest]
+    arrays = [partition.labels, partition.sizes]
+    if start is not None:
+        arrays += [start.table(partition), *([] if result.moved is None else [start.labels, result.moved])]
+    values = to_host(*arrays, *numbers, reason="matching clusters, and α")
+    (labels, sizes, *more), scalars = values[: len(arrays)], [float(a) for a in values[len(arrays) :]]
+    table, labels_before, moved = (*more, None, None, None)[:3]
+    n = len(on_device)
+    return _Read(
+        labels.astype(np.int64, copy=False),
+        (labels if labels_before is None else labels_before).astype(np.int64, copy=False),
+        moved if not lowest or scalars[-1] >= 0 else None,
+        np.zeros((k_before, partition.k)) if table is None else table,
+        sizes,
+        scalars[:n] if on_device else [float(a) for a in result.alphas],
+        scalars[n : n + len(result.squares)],
+    )

@@ -1,5 +1,7 @@
 """forgetting="objects": whole runs against the slow twin, between libraries and storages, and its meaning."""
 
+import itertools
+
 import numpy as np
 import pytest
 import reference_movers as twin
@@ -82,6 +84,33 @@ def test_movers_are_reported_whatever_the_forgetting():
             if 5 * t % 30 < 24:
                 assert history[t].moved[5 * t % 30] > 0.5
             assert np.median(history[t].moved) < 0.01
+
+
+@pytest.mark.parametrize("forgetting", ["global", "objects"])
+@pytest.mark.parametrize("threshold", [0.5, 0.9, 1.0])
+def test_probable_moves_to_another_cluster_are_events(eager_xp, forgetting, threshold):
+    given = steps(8)
+    options = {"forgetting": forgetting, "rescale": None, "random_state": 0}
+    model = ax.Affect(ax.Spectral(3), events=ax.EventRules(move=threshold), **options)
+    history = model.fit([eager_xp.array(w) for _, w in given], ids=[ids for ids, _ in given]).history_
+    n_moves = 0
+    for before, record in itertools.pairwise(history):
+        was, now = before.by_id(), record.by_id()
+        probability = dict(zip(record.ids, eager_xp.numpy(record.moved).tolist(), strict=True))
+        expected = {
+            (i, was[i], c, probability[i])
+            for i, c in now.items()
+            if i in was and was[i] != c and probability[i] > threshold
+        }
+        found = [
+            (i, *event.before, *event.after, p)
+            for event in record.events
+            if event.kind == "move"
+            for i, p in zip(event.objects, event.probabilities, strict=True)
+        ]
+        assert set(found) == expected and len(found) == len(expected)
+        n_moves += len(found)
+    assert (n_moves > 0) == (threshold < 1)
 
 
 def test_movers_are_reported_by_the_data_and_not_by_the_clusterer():
@@ -188,6 +217,8 @@ def test_saved_and_resumed(tmp_path):
     for a, b in zip(whole.history_, resumed.history_, strict=True):
         np.testing.assert_array_equal(a.labels, b.labels)
         np.testing.assert_array_equal(a.moved, b.moved)
+        assert a.events == b.events
+    assert any(event.objects for record in half.history_ for event in record.events)
 
 
 @pytest.mark.parametrize(
