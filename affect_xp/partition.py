@@ -22,6 +22,7 @@ from affect_xp.array.namespace import (
     one_hot,
     places_of,
     rows_at,
+    sums_by_number,
     to_host,
     wide_dtype,
 )
@@ -30,6 +31,9 @@ from affect_xp.checks import check_int
 from affect_xp.exceptions import InputError, InputTypeError
 
 Ids = tuple[Hashable, ...] | range
+
+# With more clusters, n×k arrays are avoided where W is sparse.
+MANY_CLUSTERS = 1000
 
 
 def as_ids(ids: Iterable[Hashable] | Array | None, n: int, past_ids: Ids | None = None) -> Ids:
@@ -171,6 +175,12 @@ class Partition:
     def sizes(self) -> Array:
         """The cluster sizes m = Zᵀ1, (k,), in wide floats."""
         return label_counts(self.labels[:, None], self.k)[0, :]
+
+    def totals(self, values: Array) -> Array:
+        """Return the sum of a value of each object, (n,), over each cluster, (k,)."""
+        if self.k > MANY_CLUSTERS and isinstance(values, np.ndarray):
+            return sums_by_number(self.labels + 1, values, self.k + 1)[1:]
+        return values @ self.membership
 
     def table(self, other: "Partition") -> Array:
         """Return the contingency table with another partition, (k, k')."""

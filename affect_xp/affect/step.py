@@ -29,7 +29,16 @@ from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
 from affect_xp.clustering.base import Call, Clusterer, Clustering, Count
 from affect_xp.partition import UNCHANGED, Alignment, Ids, Partition, align, positions
-from affect_xp.proximity import Blend, Factored, Grouped, GroupedPair, ObjectBlend, Pair, Proximity
+from affect_xp.proximity import (
+    Blend,
+    Factored,
+    Grouped,
+    GroupedPair,
+    ObjectBlend,
+    Occupied,
+    Pair,
+    Proximity,
+)
 from affect_xp.proximity.blend import unit_of
 from affect_xp.tracking.events import DEFAULT_RULES, Clusters, Event, EventRules, follow, members_of
 
@@ -420,6 +429,8 @@ def _moves(clusterer: Clusterer, seen: _Seen, weights: _Weights) -> tuple[Array 
     if weights.moved is not None:
         return weights.moved, None
     if getattr(clusterer, "wants", None) != "similarity" or isinstance(groups.pair.current, Factored):
+        return None, None
+    if isinstance(groups.current, Occupied):  # too many clusters for n×k arrays
         return None, None
     sums = groups.current.rows(slice(0, groups.pair.current.n))
     xp = array_namespace(sums)

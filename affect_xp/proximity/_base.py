@@ -325,11 +325,11 @@ class Summable(Proximity):
         Plain sums lose digits if the mean is large and the spread is small. On the host, which can check
         this without waiting, a second pass follows; a device uses the accurate sums at once.
         """
-        return self.group(partition).moments()
+        return Summed(self, partition.labels[:, None], partition.k, partition).moments()
 
     def square_distance(self, partition: Partition, means: Array) -> Array:
         """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})², in two passes if the first one lost digits."""
-        return self.group(partition).distance_to(means)
+        return Summed(self, partition.labels[:, None], partition.k, partition).distance_to(means)
 
     @property
     @abc.abstractmethod

@@ -29,8 +29,9 @@ from affect_xp.array.threads import run_blocks
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
 from affect_xp.exceptions import InputTypeError
-from affect_xp.partition import Alignment, Partition
+from affect_xp.partition import MANY_CLUSTERS, Alignment, Partition
 from affect_xp.proximity._base import Summable, joint_magnitude, measured_magnitude
+from affect_xp.proximity._occupied import Occupied
 from affect_xp.proximity.grouped import Summed, identity
 
 Matrix = Any  # a sparse matrix or array of scipy.sparse or cupyx.scipy.sparse
@@ -193,6 +194,12 @@ class Sparse(Summable):
         spread = xp.zeros((self.n, v.shape[1]), dtype=v.dtype, device=device_of(v))
         xp.add.at(spread, rows, v)
         return self.matmul(spread)
+
+    def grouped(self, labels: Array, k: int, given: Partition | None = None) -> Any:
+        """Return W with the labels of its objects; of many clusters only the occupied blocks."""
+        if k > MANY_CLUSTERS and labels.shape[1] == 1 and isinstance(labels, np.ndarray):
+            return Occupied(self, labels, k, given)
+        return Summed(self, labels, k, given)
 
     def block_sums(
         self, partition: Partition, *, squares: bool = True
