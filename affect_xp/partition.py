@@ -18,11 +18,11 @@ from affect_xp.array.namespace import (
     is_array,
     label_counts,
     label_table,
+    label_totals,
     not_negative,
     one_hot,
     places_of,
     rows_at,
-    sums_by_number,
     to_host,
     wide_dtype,
 )
@@ -178,8 +178,8 @@ class Partition:
 
     def totals(self, values: Array) -> Array:
         """Return the sum of a value of each object, (n,), over each cluster, (k,)."""
-        if self.k > MANY_CLUSTERS and isinstance(values, np.ndarray):
-            return sums_by_number(self.labels + 1, values, self.k + 1)[1:]
+        if self.k > MANY_CLUSTERS:
+            return label_totals(values, self.labels, self.k)
         return values @ self.membership
 
     def table(self, other: "Partition") -> Array:
