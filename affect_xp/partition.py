@@ -210,7 +210,7 @@ class Partition:
         return not_negative(self.labels)
 
     def take(self, index: Array | None, n_unknown: int | None = None) -> "Partition":
-        """Return the partition of the objects at `index`, where -1 stands for an object without a label.
+        """Return the partition of the objects at `index`, where -1 means an object without a label.
 
         `n_unknown` is the number of -1 in `index`, if it is known on the host.
         """

@@ -4,7 +4,7 @@ For a graph with weights w, the Bethe-Hessian at r is
 
     H = I + diag(D) − M,   Mᵢⱼ = r wᵢⱼ / (r² − wᵢⱼ²),   Dᵢ = Σⱼ wᵢⱼ² / (r² − wᵢⱼ²),   i ≠ j
 
-Each negative eigenvalue is a group that can be told from noise (Saade, Krzakala & Zdeborová 2014; Saade,
+Each negative eigenvalue is a group that differs from noise (Saade, Krzakala & Zdeborová 2014; Saade,
 Lelarge, Krzakala & Zdeborová 2015). r is the radius of the noise, that of the non-backtracking operator of
 squared weights:
 
