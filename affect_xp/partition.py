@@ -20,11 +20,11 @@ from affect_xp.array.namespace import (
     is_array,
     label_counts,
     label_table,
+    label_totals,
     not_negative,
     one_hot,
     places_of,
     rows_at,
-    sums_by_number,
     to_host,
     wide_dtype,
 )
@@ -180,8 +180,8 @@ class Partition:
 
     def totals(self, values: Array) -> Array:
         """Return the sum of a value of each object, (n,), over each cluster, (k,)."""
-        if self.k > MANY_CLUSTERS and isinstance(values, np.ndarray):
-            return sums_by_number(self.labels + 1, values, self.k + 1)[1:]
+        if self.k > MANY_CLUSTERS:
+            return label_totals(values, self.labels, self.k)
         return values @ self.membership
 
     def table(self, other: "Partition") -> Any:
@@ -216,7 +216,7 @@ class Partition:
         return not_negative(self.labels)
 
     def take(self, index: Array | None, n_unknown: int | None = None) -> "Partition":
-        """Return the partition of the objects at `index`, where -1 stands for an object without a label.
+        """Return the partition of the objects at `index`, where -1 means an object without a label.
 
         `n_unknown` is the number of -1 in `index`, if it is known on the host.
         """

@@ -299,6 +299,13 @@ def label_counts(labels: Array, k: int) -> Array:
     return sum(xp.sum(one_hot(labels[rows, :], k, wide), axis=0) for rows in blocks)
 
 
+def label_totals(values: Array, labels: Array, k: int) -> Array:
+    """Return the sum of the values with each label, (k,); -1 is no label."""
+    if isinstance(values, _NUMPY):
+        return np.bincount(labels + 1, values, k + 1)[1:]
+    return values @ one_hot(labels, k, values.dtype)
+
+
 def label_table(labels: Array, k: int, others: Array, k_others: int) -> Array:
     """Return the contingency table of two labelings, (k, k'); -1 does not count."""
     if not isinstance(labels, np.ndarray) or not isinstance(others, np.ndarray):

@@ -11,6 +11,7 @@ import numpy as np
 from affect_xp import display
 from affect_xp.array.namespace import (
     array_namespace,
+    as_array,
     device_of,
     host_view,
     is_array,
@@ -379,6 +380,27 @@ def checked_dtype(w: Array, name: str) -> Array:
             f"{name} must be of dtype float32 or float64, got {w.dtype}; use astype({smaller!r})"
         )
     return w
+
+
+def feature_matrix(X: object) -> Array:
+    """Return features in float32 or float64, with a row for each object; values are not checked."""
+    x = as_array(X)
+    if x.ndim != 2 or x.shape[0] == 0:
+        hint = "; use X[:, None] for one feature" if x.ndim == 1 else ""
+        raise InputError(
+            "X must have a row for each object and a column for each feature, "
+            f"got shape {tuple(x.shape)}{hint}"
+        )
+    return checked_dtype(x, "X")
+
+
+def not_finite(X: Array) -> InputError:
+    """Return the error that names the first entry of X that is not finite."""
+    host = to_host(X, reason="finding the bad feature")[0]
+    i, j = np.argwhere(~np.isfinite(host))[0]
+    return InputError(
+        f"X must be finite, but X[{i}, {j}] = {host[i, j]}; leave out objects without data or fill it in"
+    )
 
 
 def log2(largest: float) -> float:
