@@ -6,8 +6,10 @@ A partition into clusters is known by its labels c, membership Z and sizes m.
 import dataclasses
 import functools
 from collections.abc import Hashable, Iterable
+from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from affect_xp.array.namespace import (
     array_namespace,
@@ -182,8 +184,12 @@ class Partition:
             return label_totals(values, self.labels, self.k)
         return values @ self.membership
 
-    def table(self, other: "Partition") -> Array:
-        """Return the contingency table with another partition, (k, k')."""
+    def table(self, other: "Partition") -> Any:
+        """Return the contingency table with another partition, (k, k'); sparse for many clusters."""
+        if min(self.k, other.k) > MANY_CLUSTERS and isinstance(self.labels, np.ndarray):
+            both = (self.labels >= 0) & (other.labels >= 0)
+            pairs = np.ones(int(both.sum())), (self.labels[both], other.labels[both])
+            return scipy.sparse.coo_array(pairs, shape=(self.k, other.k)).tocsr()
         return label_table(self.labels, self.k, other.labels, other.k)
 
     def equals(self, other: "Partition") -> bool:

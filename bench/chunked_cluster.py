@@ -31,7 +31,7 @@ import distributed
 import numpy as np
 
 import affect_xp as ax
-from affect_xp.proximity.chunked import PASS, Chunked
+from affect_xp.proximity.chunked.chunked import PASS, Chunked
 from affect_xp.proximity.kernels import features_to_proximity
 
 # dask makes workers return freed memory to the system at once. The blocks of a few megabytes in which a chunk

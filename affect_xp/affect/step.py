@@ -543,7 +543,7 @@ def _members(partition: Partition, ids: Ids) -> list[frozenset[Hashable]]:
 
 def _read(
     start: Partition | None, partition: Partition, k_before: int, result: Iterations
-) -> tuple[np.ndarray, np.ndarray, list[float], list[float], np.ndarray, float]:
+) -> tuple[Any, np.ndarray, list[float], list[float], np.ndarray, float]:
     """Read in one transfer the contingency table, (k_before, k), sizes, all α, squares, and labels.
 
     The last number is the lowest sum of similarities, 0 if it is not needed.
@@ -556,7 +556,11 @@ def _read(
         labels, sizes, *read = to_host(*arrays, reason=reason)
         table = np.zeros((k_before, partition.k))
     else:
-        table, labels, sizes, *read = to_host(start.table(partition), *arrays, reason=reason)
+        table = start.table(partition)
+        if is_array(table):
+            table, labels, sizes, *read = to_host(table, *arrays, reason=reason)
+        else:  # sparse, on the host
+            labels, sizes, *read = to_host(*arrays, reason=reason)
     numbers, n = [float(a) for a in read], len(on_device)
     alphas = numbers[:n] if on_device else [float(a) for a in result.alphas]
     squares, low = numbers[n : n + len(result.squares)], numbers[-1] if lowest else 0.0

@@ -338,17 +338,8 @@ class Summable(Proximity):
         """Whether plain sums are tried first: where lost digits can be seen without waiting."""
 
     def plain_moments(self, partition: Partition, sums: Array, squares: Array) -> tuple[Array, Array] | None:
-        """Return μ = Σw/N and Σ(w − μ)² = Σw² − Nμ², or None if digits were lost."""
-        xp, count = array_namespace(sums), partition.pair_counts
-        means = sums / not_zero(count)
-        left = squares - count * means * means
-        varied = count - identity(count) > 1  # the others have no spread
-        w_ii = self.diagonal()
-        own = identity(count) * ((w_ii * w_ii) @ partition.membership)  # subtracted from the squares
-        exact = (left >= MIN_SHARE_LEFT * squares) & (squares >= MIN_OFF_DIAGONAL_SHARE * own)
-        if not bool(xp.all(exact | ~varied)):
-            return None
-        return means, xp.where(varied, left, xp.zeros_like(left))
+        """Return μ and Σ(w − μ)² of each block from plain sums, or None if digits were lost."""
+        return plain_moments(self.diagonal(), partition, sums, squares)
 
     def plain_distance(self, partition: Partition, means: Array, sums: Array) -> Array | None:
         """Return Σw² − 2Σμ Σw + ΣNμ², given Σw of each block, or None if digits were lost."""
@@ -359,6 +350,21 @@ class Summable(Proximity):
         exact = total >= MIN_SHARE_LEFT * (squares + spread)
         exact &= squares >= MIN_OFF_DIAGONAL_SHARE * (w_ii @ w_ii)
         return total if bool(exact) else None
+
+
+def plain_moments(
+    w_ii: Array, partition: Partition, sums: Array, squares: Array
+) -> tuple[Array, Array] | None:
+    """Return μ = Σw/N and Σ(w − μ)² = Σw² − Nμ² of each block, or None if digits were lost."""
+    xp, count = array_namespace(sums), partition.pair_counts
+    means = sums / not_zero(count)
+    left = squares - count * means * means
+    varied = count - identity(count) > 1  # the others have no spread
+    own = identity(count) * ((w_ii * w_ii) @ partition.membership)  # subtracted from the squares
+    exact = (left >= MIN_SHARE_LEFT * squares) & (squares >= MIN_OFF_DIAGONAL_SHARE * own)
+    if not bool(xp.all(exact | ~varied)):
+        return None
+    return means, xp.where(varied, left, xp.zeros_like(left))
 
 
 def checked_dtype(w: Array, name: str) -> Array:

@@ -113,7 +113,9 @@ def test_affect(few_are_many, clusterer, options):
     expected = run()
     few_are_many()
     for found, record in zip(run(), expected, strict=True):
-        np.testing.assert_array_equal(found.labels, record.labels)
+        # Ids of equally similar clusters may differ.
+        pairs = set(zip(found.labels.tolist(), record.labels.tolist(), strict=True))
+        assert len(pairs) == len(set(found.labels.tolist())) == len(set(record.labels.tolist()))
         np.testing.assert_allclose(found.alphas, record.alphas, rtol=1e-9)
         assert found.noise == pytest.approx(record.noise)
 
