@@ -197,6 +197,18 @@ class Partition:
         same = array_namespace(self.labels).all(self.labels == other.labels)
         return self.k == other.k and bool(to_host(same, reason="have labels changed?")[0])
 
+    def agreement(self, other: "Partition") -> float:
+        """Return the share of objects that are with most of their cluster in the other partition too.
+
+        It is the smaller one of both directions, over the objects with labels in both, and does not depend on
+        the numbers of clusters. On a device the host waits once.
+        """
+        table = self.table(other)
+        if is_array(table):  # otherwise sparse, on the host
+            table = to_host(table, reason="have labels changed?")[0]
+        kept = min(table.max(axis=1).sum(), table.max(axis=0).sum())
+        return float(kept) / max(1.0, float(table.sum()))
+
     @functools.cached_property
     def is_member(self) -> Array:
         """1 for objects in a cluster, 0 for others, (n,), in wide floats."""

@@ -516,8 +516,10 @@ def _view(matrix: Matrix, rows: slice) -> Matrix:
 
 
 def _rows(matrix: Matrix, rows: slice) -> Matrix:
-    """Return some rows; no copy if these are all."""
-    return matrix if rows == slice(0, matrix.shape[0]) else matrix[rows, :]
+    """Return some rows; no copy if these are all, or on the host."""
+    if rows == slice(0, matrix.shape[0]):
+        return matrix
+    return _view(matrix, rows) if on_host(matrix.data) else matrix[rows, :]
 
 
 def with_values(matrix: Matrix, values: Array) -> Matrix:
