@@ -17,10 +17,10 @@ from affect_xp.array.typing import Array
 from affect_xp.checks import warn_caller
 from affect_xp.datasets._npz import read_npz
 from affect_xp.exceptions import InputError, InputTypeError, InputWarning
-from affect_xp.io.observed import Snapshot
+from affect_xp.io.kinds import adjacency, complete_rows
 from affect_xp.io.options import ReadOptions
 from affect_xp.io.roles import USUAL
-from affect_xp.io.snapshots import adjacency, complete_rows
+from affect_xp.io.snapshot import Snapshot
 from affect_xp.io.sources import is_missing, is_table
 from affect_xp.proximity import is_sparse
 

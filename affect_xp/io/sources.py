@@ -6,7 +6,7 @@ import glob
 import gzip
 import uuid
 import zlib
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,14 @@ from affect_xp.io.engine import Engine, literal, quoted
 from affect_xp.io.options import ReadOptions
 
 TEXT, JSON, PARQUET = (".csv", ".tsv", ".txt"), (".jsonl", ".ndjson", ".json"), (".parquet", ".pq")
-FILES = (*TEXT, *JSON, *PARQUET)
 DELIMITERS = ",;\t|"  # or blanks, if the first line contains none of these
 COMMENTS = ("#", "%")
 UNREADABLE = (UnicodeError, EOFError, OSError, LookupError, zlib.error, csv.Error)
-# Rows that DuckDB rejects go to a table with their line numbers. Its sniffer, which guesses, is off.
+# Rows that DuckDB rejects go to a table with their line numbers. Its sniffer, which guesses, is off. The
+# buffer is a quarter of the default, for small memory limits.
 CSV = "auto_detect=false, header=false, strict_mode=true, null_padding=false, store_rejects=true"
-CSV += ", buffer_size=8000000"  # a quarter of the default, for small memory limits
+CSV += ", buffer_size=8000000"
 LINES = f"{CSV}, delim='\x01', quote='', escape=''"
-JSON_KIND = "CASE WHEN json_valid(json) THEN json_type(json) END"
 FORGET = "DROP TABLE IF EXISTS reject_errors; DROP TABLE IF EXISTS reject_scans"
 REJECTED = (
     "SELECT line, trim(csv_line, '\n '), error_message, file_path FROM reject_errors "
@@ -42,7 +41,7 @@ class Source:
     title : str
         Its name in messages.
     columns : dict
-        The SQL of each column, by name.
+        The SQL and the type of each column, by name.
     rows : str
         What follows FROM.
     too_wide : str
@@ -54,7 +53,7 @@ class Source:
     """
 
     title: str
-    columns: dict[str, str]
+    columns: dict[str, tuple[str, str]]
     rows: str
     too_wide: str = ""
     file: str = ""
@@ -62,9 +61,10 @@ class Source:
 
     def place(self, engine: Engine, row: int) -> str:
         """Return what messages call a row, counted from 0: a line of a file with its text, or its number."""
-        engine.run(f"{FORGET}; SELECT count(*) FROM {self.too_wide}" if self.too_wide else "SELECT 1")
-        for line, text, *_ in engine.run(f"{REJECTED} OFFSET {row}") if self.too_wide else ():
-            return f"line {line} of {self.title} ({text[:80]!r})"
+        if self.too_wide:
+            engine.run(f"{FORGET}; SELECT count(*) FROM {self.too_wide}")
+            for line, text, *_ in engine.run(f"{REJECTED} OFFSET {row}"):
+                return f"line {line} of {self.title} ({text[:80]!r})"
         return f"row {row + 1} of {self.title}"
 
 
@@ -79,22 +79,22 @@ def file_source(engine: Engine, path: Path, options: ReadOptions, *, rewrite: bo
         return _text_source(engine, path, options, rewrite)
     if ending(path) in PARQUET:
         return _described(engine, str(path), f"read_parquet({_file(path)})")
-    rows, too_wide = (_read(path, LINES, count) for count in (1, 2))
-    rows = f"(SELECT c0 AS json FROM {rows} WHERE trim(c0) <> '')"
-    lines = Source(str(path), {}, rows, too_wide, str(path))
-    kinds = f"SELECT row_number() OVER () - 1 AS row, {JSON_KIND} AS kind FROM {rows}"
-    bad = f"FROM ({kinds}) WHERE kind IS DISTINCT FROM 'OBJECT' ORDER BY row LIMIT 1"
-    for (row,) in engine.run(f"SELECT row {bad}", path):
+    rows = f"(SELECT c0 AS json FROM {_read(path, LINES, 1)} WHERE trim(c0) <> '')"
+    source = Source(str(path), {}, rows, _read(path, LINES, 2), str(path))
+    good = "CASE WHEN json_valid(json) THEN json_type(json) = 'OBJECT' ELSE false END"
+    flags = f"SELECT row_number() OVER () - 1 AS row, {good} AS good FROM {rows}"
+    bad = f"SELECT row FROM ({flags}) WHERE NOT good ORDER BY row LIMIT 1"
+    for (row,) in engine.run(bad, path):
         what = "it must be a JSON object, one for each row"
-        raise InputError(f"{lines.place(engine, row)} cannot be read: {what}")
+        raise InputError(f"{source.place(engine, row)} cannot be read: {what}")
     for (name,) in engine.run(f"SELECT DISTINCT unnest(json_keys(json)) AS key FROM {rows} ORDER BY key"):
-        lines.columns[name] = f"json->>{literal('$.' + quoted(name))}"
-    return lines
+        source.columns[name] = f"json->>{literal('$.' + quoted(name))}", "VARCHAR"
+    return source
 
 
 def _described(engine: Engine, title: str, rows: str) -> Source:
-    names = [name for name, *_ in engine.run(f"DESCRIBE FROM {rows}", title)]
-    return Source(title, {name: quoted(name) for name in names}, rows)
+    columns = engine.run(f"DESCRIBE FROM {rows}", title)
+    return Source(title, {name: (quoted(name), of) for name, of, *_ in columns}, rows)
 
 
 def _file(path: Path) -> str:
@@ -110,10 +110,10 @@ def _text_source(engine: Engine, path: Path, options: ReadOptions, rewrite: bool
     """Return the rows of a text file; its first line names the columns, unless `names` does."""
     text = _Text(str(path), path, options.encoding or "utf-8-sig")
     if path.suffix.lower() == ".zst":  # which Python 3.13 cannot open
-        file = engine.new_file()
         lines = _read(path, f"{LINES}, encoding={literal(text.encoding.removesuffix('-sig'))}", 1)
-        engine.run(f"COPY (FROM {lines}) TO {literal(file)} (HEADER false, DELIMITER '\x01', QUOTE '')", path)
-        text = _Text(str(path), file, "utf-8-sig")
+        text = _Text(str(path), engine.new_file(), "utf-8-sig")
+        how = "(HEADER false, DELIMITER '\x01', QUOTE '')"
+        engine.run(f"COPY (FROM {lines}) TO {literal(text.file)} {how}", path)
     head = text.head()
     header, names = text.cells(head[-1]), options.names
     if names is None and all(name.strip("-").replace(".", "").isdecimal() for name in header):
@@ -121,13 +121,15 @@ def _text_source(engine: Engine, path: Path, options: ReadOptions, rewrite: bool
         raise InputError(f"line {len(head)} of {path} contains numbers, not names of columns; {how}")
     if names is not None and len(names) != len(header):
         raise InputError(f"names has {len(names)} entries, but {path} has {len(header)} columns")
-    columns = _columns(text.title, names or header, [f"c{i}" for i in range(len(header))])
-    if rewrite or text.delimiter == " " or text.commented or text.encoding not in ("utf-8", "utf-8-sig"):
+    columns = _distinct(text.title, {i: str(name).strip() for i, name in enumerate(names or header)})
+    if rewrite or text.delimiter == " " or text.commented or not text.encoding.startswith("utf-8"):
         text.rewrite(engine.new_file())
-    delimiter = literal("\t" if text.delimiter == " " else text.delimiter)
-    how = f"{CSV}, skip={len(head) - (names is not None)}, delim={delimiter}, quote='\"', escape='\"'"
+    how = f"{CSV}, skip={len(head) - (names is not None)}, quote='\"', escape='\"'"
+    delimiter = "\t" if text.delimiter == " " else text.delimiter
+    how += f", delim={literal(delimiter)}, compression={literal(text.compression)}"
     rows, too_wide = (_read(text.file, how, len(header) + more) for more in (0, 1))
-    return Source(text.title, columns, rows, too_wide, str(text.file))
+    typed = {name: (f"c{i}", "VARCHAR") for name, i in columns.items()}
+    return Source(text.title, typed, rows, too_wide, str(text.file))
 
 
 @dataclasses.dataclass(eq=False)
@@ -139,10 +141,13 @@ class _Text:
     encoding: str
     delimiter: str = ""
     commented: bool = False
+    compression: str = "none"
 
     def lines(self, errors: str) -> Iterator[str]:
-        opened: Any = gzip.open if self.file.suffix.lower() == ".gz" else open
         try:
+            with self.file.open("rb") as start:
+                self.compression = "gzip" if start.read(2) == b"\x1f\x8b" else "none"
+            opened: Any = gzip.open if self.compression == "gzip" else open
             with opened(self.file, "rt", encoding=self.encoding, errors=errors) as file:
                 yield from file
         except UNREADABLE as error:
@@ -178,16 +183,17 @@ class _Text:
                     out.write(line)
                 except UnicodeEncodeError as error:
                     raise InputError(f"line {number} of {self.title} is not {self.encoding}") from error
-        self.file = file
+        self.file, self.compression = file, "none"
 
 
-def _columns(title: str, names: Sequence[Any], columns: Sequence[Any]) -> dict[str, Any]:
-    """Return columns by their names, which must be distinct."""
-    texts = [str(name).strip() for name in names]
-    for name in texts if len(set(texts)) < len(texts) else ():
-        if texts.count(name) > 1:
+def _distinct(title: str, names: dict[Any, str]) -> dict[str, Any]:
+    """Return the keys by their names, which must be distinct."""
+    found: dict[str, Any] = {}
+    for key, name in names.items():
+        if name in found:
             raise InputError(f"{title} has more than one column {name!r}; use distinct names")
-    return dict(zip(texts, columns, strict=True))
+        found[name] = key
+    return found
 
 
 class _Stream:
@@ -210,8 +216,9 @@ def frame_source(engine: Engine, frame: Any, time: Hashable = None) -> Source:
         given: Any = _Stream(frame)
     else:
         columns = dict((_with_index(frame) if hasattr(frame, "reset_index") else frame).items())
-        zones = [quoted(str(name)) for name, column in columns.items() if _has_zone(column)]
-        given = _columns(title, list(columns), [_array(column, originals) for column in columns.values()])
+        names = _distinct(title, {key: str(key).strip() for key in columns})
+        zones = [quoted(name) for name, key in names.items() if _has_zone(columns[key])]
+        given = {name: _array(columns[key], originals) for name, key in names.items()}
         if len({len(array) for array in given.values()}) > 1:
             raise InputError(f"the columns of {title} differ in length; use one value for each row")
     engine.connection.register("given", given)

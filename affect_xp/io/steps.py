@@ -14,12 +14,11 @@ from affect_xp.datasets._npz import existing_file
 from affect_xp.exceptions import InputError, InputTypeError, InputWarning
 from affect_xp.io import matrices
 from affect_xp.io.engine import Engine
-from affect_xp.io.observed import Snapshot
+from affect_xp.io.kinds import KINDS
 from affect_xp.io.options import ReadOptions
-from affect_xp.io.roles import find_roles, has_times, is_edge_list
-from affect_xp.io.snapshots import KINDS
-from affect_xp.io.sources import FILES, ending, file_source, frame_source, is_table, names_of
-from affect_xp.io.tables import dated_index
+from affect_xp.io.roles import dated_index, find_roles, has_times, is_edge_list
+from affect_xp.io.snapshot import Snapshot
+from affect_xp.io.sources import JSON, PARQUET, TEXT, ending, file_source, frame_source, is_table, names_of
 from affect_xp.io.times import Freq, parse_freq
 from affect_xp.proximity import is_sparse
 
@@ -280,8 +279,8 @@ def _files(path: str | os.PathLike[str]) -> list[Path]:
         raise InputError(f"path must match a file, but no file matches {text}; check its name and folder")
     found = found or [existing_file(text)]
     for file in found:
-        if ending(file) not in (*FILES, *(matrices.READERS if len(found) == 1 else ())):
-            known = ", ".join([*FILES, *matrices.READERS])
+        if ending(file) not in (*TEXT, *JSON, *PARQUET, *(matrices.READERS if len(found) == 1 else ())):
+            known = ", ".join([*TEXT, *JSON, *PARQUET, *matrices.READERS])
             raise InputError(f"{file} must end in one of {known}; rename the file to what it contains")
     return found
 
