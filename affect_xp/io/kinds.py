@@ -5,13 +5,12 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
-from affect_xp.array.typing import Array
 from affect_xp.exceptions import InputError
 from affect_xp.io.snapshot import Snapshot
 from affect_xp.io.tables import Cells, TableOverTime
 from affect_xp.io.times import shown
+from affect_xp.proximity.graphs import adjacency
 
 RAW = "(SELECT p, rowid AS place, rowid AS r FROM raw)"
 COMBINED = {
@@ -91,7 +90,7 @@ class Series(Features):
 
     def snapshot(self, time: Hashable, cells: Cells) -> Snapshot | None:
         X = cells["v"].T
-        good = complete_rows(time, self.ids, X, cells["there"].any(axis=0), self.options.missing)
+        good = complete_rows(time, self.ids, X, np.any(cells["there"], axis=0), self.options.missing)
         X, ids = X[good].astype(self.options.dtype), tuple(itertools.compress(self.ids, good))
         return Snapshot(time, ids, standardized(X) if self.options.standardize else X) if X.size else None
 
@@ -143,18 +142,6 @@ class Edges(TableOverTime):
         W = adjacency(ends, weights, int(places[-1]) + 1, self.options.directed or "sum")
         W = W.astype(self.options.dtype, copy=False)
         return Snapshot(time, tuple(self.names[seen]), W if self.options.sparse else W.toarray())
-
-
-def adjacency(ends: tuple[np.ndarray, np.ndarray], weights: np.ndarray, n: int, directed: str) -> Array:
-    """Return the symmetric W of edges: parallel edges are summed, and the two directions are combined.
-
-    With A_ij the sum of the weights from i to j: A + Aᵀ (but A_ii once), (A + Aᵀ) / 2, or max(A, Aᵀ).
-    """
-    if directed == "sum":
-        weights = weights / (1 + (ends[0] == ends[1]))
-    A = scipy.sparse.coo_array((weights, ends), shape=(n, n)).tocsr()
-    B = A.T.tocsr()
-    return A.maximum(B) if directed == "max" else (A + B) / 2 if directed == "mean" else A + B
 
 
 def complete_rows(time: Hashable, ids: Any, X: np.ndarray, there: np.ndarray, missing: str) -> np.ndarray:

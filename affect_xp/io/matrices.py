@@ -13,16 +13,16 @@ import numpy as np
 import scipy.sparse
 
 from affect_xp.array.namespace import is_array
-from affect_xp.array.typing import Array
 from affect_xp.checks import warn_caller
 from affect_xp.datasets._npz import read_npz
 from affect_xp.exceptions import InputError, InputTypeError, InputWarning
-from affect_xp.io.kinds import adjacency, complete_rows
+from affect_xp.io.kinds import complete_rows
 from affect_xp.io.options import ReadOptions
 from affect_xp.io.roles import USUAL
 from affect_xp.io.snapshot import Snapshot
 from affect_xp.io.sources import is_missing, is_table
 from affect_xp.proximity import is_sparse
+from affect_xp.proximity.graphs import graph_adjacency, is_graph
 
 Ids = tuple[Hashable, ...]
 Timed = Iterator[tuple[Hashable, Any]]  # (time, matrix or graph) of each step
@@ -44,11 +44,6 @@ def as_snapshot(time: Hashable, given: Any, options: ReadOptions) -> Snapshot:
     return Snapshot(time, None, given)
 
 
-def is_graph(given: object) -> bool:
-    """Return whether something is a networkx graph."""
-    return hasattr(given, "adjacency") and hasattr(given, "nodes") and hasattr(given, "edges")
-
-
 def kind_of(snapshot: Snapshot, given: Any) -> str:
     """Return what a step contains: a square matrix with the same names on both sides is proximities."""
     if is_graph(given):
@@ -68,20 +63,6 @@ def _from_graph(time: Hashable, graph: Any, options: ReadOptions) -> Snapshot:
         warn_caller(f"{what}: clusters will contain objects of both sides", InputWarning)
     ids, W = graph_adjacency(graph, options.weight or "weight", options.directed or "sum")
     return Snapshot(time, ids, W.astype(options.dtype))
-
-
-def graph_adjacency(graph: Any, weight: str = "weight", directed: str = "sum") -> tuple[Ids, Array]:
-    """Return the nodes of a graph and its weights as a symmetric sparse matrix.
-
-    An edge without a weight counts 1, parallel edges are summed, and `directed` combines both directions.
-    """
-    position = {node: i for i, node in enumerate(graph.nodes)}
-    edges = [(position[u], position[v], w) for u, v, w in graph.edges(data=weight, default=1)]
-    ends = np.array([edge[:2] for edge in edges], dtype=np.int64).reshape(-1, 2)
-    if not graph.is_directed():  # an edge may be listed from either end
-        ends, directed = np.sort(ends, axis=1), "sum"
-    weights = _numbers([edge[2] for edge in edges], weight)
-    return tuple(position), adjacency((ends[:, 0], ends[:, 1]), weights, len(position), directed)
 
 
 def _numbers(column: Any, name: str) -> np.ndarray:

@@ -1,12 +1,13 @@
 """What the caller passed, as relations of DuckDB: text files, Parquet, JSON, DataFrames, dicts of columns."""
 
+import collections
 import csv
 import dataclasses
 import glob
 import gzip
 import uuid
 import zlib
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from affect_xp.io.options import ReadOptions
 
 TEXT, JSON, PARQUET = (".csv", ".tsv", ".txt"), (".jsonl", ".ndjson", ".json"), (".parquet", ".pq")
 DELIMITERS = ",;\t|"  # or blanks, if the first line contains none of these
-COMMENTS = ("#", "%")
+COMMENTS = ("#", "%", "sep=")  # the last is of Excel
 UNREADABLE = (UnicodeError, EOFError, OSError, LookupError, zlib.error, csv.Error)
 # Rows that DuckDB rejects go to a table with their line numbers. Its sniffer, which guesses, is off. The
 # buffer is a quarter of the default, for small memory limits.
@@ -73,18 +74,24 @@ def ending(path: Path) -> str:
     return next((s.lower() for s in reversed(path.suffixes) if s.lower() not in (".gz", ".zst")), "")
 
 
-def file_source(engine: Engine, path: Path, options: ReadOptions, *, rewrite: bool = False) -> Source:
-    """Return the rows of a file, by the suffix of its name; with `rewrite`, of a copy if it is a text."""
-    if ending(path) in TEXT:
-        return _text_source(engine, path, options, rewrite)
-    if ending(path) in PARQUET:
-        return _described(engine, str(path), f"read_parquet({_file(path)})")
-    rows = f"(SELECT c0 AS json FROM {_read(path, LINES, 1)} WHERE trim(c0) <> '')"
-    source = Source(str(path), {}, rows, _read(path, LINES, 2), str(path))
+def part_source(
+    engine: Engine, part: Any, time: Hashable, options: ReadOptions, *, rewrite: bool = False
+) -> Source:
+    """Return the rows of a file, by the suffix of its name, or of a frame.
+
+    With `rewrite`, a text file is copied line by line. `time` is that of a frame without a column of times.
+    """
+    if not isinstance(part, Path):
+        return _frame_source(engine, part, time)
+    if ending(part) in TEXT:
+        return _text_source(engine, part, options, rewrite)
+    if ending(part) in PARQUET:
+        return _described(engine, str(part), f"read_parquet({_file(part)})")
+    rows = f"(SELECT c0 AS json FROM {_read(part, LINES, 1)} WHERE trim(c0) <> '')"
+    source = Source(str(part), {}, rows, _read(part, LINES, 2), str(part))
     good = "CASE WHEN json_valid(json) THEN json_type(json) = 'OBJECT' ELSE false END"
     flags = f"SELECT row_number() OVER () - 1 AS row, {good} AS good FROM {rows}"
-    bad = f"SELECT row FROM ({flags}) WHERE NOT good ORDER BY row LIMIT 1"
-    for (row,) in engine.run(bad, path):
+    for (row,) in engine.run(f"SELECT row FROM ({flags}) WHERE NOT good ORDER BY row LIMIT 1", part):
         what = "it must be a JSON object, one for each row"
         raise InputError(f"{source.place(engine, row)} cannot be read: {what}")
     for (name,) in engine.run(f"SELECT DISTINCT unnest(json_keys(json)) AS key FROM {rows} ORDER BY key"):
@@ -121,15 +128,14 @@ def _text_source(engine: Engine, path: Path, options: ReadOptions, rewrite: bool
         raise InputError(f"line {len(head)} of {path} contains numbers, not names of columns; {how}")
     if names is not None and len(names) != len(header):
         raise InputError(f"names has {len(names)} entries, but {path} has {len(header)} columns")
-    columns = _distinct(text.title, {i: str(name).strip() for i, name in enumerate(names or header)})
     if rewrite or text.delimiter == " " or text.commented or not text.encoding.startswith("utf-8"):
         text.rewrite(engine.new_file())
     how = f"{CSV}, skip={len(head) - (names is not None)}, quote='\"', escape='\"'"
     delimiter = "\t" if text.delimiter == " " else text.delimiter
     how += f", delim={literal(delimiter)}, compression={literal(text.compression)}"
     rows, too_wide = (_read(text.file, how, len(header) + more) for more in (0, 1))
-    typed = {name: (f"c{i}", "VARCHAR") for name, i in columns.items()}
-    return Source(text.title, typed, rows, too_wide, str(text.file))
+    columns = {name: (f"c{i}", "VARCHAR") for i, name in enumerate(_stripped(text.title, names or header))}
+    return Source(text.title, columns, rows, too_wide, str(text.file))
 
 
 @dataclasses.dataclass(eq=False)
@@ -161,7 +167,8 @@ class _Text:
             found.append(line.rstrip("\r\n"))
             if "\0" in line or "\ufffd" in line:
                 where = f"line {len(found)} of {self.title}"
-                raise InputError(f"{where} is not {self.encoding}; pass its encoding")
+                encoding = self.encoding.removesuffix("-sig").upper()
+                raise InputError(f"{where} is not {encoding}; pass its encoding, as in encoding='utf-16'")
             if line.strip() and not line.startswith(COMMENTS):
                 self.commented = any(line.startswith(COMMENTS) for line in found)
                 self.delimiter = max(" " + DELIMITERS, key=lambda d: line.count(d) * (d != " "))
@@ -186,14 +193,13 @@ class _Text:
         self.file, self.compression = file, "none"
 
 
-def _distinct(title: str, names: dict[Any, str]) -> dict[str, Any]:
-    """Return the keys by their names, which must be distinct."""
-    found: dict[str, Any] = {}
-    for key, name in names.items():
-        if name in found:
+def _stripped(title: str, names: Iterable[Any]) -> list[str]:
+    """Return the names of columns without blanks at the ends; they must be distinct."""
+    texts = [str(name).strip() for name in names]
+    for name, count in collections.Counter(texts).items():
+        if count > 1:
             raise InputError(f"{title} has more than one column {name!r}; use distinct names")
-        found[name] = key
-    return found
+    return texts
 
 
 class _Stream:
@@ -203,11 +209,8 @@ class _Stream:
         self.__arrow_c_stream__ = frame.__arrow_c_stream__
 
 
-def frame_source(engine: Engine, frame: Any, time: Hashable = None) -> Source:
-    """Return the rows of a DataFrame of any library, an Arrow table, or a dict of columns.
-
-    `time` is the time of all rows, if the frame has no column of times.
-    """
+def _frame_source(engine: Engine, frame: Any, time: Hashable) -> Source:
+    """Return the rows of a DataFrame of any library, an Arrow table, or a dict of columns."""
     title, table = f"the {type(frame).__name__}", f"frame_{uuid.uuid4().hex}"
     originals: dict[str, Hashable] = {}
     zones: list[str] = []
@@ -216,9 +219,9 @@ def frame_source(engine: Engine, frame: Any, time: Hashable = None) -> Source:
         given: Any = _Stream(frame)
     else:
         columns = dict((_with_index(frame) if hasattr(frame, "reset_index") else frame).items())
-        names = _distinct(title, {key: str(key).strip() for key in columns})
-        zones = [quoted(name) for name, key in names.items() if _has_zone(columns[key])]
-        given = {name: _array(columns[key], originals) for name, key in names.items()}
+        columns = dict(zip(_stripped(title, columns), columns.values(), strict=True))
+        zones = [quoted(name) for name, column in columns.items() if _has_zone(column)]
+        given = {name: _array(column, originals) for name, column in columns.items()}
         if len({len(array) for array in given.values()}) > 1:
             raise InputError(f"the columns of {title} differ in length; use one value for each row")
     engine.connection.register("given", given)

@@ -9,30 +9,21 @@ from typing import Any
 import numpy as np
 
 from affect_xp.exceptions import InputError
+from affect_xp.io import times
 from affect_xp.io.engine import Engine, literal, reason
 from affect_xp.io.options import ReadOptions
 from affect_xp.io.roles import Roles
 from affect_xp.io.snapshot import Snapshot
 from affect_xp.io.sources import FORGET, REJECTED, Source
-from affect_xp.io.times import (
-    NUMBER,
-    SINCE_1970,
-    Freq,
-    date_readings,
-    numbers_as_dates,
-    shown,
-    since_1970,
-    strptime,
-)
+from affect_xp.io.times import OLDEST, SINCE_1970, Freq, shown
 
 CHUNK_VALUES = 2**21  # fetched at once
 SAMPLE = 1000  # rows that suggest how times are written; all rows are checked
 NUMBERS = re.compile("U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL|BOOLEAN")
-MISSING = r"(?i)\s*(na|n/a|nan|nat|<na>|null|none)?\s*"
+MISSING = r"(?i)\s*(na|#?n/a|nan|nat|<na>|null|none)?\s*"
 # No list: IN may become a join, which changes the order of rows, and many lists take long to plan.
 IS_MISSING = f"({{t}} IS NULL OR regexp_full_match({{t}}::VARCHAR, '{MISSING}'))"
 TRIMMED = "nullif(trim({t}, ' \t\r\n\u00a0\u2009\u3000\ufeff'), '')"
-OLDEST = "TIMESTAMP '1000-01-01'"  # %Y takes 24 for a year, too
 Cells = dict[str, np.ndarray]  # columns of the rows of one window
 
 
@@ -194,7 +185,9 @@ class TableOverTime(abc.ABC):
             return f"{where} has the value {text.strip()} in column {column!r}; {how}"
         how = "name the columns to use with features=[...]"
         how += ", or the ends of edges with source= and target=" if self.options.kind == "auto" else ""
-        how = "pass decimal=',' for decimal commas" if re.search(r"\d,\d", text) else how
+        how = "pass weight= with a column of numbers" if self.roles.kind == "edges" else how
+        comma = "pass decimal=',' for decimal commas, or remove separators of thousands"
+        how = comma if re.search(r"\d,\d", text) else how
         return f"{where} has no number in column {column!r}; {how}"
 
     def _place(self, row: int) -> str:
@@ -214,21 +207,23 @@ class TableOverTime(abc.ABC):
         if all(of.startswith(("TIMESTAMP", "DATE")) for of in types):
             sql = "make_timestamp(epoch_us({t}))"
         elif time_format in SINCE_1970:
-            sql = since_1970(time_format).replace("{t}", "try_cast({t} AS DOUBLE)")
+            sql = times.since_1970(time_format).replace("{t}", "try_cast({t} AS DOUBLE)")
         elif time_format is not None:
-            sql = strptime([time_format]).replace("{t}", "{t}::BIGINT::VARCHAR" if number else "trim({t})")
+            sql = times.strptime([time_format]).replace(
+                "{t}", "{t}::BIGINT::VARCHAR" if number else "trim({t})"
+            )
         else:
-            self.scale, sql = ("number", NUMBER) if number else self._text_reading()
+            self.scale, sql = ("number", times.NUMBER) if number else self._text_reading()
         return f"nullif(greatest({sql}, {OLDEST}), {OLDEST})" if self.scale == "date" else sql
 
     def _text_reading(self) -> tuple[str, str]:
         """Return the scale of times that are texts, and the SQL that reads one of them."""
         rows = f"(SELECT trim(t) AS t FROM {{rows}} WHERE NOT {IS_MISSING.replace('{t}', 't')})"
         sample = [text for (text,) in self.read(f"SELECT t FROM {rows} LIMIT {SAMPLE}")]
-        ((numeric,),) = self.run(f"SELECT count({NUMBER.replace('{t}', 't')}) FROM {_texts(sample)}")
+        ((numeric,),) = self.run(f"SELECT count({times.NUMBER.replace('{t}', 't')}) FROM {_texts(sample)}")
         if 2 * numeric > len(sample):  # the others are errors
-            return "number", NUMBER
-        found = self._fitting(date_readings(sample), _texts(list(dict.fromkeys(sample))[:100]))
+            return "number", times.NUMBER
+        found = self._fitting(times.date_readings(sample), _texts(list(dict.fromkeys(sample))[:100]))
         if len(found) > 1:
             found = self._fitting(found, rows)
             self._check_unique(found, rows)
@@ -271,7 +266,7 @@ class TableOverTime(abc.ABC):
             how = unit if number else "for freq, pass time_format='%d/%m/%Y'"
             raise InputError(f"{column} contains {self.scale}s such as {shown(low)!r}; {how}")
         if self.scale == "number" and not number:
-            name, sql = numbers_as_dates(low, high)
+            name, sql = times.numbers_as_dates(low, high)
             self.p, first = sql.replace("{t}", "p"), low
             low, unread = self.run(f"SELECT min({self.p}), count_if({self.p} IS NULL) FROM raw")[0]
             if unread:

@@ -18,9 +18,7 @@ DAY = 86_400_000_000
 UNITS: dict[str, tuple[float, str]] = {
     name: (size, unit)
     for names, size, unit in (
-        ("ns N", 1e-3, "time"),
-        ("us U µs", 1, "time"),
-        ("ms L", 1000, "time"),
+        *(("ns N", 1e-3, "time"), ("us U µs", 1, "time"), ("ms L", 1000, "time")),
         ("s S sec second seconds", 1_000_000, "time"),
         ("min T m minute minutes", 60_000_000, "time"),
         ("h H hour hours", 3_600_000_000, "time"),
@@ -42,11 +40,13 @@ DATES = (
     *(f"%{a}{sep}%{b}{sep}%{y}" for sep in "/.-" for y in "Yy" for a, b in ("dm", "md")),
     *("%y/%m/%d", "%y.%m.%d", "%y-%m-%d", *(f"%d{sep}%b{sep}%{y}" for sep in " -" for y in "Yy")),
     *("%d %B %Y", "%b %d %Y", "%B %d %Y", "%b %d, %Y", "%B %d, %Y", "%a %b %d %Y"),
+    *("%Y%m%dT%H%M%S", "%a %b %d %H:%M:%S %Y"),
     *("%b %Y", "%B %Y", "%b-%Y", "%b-%y", "%Y-%m", "%Y/%m", "%m/%Y"),
 )
 CLOCKS = (" %H:%M:%S", " %H:%M", "T%H:%M:%S", "T%H:%M", " %H:%M:%S.%f", "T%H:%M:%S.%f")
 HALVES = (" %I:%M %p", " %I:%M:%S %p", " %I:%M%p")
 SINCE_1970 = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}  # in microseconds
+OLDEST = "TIMESTAMP '1000-01-01'"  # %Y takes 24 for a year, too
 NUMBER = "CASE WHEN isfinite(try_cast({t} AS DOUBLE)) THEN try_cast({t} AS DOUBLE) END"
 
 
