@@ -1,4 +1,4 @@
-"""Reading what people have, tables, edge lists, graphs and matrices over time, as the steps of a model.
+"""Readers of tables, edge lists, graphs and matrices over time, which return the steps of a model.
 
 `read_steps` is the entry point: `model.fit(read_steps(...))`.
 """

@@ -127,7 +127,7 @@ def npy_steps(path: Path) -> Timed:
 
 
 def _split(title: str, arrays: dict[str, np.ndarray], name: str = "") -> Timed:
-    """Yield the matrices of a stack, with the ids and times beside it."""
+    """Yield the matrices of a stack, with its ids and times."""
     stack, ids = arrays[name], arrays.get("ids")
     if stack.ndim != 3:
         raise InputError(f"{title} has shape {stack.shape}; it must be (steps, n, n) or (steps, n, features)")
@@ -143,7 +143,7 @@ def _split(title: str, arrays: dict[str, np.ndarray], name: str = "") -> Timed:
 def npz_steps(path: Path) -> Timed:
     """Return the steps of an .npz file.
 
-    It may hold `W` (T, n, n) or `X` (T, n, p), and beside it `ids` (n,) and `times` (T,); or one matrix for
+    It may contain `W` (T, n, n) or `X` (T, n, p), with `ids` (n,) and `times` (T,); or one matrix for
     each step under names of their own, as `np.savez(path, *matrices)` writes them; or one sparse matrix,
     or the layout of `load_reality`.
     """
@@ -159,8 +159,8 @@ def npz_steps(path: Path) -> Timed:
     if {"format", "shape", "data"} <= set(names):
         return iter([(0, scipy.sparse.load_npz(path))])
     for name in {"W", "X"}.intersection(names):
-        beside = [other for other in ("ids", "times") if other in names]
-        return _split(f"{path}: {name}", read_npz(path, (name, *beside)), name)
+        more = [other for other in ("ids", "times") if other in names]
+        return _split(f"{path}: {name}", read_npz(path, (name, *more)), name)
     arrays = read_npz(path, names)
     for name, matrix in arrays.items():
         if matrix.ndim != 2:

@@ -1,4 +1,4 @@
-"""From files, tables, graphs and matrices to the steps that a model takes."""
+"""`read_steps`: the steps of files, tables, graphs and matrices."""
 
 import dataclasses
 import glob

@@ -46,7 +46,7 @@ DATES = (
 CLOCKS = (" %H:%M:%S", " %H:%M", "T%H:%M:%S", "T%H:%M", " %H:%M:%S.%f", "T%H:%M:%S.%f")
 HALVES = (" %I:%M %p", " %I:%M:%S %p", " %I:%M%p")
 SINCE_1970 = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}  # in microseconds
-OLDEST = "TIMESTAMP '1000-01-01'"  # %Y takes 24 for a year, too
+OLDEST = "TIMESTAMP '1000-01-01'"  # %Y also reads 24 as a year
 NUMBER = "CASE WHEN isfinite(try_cast({t} AS DOUBLE)) THEN try_cast({t} AS DOUBLE) END"
 
 
