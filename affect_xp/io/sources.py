@@ -218,12 +218,13 @@ def _frame_source(engine: Engine, frame: Any, time: Hashable) -> Source:
     if hasattr(frame, "__arrow_c_stream__") and not hasattr(frame, "reset_index"):
         given: Any = _Stream(frame)
     else:
-        columns = dict((_with_index(frame) if hasattr(frame, "reset_index") else frame).items())
-        columns = dict(zip(_stripped(title, columns), columns.values(), strict=True))
+        items = list((_with_index(frame) if hasattr(frame, "reset_index") else frame).items())
+        columns = dict(zip(_stripped(title, [key for key, _ in items]), [c for _, c in items], strict=True))
         zones = [quoted(name) for name, column in columns.items() if _has_zone(column)]
         given = {name: _array(column, originals) for name, column in columns.items()}
-        if len({len(array) for array in given.values()}) > 1:
-            raise InputError(f"the columns of {title} differ in length; use one value for each row")
+        if len({len(array) for array in given.values()}) != 1:
+            raise InputError(f"the columns of {title} must be of one length, with one value for each row")
+        originals = {str(key).strip(): key for key, _ in items} | originals
     engine.connection.register("given", given)
     constant = "" if time is None else f"{literal(time)} AS time, "
     aware = ", ".join(f"timezone('UTC', {name}) AS {name}" for name in zones)
@@ -281,10 +282,15 @@ def names_of(frame: Any) -> list[str]:
     return [str(name) for name in (*getattr(getattr(frame, "index", None), "names", ()), *columns)]
 
 
+def _is_list(part: Any) -> bool:
+    """Return whether something is a list of values, not of rows."""
+    return isinstance(part, list | tuple) and not any(isinstance(value, list) for value in part[:1])
+
+
 def is_table(given: Any) -> bool:
     """Return whether something is a table with named columns: a dict of them, or a frame."""
     if isinstance(given, dict):
-        parts = [list(part[:1]) if isinstance(part, list | tuple) else part for part in given.values()]
+        parts = [[0] if _is_list(part) else part for part in given.values()]
         return bool(parts) and all(np.ndim(part) == 1 and not hasattr(part, "nodes") for part in parts)
     # In this order: a LazyFrame warns when asked for its columns.
     named = any(hasattr(given, name) for name in ("collect_schema", "column_names", "columns"))

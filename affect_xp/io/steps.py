@@ -196,6 +196,8 @@ def read_steps(
     ('A', 'B', 'C')
     """
     options = ReadOptions(**{name: given for name, given in locals().items() if name != "table"})
+    is_series = hasattr(table, "to_frame") and not hasattr(table, "columns")
+    table = table.to_frame() if is_series else table
     freq, parts = parse_freq(options.freq), _parts(table)
     if not parts:
         return _matrix_steps(table, options)
@@ -268,6 +270,10 @@ def _parts(table: Any) -> list[tuple[Hashable, Any]]:
 
 def _files(path: str | os.PathLike[str]) -> list[Path]:
     """Return the file with a name, or the files that match a pattern, in the order of their names."""
+    if Path(path).is_dir():
+        raise InputError(
+            f"path must be a file, but {path} is a folder; pass a pattern such as '{path}/*.csv'"
+        )
     matching = glob.has_magic(text := os.fspath(path)) and not Path(text).exists()
     found = (
         [Path(name) for name in sorted(glob.glob(text, recursive=True))]

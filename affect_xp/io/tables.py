@@ -55,7 +55,7 @@ class TableOverTime(abc.ABC):
         self.doubts: list[str] = []
         self.objects = [f"o{i}" for i in range(len(roles.objects))]
         self._load()
-        self.ids = self._number_objects() if self.objects else list(roles.values)
+        self.ids = self._number_objects() if self.objects else self._originals(roles.values)
         self._check_cells()
         self._set_window()
         self.prepare()
@@ -288,9 +288,15 @@ class TableOverTime(abc.ABC):
         grouped = f"SELECT {columns}, {ends} FROM ({sides}) GROUP BY id"
         ranked = f"SELECT *, (dense_rank() OVER (ORDER BY first) - 1)::INT AS k FROM ({grouped})"
         self.run(f"CREATE TEMP TABLE ids AS {ranked}")
-        originals = {text: id for source in self.sources for text, id in source.originals.items()}
         names = self.run("SELECT any_value(name) FROM ids GROUP BY k ORDER BY k")
-        return [originals.get(name, name) for (name,) in names]
+        return self._originals([name for (name,) in names])
+
+    def _originals(self, names: Sequence[Hashable]) -> list[Hashable]:
+        """Return ids as the caller wrote them."""
+        known: dict[Any, Hashable] = {}
+        for source in self.sources:
+            known |= source.originals
+        return [known.get(name, name) for name in names]
 
     def number_windows(self, rows: str, window: str, time: str = "w") -> None:
         """Make the table `windows`: start w, number k and first r; set the times and the bounds.

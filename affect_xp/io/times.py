@@ -102,6 +102,7 @@ def parse_freq(freq: object) -> Freq | None:
     """
     if freq is None:
         return None
+    freq = getattr(freq, "freqstr", freq)  # of an offset of pandas
     if isinstance(freq, np.timedelta64 | datetime.timedelta):
         freq = f"{np.timedelta64(freq, 'us').astype(int)}us"
     if isinstance(freq, bool) or not isinstance(freq, str | numbers.Real):
