@@ -41,8 +41,11 @@ class Features(TableOverTime):
         v, group = (f"[{', '.join(values)}]", "GROUP BY 1, 2") if function else ("v", "")
         rows = f"raw JOIN ids ON ids.id = o0 JOIN {join} {group} ORDER BY 1, 2"
         self.run(f"CREATE TEMP TABLE cells AS SELECT {r} AS r, ids.k AS o, {v} AS v FROM {rows}")
+        pairs = "SELECT r, o, lag(r) OVER () AS r0, lag(o) OVER () AS o0 FROM cells"  # fast, as it is sorted
+        if function or not self.run(f"SELECT 1 FROM ({pairs}) WHERE r = r0 AND o = o0 LIMIT 1"):
+            return
         several = "FROM cells GROUP BY r, o HAVING count(*) > 1 ORDER BY r, o LIMIT 1"
-        for r, o, n in () if function else self.run(f"SELECT r, o, count(*) {several}"):
+        for r, o, n in self.run(f"SELECT r, o, count(*) {several}"):
             time = self.times[np.searchsorted(self.bounds, r, side="right") - 1]
             how = "pass aggregate='mean' (or 'sum', 'last') to combine them, or value='price' for a series"
             raise InputError(f"id {self.ids[o]!r} has {n} rows at time {shown(time)}; {how}")

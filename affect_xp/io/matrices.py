@@ -158,6 +158,8 @@ def npz_steps(path: Path) -> Timed:
         return ((step.start, Snapshot(step.start, tuple(step.ids), step.W)) for step in load_reality(path))
     if {"format", "shape", "data"} <= set(names):
         return iter([(0, scipy.sparse.load_npz(path))])
+    if {"W", "X"} <= set(names):
+        raise InputError(f"{path} contains W and X; store one of them in a file")
     for name in {"W", "X"}.intersection(names):
         more = [other for other in ("ids", "times") if other in names]
         return _split(f"{path}: {name}", read_npz(path, (name, *more)), name)
