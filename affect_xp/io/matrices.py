@@ -147,17 +147,21 @@ def npz_steps(path: Path) -> Timed:
     each step under names of their own, as `np.savez(path, *matrices)` writes them; or one sparse matrix,
     or the layout of `load_reality`.
     """
-    if not zipfile.is_zipfile(path):
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [name.removesuffix(".npy") for name in archive.namelist()]
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         read_npz(path, ())  # which says what is wrong
-        raise InputError(f"{path} is not an .npz file; rename it to what it is")
-    with zipfile.ZipFile(path) as archive:
-        names = [name.removesuffix(".npy") for name in archive.namelist()]
+        raise InputError(f"{path} is not an .npz file; rename it to what it is") from error
     if "member_ptr" in names:
         from affect_xp.datasets import load_reality  # one of many; most readers need none of them
 
         return ((step.start, Snapshot(step.start, tuple(step.ids), step.W)) for step in load_reality(path))
     if {"format", "shape", "data"} <= set(names):
-        return iter([(0, scipy.sparse.load_npz(path))])
+        try:
+            return iter([(0, scipy.sparse.load_npz(path))])
+        except Exception as error:  # many kinds, depending on the damage
+            raise InputError(f"{path} cannot be read as a sparse matrix: {error}") from error
     if {"W", "X"} <= set(names):
         raise InputError(f"{path} contains W and X; store one of them in a file")
     for name in {"W", "X"}.intersection(names):
