@@ -135,7 +135,7 @@ def on_host(x: Array) -> bool:
     return isinstance(x, _NUMPY) or str(device_of(x)).lower().startswith("cpu")
 
 
-def is_at_hand(x: Array) -> bool:
+def is_host_value(x: Array) -> bool:
     """Return whether the values of x can be read without waiting for them."""
     return on_host(x) and not is_lazy(x)
 
@@ -299,6 +299,13 @@ def label_counts(labels: Array, k: int) -> Array:
     return sum(xp.sum(one_hot(labels[rows, :], k, wide), axis=0) for rows in blocks)
 
 
+def label_totals(values: Array, labels: Array, k: int) -> Array:
+    """Return the sum of the values with each label, (k,); -1 is no label."""
+    if isinstance(values, _NUMPY):
+        return np.bincount(labels + 1, values, k + 1)[1:]
+    return values @ one_hot(labels, k, values.dtype)
+
+
 def label_table(labels: Array, k: int, others: Array, k_others: int) -> Array:
     """Return the contingency table of two labelings, (k, k'); -1 does not count."""
     if not isinstance(labels, np.ndarray) or not isinstance(others, np.ndarray):
@@ -319,7 +326,7 @@ def sorted_segments(labels: Array, sizes: Array) -> tuple[Array, np.ndarray] | N
 
     Objects without a cluster are left out. None where the host would have to wait for the sizes.
     """
-    if not is_at_hand(labels):
+    if not is_host_value(labels):
         return None
     xp, k = array_namespace(labels), sizes.shape[0]
     small = xp.int16 if k < 2**15 else xp.int64  # NumPy sorts small integers in one sweep
@@ -407,7 +414,7 @@ def native(x: Array) -> Array:
 
 def is_by_columns(x: Array) -> bool:
     """Return whether a matrix on the host is stored by columns."""
-    if x.ndim != 2 or not is_at_hand(x):
+    if x.ndim != 2 or not is_host_value(x):
         return False
     flags = _to_numpy(x).flags
     return flags.f_contiguous and not flags.c_contiguous
@@ -434,9 +441,9 @@ def computed(x: Array, reason: str) -> Array:
     return to_host(x, reason=reason)[0] if is_lazy(x) else x
 
 
-def value_at_hand(x: Array) -> bool | float | None:
+def host_value(x: Array) -> bool | float | None:
     """Return the value of a 0-d array, or None if the host would have to wait for it."""
-    return _to_numpy(x).item() if is_at_hand(x) else None
+    return _to_numpy(x).item() if is_host_value(x) else None
 
 
 def host_view(x: Array, name: str) -> np.ndarray:

@@ -19,6 +19,7 @@ from affect_xp.array.namespace import (
     array_namespace,
     as_array,
     from_host,
+    not_zero,
     on_input_device,
     ratio,
     to_host,
@@ -89,16 +90,16 @@ def _silhouette(W: Proximity, partition: Partition, wz: Array, kind: str) -> Arr
     z, m = partition.membership, partition.sizes
     xp = array_namespace(z)
     counts = m[None, :] - z  # exclude the object itself
-    means = _distance_sums(W, partition, wz, kind) / _or_one(counts)  # (n, k)
+    means = _distance_sums(W, partition, wz, kind) / not_zero(counts)  # (n, k)
     own = xp.sum(z * means, axis=1)
     others = (z == 0) & (m > 0)[None, :]
     nearest = xp.min(xp.where(others, means, xp.full_like(means, xp.inf)), axis=1)
     known = (xp.sum(z * counts, axis=1) > 0) & xp.any(others, axis=1)  # neither alone nor in the only cluster
     nearest = xp.where(known, nearest, own)
-    score = (nearest - own) / _or_one(xp.maximum(xp.abs(own), xp.abs(nearest)))
+    score = (nearest - own) / not_zero(xp.maximum(xp.abs(own), xp.abs(nearest)))
     # Distances from an indefinite W may have either sign.
     score = xp.minimum(xp.maximum(score, -xp.ones_like(score)), xp.ones_like(score))
-    return xp.sum(score) / _or_one(xp.sum(m))
+    return xp.sum(score) / not_zero(xp.sum(m))
 
 
 def _distance_sums(W: Proximity, partition: Partition, wz: Array, kind: str) -> Array:
@@ -142,8 +143,8 @@ def _modularity(W: Proximity, partition: Partition, wz: Array, kind: str) -> Arr
     s = partition.membership.T @ wz  # (k, k)
     xp = array_namespace(s)
     total = xp.sum(s)
-    share = xp.sum(s, axis=1) / _or_one(total)
-    score = xp.sum(xp.linalg.diagonal(s)) / _or_one(total) - xp.sum(share * share)
+    share = xp.sum(s, axis=1) / not_zero(total)
+    score = xp.sum(xp.linalg.diagonal(s)) / not_zero(total) - xp.sum(share * share)
     return xp.where(total > 0, score, xp.zeros_like(score))
 
 
@@ -209,7 +210,7 @@ def dispersion_of(W: Proximity, partition: Partition) -> Array:
     total = xp.sum(N * means)
     variance = ratio(squares, N - 1 - identity(N))
     found = xp.stack([xp.sum(N * variance), MIN_DISPERSION * xp.sum(squares + N * means * means)])
-    return xp.where(total > 0, xp.max(found) / _or_one(total), xp.ones_like(total))
+    return xp.where(total > 0, xp.max(found) / not_zero(total), xp.ones_like(total))
 
 
 @on_input_device
@@ -264,9 +265,9 @@ def _dispersion_ratio(squares: Array, m: Array) -> Array:
     """Return the Calinski-Harabasz score, given sums of squared distances by block and sizes."""
     xp = array_namespace(squares)
     n, k = xp.sum(m), xp.sum(xp.astype(m > 0, m.dtype))
-    within = xp.sum(xp.linalg.diagonal(squares) / (2 * _or_one(m)))
-    between = xp.sum(squares) / (2 * _or_one(n)) - within
-    score = between * (n - k) / _or_one((k - 1) * within)
+    within = xp.sum(xp.linalg.diagonal(squares) / (2 * not_zero(m)))
+    between = xp.sum(squares) / (2 * not_zero(n)) - within
+    score = between * (n - k) / not_zero((k - 1) * within)
     none_within = xp.where(between > 0, xp.full_like(score, xp.inf), xp.zeros_like(score))
     score = xp.where(within > 0, score, none_within)
     return xp.where((k > 1) & (k < n), score, xp.zeros_like(score))
@@ -278,12 +279,6 @@ def _without_rounding(W: Proximity, sums: Array, size: Array) -> Array:
     # Entries are rounded when they are stored, and sums of n entries when they are added.
     rounding = ROUNDING * float(xp.finfo(W.like.dtype).eps) + W.n * float(xp.finfo(sums.dtype).eps)
     return xp.where(xp.abs(sums) > rounding * size, sums, xp.zeros_like(sums))
-
-
-def _or_one(x: Array) -> Array:
-    """Return x with zeros replaced by ones, as a divisor."""
-    xp = array_namespace(x)
-    return xp.where(x == 0, xp.ones_like(x), x)
 
 
 def _checked(W: Array | Proximity, labels: Array | Partition, kind: str) -> tuple[Proximity, Partition]:

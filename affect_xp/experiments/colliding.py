@@ -94,8 +94,8 @@ def run(options: Options) -> Report:
             "in the text they are constant, as in the second table. The text does not give the number of "
             "steps.",
             "The published rows of AFFECT correspond to init='static': the first α of a step is estimated "
-            "with the labels of static clustering at that step. The paper names this choice beside the "
-            "previous labels, with which its pseudocode starts.",
+            "with the labels of static clustering at that step. The paper names this choice as an "
+            "alternative to the previous labels, with which its pseudocode starts.",
             "Static clustering starts from the previous labels, and does not use the past otherwise.",
         ),
         series=_curves(scaled),

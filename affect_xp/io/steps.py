@@ -270,10 +270,6 @@ def _parts(table: Any) -> list[tuple[Hashable, Any]]:
 
 def _files(path: str | os.PathLike[str]) -> list[Path]:
     """Return the file with a name, or the files that match a pattern, in the order of their names."""
-    if Path(path).is_dir():
-        raise InputError(
-            f"path must be a file, but {path} is a folder; pass a pattern such as '{path}/*.csv'"
-        )
     matching = glob.has_magic(text := os.fspath(path)) and not Path(text).exists()
     found = (
         [Path(name) for name in sorted(glob.glob(text, recursive=True))]

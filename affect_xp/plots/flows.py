@@ -156,9 +156,9 @@ def _order(sizes: list[dict[int, int]], links: list[dict[tuple[int, int], int]])
 
 
 def _colours(sizes: list[dict[int, int]], order: list[int]) -> dict[int, int]:
-    """Give each name, in order of appearance, the colour least used by its neighbours; unique if possible.
+    """Give each name, in order of appearance, the colour least used by its adjacent; unique if possible.
 
-    Its neighbours are the names of the previous step, where ribbons start, and those that return later. Of
+    Its adjacent are the names of the previous step, where ribbons start, and those that return later. Of
     colours that are used equally often, those of the clusters above and below are avoided.
     """
     n = len(CLUSTER_COLOURS)
@@ -170,9 +170,9 @@ def _colours(sizes: list[dict[int, int]], order: list[int]) -> dict[int, int]:
         around = {name for name in around if last[name] >= t - 1}
         used = Counter(colours[name] for name in around)
         stacked = sorted(present, key=rank.__getitem__)
-        beside = dict(zip(stacked, zip([None, *stacked], [*stacked[1:], None], strict=False), strict=True))
+        adjacent = dict(zip(stacked, zip([None, *stacked], [*stacked[1:], None], strict=False), strict=True))
         for name in [name for name in present if name not in colours]:
-            taken = {colours[other] for other in beside[name] if other in colours}
+            taken = {colours[other] for other in adjacent[name] if other in colours}
             ahead = [(name + i) % n for i in range(n)]
             colours[name] = min(ahead, key=lambda c: (used[c], c in taken))
             used[colours[name]] += 1

@@ -15,7 +15,7 @@ from affect_xp.proximity import Proximity, as_proximity
 from affect_xp.tracking.history import History
 
 MAX_DRAWN = 1000  # objects: a figure has no more pixels
-MAX_NAMES = 20  # of clusters beside a matrix
+MAX_NAMES = 20  # of clusters next to a matrix
 STRIP = 0.025  # the width of the strip of clusters, as a share of the matrix
 SIGNED = 1e-6  # negative entries above this share of the largest are rounding errors
 

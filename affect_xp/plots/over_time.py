@@ -10,7 +10,7 @@ from affect_xp.checks import check_int
 from affect_xp.plots._style import COLOURS, axes_or_new, history_of, label_steps, plain
 from affect_xp.plots.flows import CLUSTER_COLOURS, OTHERS, Flow, flow, gathered
 from affect_xp.plots.memberships import ABSENT, memberships
-from affect_xp.tracking.change_points import told_changes
+from affect_xp.tracking.change_points import changes_with_note
 from affect_xp.tracking.history import History
 
 Run = Any  # a fitted model, or its `history_`
@@ -89,7 +89,7 @@ def plot_alpha(
     label_steps(ax, history.times)
     note = ""
     if isinstance(changes, bool):
-        changes, note = told_changes(history) if changes else ([], "")
+        changes, note = changes_with_note(history) if changes else ([], "")
     _mark_changes(ax, history, changes)
     if note:
         ax.text(0.5, 0.02, note, transform=ax.transAxes, ha="center", fontsize="small", wrap=True)
@@ -310,8 +310,8 @@ def plot_memberships(history: Run, *, ax: Any = None, max_objects: int = 2000) -
         ax.imshow(colours[places.reshape(shown.labels.shape)], aspect="auto", interpolation="nearest")
     if len(found.order) <= MAX_LEGEND:
         handles = [_patch(CLUSTER_COLOURS[found.colours[name]], str(name)) for name in found.order]
-        beside: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "frameon": False}
-        ax.legend(handles=handles, title="cluster", ncols=1 + len(handles) // 11, **beside)
+        outside: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "frameon": False}
+        ax.legend(handles=handles, title="cluster", ncols=1 + len(handles) // 11, **outside)
     label_steps(ax, history.times)
     of = "" if len(shown.ids) == shown.n_objects else f" of {shown.n_objects}"
     ax.set(ylabel=f"{len(shown.ids)}{of} objects", yticks=[])

@@ -88,7 +88,7 @@ class FactoredGroups(Grouped):
     def joined(self, past: Grouped, blend: Blend) -> "FactoredGroups":
         """Return the blend with the past: it has the columns, and T, of both."""
         assert isinstance(past, FactoredGroups)
-        W = self.proximity.beside(past.proximity, blend.alpha)
+        W = self.proximity.concatenated(past.proximity, blend.alpha)
         t = array_namespace(self.t).concat([past.t, self.t])
         return FactoredGroups(W, self.labels, self.k, self.given, t, blend.pair)
 

@@ -17,7 +17,7 @@ from affect_xp.exceptions import InputWarning
 from affect_xp.proximity import Dense, Factored, Proximity
 from affect_xp.proximity.transforms import sampled_columns
 
-__all__ = ["Looks", "hint_at_kind", "looks_of"]
+__all__ = ["EntryStatistics", "entry_statistics", "hint_at_kind"]
 
 # Fewer objects than this are not judged.
 MIN_OBJECTS = 10
@@ -31,7 +31,7 @@ ZERO_DIAGONAL = 10
 NOTHING_TO_FIND = "there are no clusters, and the returned ones are arbitrary"
 
 
-class Looks(NamedTuple):
+class EntryStatistics(NamedTuple):
     """Statistics of the off-diagonal entries of up to 256 objects.
 
     Attributes
@@ -52,16 +52,16 @@ class Looks(NamedTuple):
     on_diagonal: float
 
 
-def looks_of(W: Dense) -> Looks:
+def entry_statistics(W: Dense) -> EntryStatistics:
     """Return the statistics of W, with one read; W must have at least three objects.
 
     Examples
     --------
     >>> import numpy as np, affect_xp as ax
-    >>> from affect_xp.proximity.kinds import looks_of
+    >>> from affect_xp.proximity.kinds import entry_statistics
     >>> x = np.linspace(0, 1, 20)[:, None]
     >>> distances, similarities = abs(x - x.T), np.exp(-abs(x - x.T))
-    >>> [round(looks_of(ax.Dense(W)).rho, 1) for W in (distances, similarities)]
+    >>> [round(entry_statistics(ax.Dense(W)).rho, 1) for W in (distances, similarities)]
     [-0.9, 0.9]
     """
     xp = array_namespace(W.array)
@@ -86,7 +86,7 @@ def looks_of(W: Dense) -> Looks:
         xp.max(xp.abs(W.diagonal())),
     )
     read = to_host(xp.stack(facts), reason="are these similarities or distances?")[0]
-    return Looks(*read.tolist())
+    return EntryStatistics(*read.tolist())
 
 
 def _likeness(x: Array, block: Array) -> tuple[Array, Array]:
@@ -128,7 +128,7 @@ def hint_at_kind(W: Proximity, clusterer: Any, *, known: bool) -> None:
     if isinstance(W, Factored) and _are_same(W.like) and getattr(clusterer, "n_clusters", None) != 1:
         hint = f"all objects have the same features: {NOTHING_TO_FIND}"
     if isinstance(W, Dense):
-        hint = _hint(looks_of(W), W, None if known else wants, clusterer)
+        hint = _hint(entry_statistics(W), W, None if known else wants, clusterer)
     if hint is not None:
         warn_caller(hint, InputWarning)
 
@@ -140,26 +140,26 @@ def _are_same(x: Array) -> bool:
     return bool(to_host(same, reason="do objects differ?")[0])
 
 
-def _hint(looks: Looks, W: Dense, wants: str | None, clusterer: Any) -> str | None:
+def _hint(stats: EntryStatistics, W: Dense, wants: str | None, clusterer: Any) -> str | None:
     """Return the warning about W; None if there is none."""
     name = type(getattr(clusterer, "estimator", clusterer)).__name__
-    if looks.lowest == looks.highest and getattr(clusterer, "n_clusters", None) != 1:
-        return f"all entries of W off the diagonal are {looks.lowest:.6g}: {NOTHING_TO_FIND}"
+    if stats.lowest == stats.highest and getattr(clusterer, "n_clusters", None) != 1:
+        return f"all entries of W off the diagonal are {stats.lowest:.6g}: {NOTHING_TO_FIND}"
     eps = array_namespace(W.array).finfo(W.array.dtype).eps
-    if looks.on_diagonal > ZERO_DIAGONAL * eps**0.5 * max(looks.highest, -looks.lowest):
+    if stats.on_diagonal > ZERO_DIAGONAL * eps**0.5 * max(stats.highest, -stats.lowest):
         return None  # clusterers of distances check this themselves
-    if wants == "dissimilarity" and looks.rho > MIN_CORRELATION:
+    if wants == "dissimilarity" and stats.rho > MIN_CORRELATION:
         return (
             f"{name} takes dissimilarities, but W looks like similarities: pairs with large entries "
-            f"have similar rows (correlation {looks.rho:.2f}); use ax.Spectral or ax.KMeans, or "
+            f"have similar rows (correlation {stats.rho:.2f}); use ax.Spectral or ax.KMeans, or "
             "pass W.max() - W with zeros on the diagonal"
         )
     # Graphs have more zeros.
-    are_distances = looks.rho < -MIN_CORRELATION and looks.lowest >= 0 and looks.zeros <= MAX_SHARE_OF_ZEROS
+    are_distances = stats.rho < -MIN_CORRELATION and stats.lowest >= 0 and stats.zeros <= MAX_SHARE_OF_ZEROS
     if wants == "similarity" and are_distances:
         return (
             f"{name} takes similarities, but W looks like distances: its diagonal is 0, and pairs with "
-            f"small entries have similar rows (correlation {looks.rho:.2f}); use ax.Linkage, or "
+            f"small entries have similar rows (correlation {stats.rho:.2f}); use ax.Linkage, or "
             "convert W with ax.to_similarity(W)"
         )
     return None

@@ -29,8 +29,9 @@ from affect_xp.array.threads import run_blocks
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
 from affect_xp.exceptions import InputTypeError
-from affect_xp.partition import Alignment, Partition
+from affect_xp.partition import MANY_CLUSTERS, Alignment, Partition
 from affect_xp.proximity._base import Summable, joint_magnitude, measured_magnitude
+from affect_xp.proximity._occupied import Occupied
 from affect_xp.proximity.grouped import Summed, identity
 
 Matrix = Any  # a sparse matrix or array of scipy.sparse or cupyx.scipy.sparse
@@ -194,6 +195,12 @@ class Sparse(Summable):
         xp.add.at(spread, rows, v)
         return self.matmul(spread)
 
+    def grouped(self, labels: Array, k: int, given: Partition | None = None) -> Any:
+        """Return W with the labels of its objects; of many clusters only the occupied blocks."""
+        if k > MANY_CLUSTERS and labels.shape[1] == 1 and isinstance(labels, np.ndarray):
+            return Occupied(self, labels, k, given)
+        return Summed(self, labels, k, given)
+
     def block_sums(
         self, partition: Partition, *, squares: bool = True
     ) -> tuple[np.ndarray, np.ndarray | None]:
@@ -256,7 +263,7 @@ class Sparse(Summable):
         w_ii = self.diagonal()
         return sum(_square_sum(part.data) for _, part in self._blocks) - w_ii @ w_ii
 
-    def careful_moments(self, partition: Partition) -> tuple[Array, Array]:
+    def centred_moments(self, partition: Partition) -> tuple[Array, Array]:
         """Return the mean of each block and the sum of squares about it, both (k, k), in two passes.
 
         With N pairs in a block, n₊ of them stored, zeros enter analytically and no digits cancel:
@@ -270,7 +277,7 @@ class Sparse(Summable):
         (squares,) = self._block_sums(partition, _square_residuals(means))
         return means, squares + (count - n_stored) * means * means
 
-    def careful_distance(self, partition: Partition, means: Array) -> Array:
+    def centred_distance(self, partition: Partition, means: Array) -> Array:
         """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² = Σ₊ (w − μ)² + Σ (N − n₊) μ² in one pass."""
         xp = array_namespace(means)
         residuals = _square_residuals(means)
@@ -509,8 +516,10 @@ def _view(matrix: Matrix, rows: slice) -> Matrix:
 
 
 def _rows(matrix: Matrix, rows: slice) -> Matrix:
-    """Return some rows; no copy if these are all."""
-    return matrix if rows == slice(0, matrix.shape[0]) else matrix[rows, :]
+    """Return some rows; no copy if these are all, or on the host."""
+    if rows == slice(0, matrix.shape[0]):
+        return matrix
+    return _view(matrix, rows) if on_host(matrix.data) else matrix[rows, :]
 
 
 def with_values(matrix: Matrix, values: Array) -> Matrix:

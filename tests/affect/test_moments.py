@@ -111,5 +111,5 @@ def test_squares_are_brought_up_to_date(eager_xp, small_blocks, n_moved):
     groups = W.group(partitions[0])
     for partition in partitions:  # as in k-means: regrouping reuses the cached squares
         groups = groups.regrouped(partition.labels[:, None], eager_xp.array(np.arange(30)))
-        for found, expected in zip(groups.moments(), W.careful_moments(partition), strict=True):
+        for found, expected in zip(groups.moments(), W.centred_moments(partition), strict=True):
             np.testing.assert_allclose(eager_xp.numpy(found), eager_xp.numpy(expected), rtol=1e-9, atol=1e-9)

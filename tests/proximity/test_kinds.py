@@ -7,7 +7,7 @@ import pytest
 
 import affect_xp as ax
 from affect_xp.exceptions import InputWarning
-from affect_xp.proximity.kinds import looks_of
+from affect_xp.proximity.kinds import entry_statistics
 
 N = 40
 
@@ -43,14 +43,14 @@ def slow_rho(w):
 @pytest.mark.parametrize("make", [distances, kernel, lambda x: x @ x.T], ids=["distances", "kernel", "dot"])
 def test_against_a_slow_twin(eager_xp, make):
     w = make(groups(n=15))
-    looks = looks_of(ax.Dense(eager_xp.array(w)))
+    looks = entry_statistics(ax.Dense(eager_xp.array(w)))
     off = w[~np.eye(15, dtype=bool)]
     expected = (slow_rho(w), off.min(), off.max(), 0.0, abs(np.diag(w)).max())
     np.testing.assert_allclose(looks, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_a_sample_of_many_objects():
-    looks = looks_of(ax.Dense(distances(groups(n=1100))))
+    looks = entry_statistics(ax.Dense(distances(groups(n=1100))))
     assert looks.rho < -0.8 and looks.zeros == 0 and looks.on_diagonal == 0
 
 

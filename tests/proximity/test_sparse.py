@@ -108,7 +108,7 @@ def test_sums_from_differences(library, pair, labels):
     proximity, w = pair
     k = max(1, int(labels.max()) + 1)
     partition, guess = Partition(library.array(labels), k), graph(np.random.default_rng(3), k, 1.0)
-    found = *proximity.careful_moments(partition), proximity.careful_distance(partition, library.array(guess))
+    found = *proximity.centred_moments(partition), proximity.centred_distance(partition, library.array(guess))
     expected = *moments_twin(w, labels, k), distance_twin(w, labels, guess)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(library.numpy(one), other, rtol=1e-12, atol=1e-12)

@@ -254,7 +254,7 @@ def test_offsets_of_pandas():
 
 
 def test_a_folder(tmp_path):
-    with pytest.raises(InputError, match=r"is a folder; pass a pattern such as .*/\*\.csv"):
+    with pytest.raises(InputError, match="is a folder; name the file in it"):
         read_steps(tmp_path)
 
 
