@@ -202,9 +202,9 @@ def busy() -> None:
     """Warn if other programs are running, which delays threads that wait for each other."""
     waiting, processors = load(), os.cpu_count() or 1
     if waiting is not None and waiting > BUSY * processors:
-        told = f"load {waiting} on {processors} processors"
+        state = f"load {waiting} on {processors} processors"
         print(
-            f"other programs are running ({told}): measurements take longer and are unreliable",
+            f"other programs are running ({state}): measurements take longer and are unreliable",
             file=sys.stderr,
         )
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp.affect.moments import BlockMoments, mean_variances, moments_of
+from affect_xp.affect.moments import MomentsByBlock, mean_variances, moments_of
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
@@ -127,12 +127,12 @@ def noise_and_drift(W: Grouped, past: Grouped, correction: str | None = None) ->
     return positive_part(moments.total_squares() + uncertainty), positive_part(drift - uncertainty)
 
 
-def drift_from(past: Grouped, moments: BlockMoments) -> Array:
+def drift_from(past: Grouped, moments: MomentsByBlock) -> Array:
     """Return Σ(ψ − μ)², off and on the diagonal."""
     partition = past.partition
     deviation = past.diagonal() - partition.by_object(moments.diagonal_means)
     deviation = deviation * partition.is_member
-    return past.distance_to(moments.means) + deviation @ deviation
+    return past.on(moments.blocks).distance_to(moments.means) + deviation @ deviation
 
 
 def positive_part(x: Array) -> Array:

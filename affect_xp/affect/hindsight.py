@@ -58,7 +58,7 @@ from typing import Any
 import numpy as np
 
 from affect_xp.affect.forgetting import drift_from, share_of_noise
-from affect_xp.affect.moments import BlockMoments, mean_variances, moments_of
+from affect_xp.affect.moments import MomentsByBlock, mean_variances, moments_of
 from affect_xp.affect.movers import Margins, margin_errors, pair_moments
 from affect_xp.affect.step import Options, Past, State, labels_agree
 from affect_xp.array.namespace import array_namespace, from_host, to_host
@@ -250,7 +250,7 @@ class _Sums:
     """V, D_F, D_B and U for the clusters of a partition, and its block moments."""
 
     terms: tuple[Array, Array, Array, Array]
-    moments: BlockMoments
+    moments: MomentsByBlock
 
 
 def weights_of(sums: Sequence[_Sums], G: Array) -> tuple[Array, Array, Array]:

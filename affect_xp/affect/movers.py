@@ -38,8 +38,9 @@ import functools
 from affect_xp.affect.forgetting import positive_part
 from affect_xp.array.namespace import array_namespace, device_of, gather, ratio, row_blocks
 from affect_xp.array.typing import Array
+from affect_xp.exceptions import InputError
 from affect_xp.partition import Partition
-from affect_xp.proximity import GroupedPair
+from affect_xp.proximity import GroupedPair, Occupied
 from affect_xp.proximity.grouped import identity
 
 # π: the prior probability that an object moves between two steps.
@@ -129,6 +130,11 @@ class PairMoments:
 def pair_moments(groups: GroupedPair, *, products: bool = True) -> PairMoments:
     """Return the statistics of a step by clusters; without `products`, only those from W, WZ and ΨZ."""
     now, before, partition = groups.common, groups.past, groups.common.partition
+    if isinstance(now, Occupied):
+        raise InputError(
+            f"forgetting='objects' compares each object with each of {groups.k} clusters, which needs too "
+            "much memory; use forgetting='global', or fewer clusters"
+        )
     source, everything = groups.pair.alignment.source, slice(0, groups.pair.current.n)
     z, there = partition.membership, slice(0, groups.pair.past.n)
     rows = _off_diagonal(now.rows(everything), now.diagonal(), z)

@@ -29,7 +29,16 @@ from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
 from affect_xp.clustering.base import Call, Clusterer, Clustering, Count
 from affect_xp.partition import UNCHANGED, Alignment, Ids, Partition, align, positions
-from affect_xp.proximity import Blend, Factored, Grouped, GroupedPair, ObjectBlend, Pair, Proximity
+from affect_xp.proximity import (
+    Blend,
+    Factored,
+    Grouped,
+    GroupedPair,
+    ObjectBlend,
+    Occupied,
+    Pair,
+    Proximity,
+)
 from affect_xp.proximity.blend import unit_of
 from affect_xp.tracking.events import (
     DEFAULT_RULES,
@@ -442,6 +451,8 @@ def _moves(clusterer: Clusterer, seen: _Seen, weights: _Weights) -> tuple[Array 
         return weights.moved, None
     if getattr(clusterer, "wants", None) != "similarity" or isinstance(groups.pair.current, Factored):
         return None, None
+    if isinstance(groups.current, Occupied):  # too many clusters for n×k arrays
+        return None, None
     sums = groups.current.rows(slice(0, groups.pair.current.n))
     xp = array_namespace(sums)
     lowest = host_value(xp.min(sums))
@@ -561,7 +572,7 @@ class _Read:
     labels: np.ndarray
     labels_before: np.ndarray
     moved: np.ndarray | None  # None if probabilities are not known
-    table: np.ndarray  # (k_before, k)
+    table: Any  # (k_before, k), an array or sparse
     sizes: np.ndarray
     alphas: list[float]
     squares: list[float]
@@ -573,17 +584,22 @@ def _read(start: Partition | None, partition: Partition, k_before: int, result: 
     lowest = [] if result.lowest is None else [result.lowest]
     numbers = [*on_device, *result.squares, *lowest]
     arrays = [partition.labels, partition.sizes]
-    if start is not None:
-        arrays += [start.table(partition), *([] if result.moved is None else [start.labels, result.moved])]
+    table: Any = np.zeros((k_before, partition.k)) if start is None else start.table(partition)
+    if start is not None and result.moved is not None:
+        arrays += [start.labels, result.moved]
+    reads_table = start is not None and is_array(table)  # otherwise sparse, on the host
+    arrays = [table, *arrays] if reads_table else arrays
     values = to_host(*arrays, *numbers, reason="matching clusters, and α")
-    (labels, sizes, *more), scalars = values[: len(arrays)], [float(a) for a in values[len(arrays) :]]
-    table, labels_before, moved = (*more, None, None, None)[:3]
+    read, scalars = list(values[: len(arrays)]), [float(a) for a in values[len(arrays) :]]
+    table = read.pop(0) if reads_table else table
+    labels, sizes, labels_before = (*read, read[0])[:3]
+    moved = read[3] if len(read) > 3 else None
     n = len(on_device)
     return _Read(
         labels.astype(np.int64, copy=False),
-        (labels if labels_before is None else labels_before).astype(np.int64, copy=False),
+        labels_before.astype(np.int64, copy=False),
         moved if not lowest or scalars[-1] >= 0 else None,
-        np.zeros((k_before, partition.k)) if table is None else table,
+        table,
         sizes,
         scalars[:n] if on_device else [float(a) for a in result.alphas],
         scalars[n : n + len(result.squares)],

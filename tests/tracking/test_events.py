@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import reference
+import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -828,3 +829,31 @@ def test_the_order_of_objects_does_not_matter(case, random):
     )  # the previous objects, in another order
     names = ax.match_labels(now[order], before[there], order, there, **rules)
     np.testing.assert_array_equal(names, ax.match_labels(now, before, **rules)[order])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_sparse_table_gives_the_same_names_and_events(seed):
+    rng, n, k = np.random.default_rng(seed), 300, 20
+    labels = [rng.integers(-1, k, n)]
+    for _ in range(3):  # some clusters disappear, and some of these return
+        moved = np.where(rng.random(n) < 0.2, rng.integers(-1, k, n), labels[0])
+        labels.append(np.where(np.isin(moved, rng.integers(0, k, 3)), rng.integers(0, k, n), moved))
+    states = [Clusters.none(), Clusters.none()]
+    for before, now in zip([np.full(n, -1), *labels[:-1]], labels, strict=True):
+        k_before = len(states[0].names)
+        table = np.zeros((k_before, k), dtype=int)
+        both = (before >= 0) & (now >= 0)
+        np.add.at(table, (before[both], now[both]), 1)
+        table = table * 1000 + rng.integers(0, 10, table.shape) * (table > 0)  # without ties
+        known = {
+            "sizes": 2000 * np.bincount(now[now >= 0], minlength=k),
+            "members_before": lambda before=before: members_of(before, range(n), k),
+            "members": lambda now=now: members_of(now, range(n), k),
+        }
+        found = [
+            follow(state, given, **known)
+            for state, given in zip(states, [table, scipy.sparse.csr_array(table)], strict=True)
+        ]
+        np.testing.assert_array_equal(found[0][0].names, found[1][0].names)
+        assert found[0][1] == found[1][1]
+        states = [state for state, _ in found]
