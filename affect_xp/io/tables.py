@@ -235,7 +235,10 @@ class TableOverTime(abc.ABC):
         for name, sql in list(found.items())[:1]:
             if not name.startswith("%Y-%m-%d"):
                 self.notes.append(f"times such as {sample[0]!r} are read as {name}")
-            return "date", sql.replace("{t}", "trim({t})")
+            return (
+                "date",
+                f"coalesce({sql}, {sql.replace('{t}', 'trim({t})')})",
+            )  # few have blanks at the ends
         if sample:
             dated = any(re.search(r"\d\D+\d", text) for text in sample)
             what = f"times such as {sample[0]!r} are labels, in the order in which they appear"
