@@ -9,9 +9,9 @@ from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
 from affect_xp.array.namespace import (
+    MANY_CLUSTERS,
     array_namespace,
     as_like,
     device_of,
@@ -33,9 +33,6 @@ from affect_xp.checks import check_int
 from affect_xp.exceptions import InputError, InputTypeError
 
 Ids = tuple[Hashable, ...] | range
-
-# With more clusters, n×k arrays are avoided where W is sparse.
-MANY_CLUSTERS = 1000
 
 
 def as_ids(ids: Iterable[Hashable] | Array | None, n: int, past_ids: Ids | None = None) -> Ids:
@@ -186,10 +183,6 @@ class Partition:
 
     def table(self, other: "Partition") -> Any:
         """Return the contingency table with another partition, (k, k'); sparse for many clusters."""
-        if min(self.k, other.k) > MANY_CLUSTERS and isinstance(self.labels, np.ndarray):
-            both = (self.labels >= 0) & (other.labels >= 0)
-            pairs = np.ones(int(both.sum())), (self.labels[both], other.labels[both])
-            return scipy.sparse.coo_array(pairs, shape=(self.k, other.k)).tocsr()
         return label_table(self.labels, self.k, other.labels, other.k)
 
     def equals(self, other: "Partition") -> bool:

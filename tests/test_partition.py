@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from affect_xp.partition import MANY_CLUSTERS, Partition
+from affect_xp.array.namespace import MANY_CLUSTERS
+from affect_xp.partition import Partition
 
 LABELS = [
     (np.array([0, 2, 2, -1, 0, 1]), 3),

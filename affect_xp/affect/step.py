@@ -583,7 +583,8 @@ def _read(start: Partition | None, partition: Partition, k_before: int, result: 
     values = to_host(*arrays, *numbers, reason="matching clusters, and α")
     read, scalars = list(values[: len(arrays)]), [float(a) for a in values[len(arrays) :]]
     table = read.pop(0) if reads_table else table
-    labels, sizes, labels_before, moved = (*read, read[0], None)[:4]
+    labels, sizes, labels_before = (*read, read[0])[:3]
+    moved = read[3] if len(read) > 3 else None
     n = len(on_device)
     return _Read(
         labels.astype(np.int64, copy=False),
