@@ -141,7 +141,7 @@ def mutations(session: nox.Session) -> None:
     session.install("-e", ".[io]", *group("test"))
     env = {"AFFECT_XP_MUTATIONS": session.posargs[0] if session.posargs else "5000"}
     session.run(
-        "python", "-m", "pytest", "-n", "auto", "tests/first_contact/reading/test_mutations.py", env=env
+        "python", "-m", "pytest", "-n", "auto", "-k", "damaged", "tests/first_contact/reading", env=env
     )
 
 

@@ -9,9 +9,9 @@ from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
 from affect_xp.array.namespace import (
+    MANY_CLUSTERS,
     array_namespace,
     as_like,
     device_of,
@@ -33,9 +33,6 @@ from affect_xp.checks import check_int
 from affect_xp.exceptions import InputError, InputTypeError
 
 Ids = tuple[Hashable, ...] | range
-
-# With more clusters, n×k arrays are avoided where W is sparse.
-MANY_CLUSTERS = 1000
 
 
 def as_ids(ids: Iterable[Hashable] | Array | None, n: int, past_ids: Ids | None = None) -> Ids:
@@ -186,16 +183,24 @@ class Partition:
 
     def table(self, other: "Partition") -> Any:
         """Return the contingency table with another partition, (k, k'); sparse for many clusters."""
-        if min(self.k, other.k) > MANY_CLUSTERS and isinstance(self.labels, np.ndarray):
-            both = (self.labels >= 0) & (other.labels >= 0)
-            pairs = np.ones(int(both.sum())), (self.labels[both], other.labels[both])
-            return scipy.sparse.coo_array(pairs, shape=(self.k, other.k)).tocsr()
         return label_table(self.labels, self.k, other.labels, other.k)
 
     def equals(self, other: "Partition") -> bool:
         """Return whether all labels are the same; on a device the host waits once."""
         same = array_namespace(self.labels).all(self.labels == other.labels)
         return self.k == other.k and bool(to_host(same, reason="have labels changed?")[0])
+
+    def agreement(self, other: "Partition") -> float:
+        """Return the share of objects that are with most of their cluster in the other partition too.
+
+        It is the smaller one of both directions, over the objects with labels in both, and does not depend on
+        the numbers of clusters. On a device the host waits once.
+        """
+        table = self.table(other)
+        if is_array(table):  # otherwise sparse, on the host
+            table = to_host(table, reason="have labels changed?")[0]
+        kept = min(table.max(axis=1).sum(), table.max(axis=0).sum())
+        return float(kept) / max(1.0, float(table.sum()))
 
     @functools.cached_property
     def is_member(self) -> Array:

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from affect_xp.partition import MANY_CLUSTERS, Partition
+from affect_xp.array.namespace import MANY_CLUSTERS
+from affect_xp.partition import Partition
 
 LABELS = [
     (np.array([0, 2, 2, -1, 0, 1]), 3),
@@ -34,3 +35,19 @@ def test_totals(eager_xp, k):
     labels, values = np.array([0, 2, 2, -1, 0, 1]), np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
     totals = eager_xp.numpy(Partition(eager_xp.array(labels), k).totals(eager_xp.array(values)))
     assert totals.tolist() == [17, 32, 6] + [0] * (k - 3)
+
+
+@pytest.mark.parametrize(
+    ("labels", "others", "expected"),
+    [
+        ([0, 0, 1, 1], [1, 1, 0, 0], 1.0),  # other numbers
+        ([0, 0, 1, 1], [0, 1, 1, 1], 0.75),
+        ([0, 0, 1, 1], [0, 0, 0, 0], 0.5),  # merged
+        ([0, 0, 0, 0], [0, 0, 1, 1], 0.5),  # split
+        ([0, 0, 1, -1], [0, 0, 1, 1], 1.0),  # objects without a label do not count
+        ([-1, -1], [0, 0], 0.0),
+    ],
+)
+def test_agreement(eager_xp, labels, others, expected):
+    a, b = (Partition(eager_xp.array(np.array(x)), max(1, max(x) + 1)) for x in (labels, others))
+    assert a.agreement(b) == expected

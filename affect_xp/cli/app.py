@@ -177,7 +177,7 @@ def reproduce(
     *,
     options: Annotated[Reproduction, Parameter(name="*")] = REPRODUCTION,
 ) -> int:
-    """Re-run the experiments of the paper beside the published numbers.
+    """Re-run the experiments of the paper and compare with the published numbers.
 
     Parameters
     ----------

@@ -13,6 +13,7 @@ import scipy.sparse
 
 from affect_xp.array import namespace
 from affect_xp.array.namespace import (
+    MANY_CLUSTERS,
     array_namespace,
     block_bytes,
     device_of,
@@ -29,7 +30,7 @@ from affect_xp.array.threads import run_blocks
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
 from affect_xp.exceptions import InputTypeError
-from affect_xp.partition import MANY_CLUSTERS, Alignment, Partition
+from affect_xp.partition import Alignment, Partition
 from affect_xp.proximity._base import Summable, joint_magnitude, measured_magnitude
 from affect_xp.proximity._occupied import Occupied
 from affect_xp.proximity.grouped import Summed, identity
@@ -516,8 +517,10 @@ def _view(matrix: Matrix, rows: slice) -> Matrix:
 
 
 def _rows(matrix: Matrix, rows: slice) -> Matrix:
-    """Return some rows; no copy if these are all."""
-    return matrix if rows == slice(0, matrix.shape[0]) else matrix[rows, :]
+    """Return some rows; no copy if these are all, or on the host."""
+    if rows == slice(0, matrix.shape[0]):
+        return matrix
+    return _view(matrix, rows) if on_host(matrix.data) else matrix[rows, :]
 
 
 def with_values(matrix: Matrix, values: Array) -> Matrix:

@@ -201,7 +201,7 @@ def _independent_parts(weights: Any) -> Iterator[tuple[np.ndarray, np.ndarray, n
 
 Members = Callable[[], Sequence[frozenset[Hashable]]]
 
-KINDS = ("split", "merge", "return", "birth", "death", "growth", "shrink", "continuation")
+KINDS = ("split", "merge", "return", "birth", "death", "growth", "shrink", "move", "continuation")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,6 +228,10 @@ class EventRules(Parameters):
     growth, shrink, continuation
         A name at both steps. The cluster grows or shrinks if the larger size is at least 1 + `growth` times
         the smaller one, and larger by at least `min_objects`.
+    move
+        Objects change from one cluster to another, and the probability that each of them has moved is larger
+        than `move`. There is one event for each pair of clusters, and none if probabilities are not known;
+        see `Record.moved`.
 
     Parameters
     ----------
@@ -247,6 +251,8 @@ class EventRules(Parameters):
     min_objects : int
         The minimum number of objects in a part of a split or a merge, and the minimum change in size of a
         growth or a shrink. With 1, a single object can cause an event.
+    move : float
+        The probability above which the change of a single object is an event. With 1 there are none.
 
     Examples
     --------
@@ -263,10 +269,11 @@ class EventRules(Parameters):
     continuity: float = CONTINUITY
     min_share: float = MIN_SHARE
     min_objects: int = 2
+    move: float = 0.9
 
     def check(self) -> None:
         """Raise if a parameter is invalid."""
-        for name in ("overlap", "part", "continuity", "min_share"):
+        for name in ("overlap", "part", "continuity", "min_share", "move"):
             check_fraction(name, getattr(self, name))
         check_int("max_dormant", self.max_dormant, 0)
         check_int("min_objects", self.min_objects, 1)
@@ -284,7 +291,7 @@ class Event:
     Attributes
     ----------
     kind : str
-        "split", "merge", "return", "birth", "death", "growth", "shrink" or "continuation".
+        "split", "merge", "return", "birth", "death", "growth", "shrink", "move" or "continuation".
     before, after : tuples of int
         The names of the previous and the current clusters. A cluster that returns appears in both.
     n_common : int
@@ -292,12 +299,18 @@ class Event:
         for a death, the number that are in some cluster now.
     size_before, size_after : int
         The total number of objects in the previous and in the current clusters.
+    objects : tuple of hashables
+        The ids of the objects of a move, the most probable first; empty for other events.
+    probabilities : tuple of float
+        The probability that each of them has moved.
 
     Examples
     --------
     >>> from affect_xp.tracking.events import Event
     >>> print(Event("split", (3,), (3, 7), n_common=18, size_before=20, size_after=19))
     cluster 3 (20 objects) split into clusters 3 and 7
+    >>> print(Event("move", (3,), (7,), 2, 20, 19, objects=("ann", "bob"), probabilities=(0.99, 0.95)))
+    ann and bob moved from cluster 3 to cluster 7
     """
 
     kind: str
@@ -306,6 +319,8 @@ class Event:
     n_common: int
     size_before: int
     size_after: int
+    objects: tuple[Hashable, ...] = ()
+    probabilities: tuple[float, ...] = ()
 
     def __str__(self) -> str:
         return _SENTENCES[self.kind].format(
@@ -316,6 +331,7 @@ class Event:
             went=f", {self.n_common} now in other clusters" if self.n_common else "",
             size_before=_counted(self.size_before),
             size_after=_counted(self.size_after),
+            who=_listed(self.objects),
         )
 
 
@@ -327,17 +343,25 @@ _SENTENCES = {
     "death": "{before} ({size_before}{went}) disappeared",
     "growth": "{after} grew from {size_before} to {size_after}",
     "shrink": "{after} shrank from {size_before} to {size_after}",
+    "move": "{who} moved from {before} to {after}",
     "continuation": "{after} continued with {size_after}",
 }
 
 
+MAX_LISTED = 4  # objects in the text of an event
+
+
 def _named(names: tuple[int, ...]) -> str:
-    listed = [str(name) for name in names]
-    return (
-        f"clusters {', '.join(listed[:-1])} and {listed[-1]}"
-        if len(listed) > 1
-        else f"cluster {''.join(listed)}"
-    )
+    return f"cluster{'s' if len(names) > 1 else ''} {_joined([str(name) for name in names])}"
+
+
+def _listed(objects: tuple[Hashable, ...]) -> str:
+    listed, n_others = [str(name) for name in objects[:MAX_LISTED]], len(objects) - MAX_LISTED
+    return _joined([*listed, f"{n_others} other{'s' if n_others > 1 else ''}"] if n_others > 0 else listed)
+
+
+def _joined(texts: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1]))) if texts else ""
 
 
 def _counted(n: int) -> str:
@@ -464,6 +488,43 @@ def follow(
     return dataclasses.replace(now, fresh=fresh, dormant=dormant), events
 
 
+def move_events(
+    before: Clusters, now: Clusters, labels: tuple[np.ndarray, np.ndarray], moved: np.ndarray, ids: Ids
+) -> tuple[Event, ...]:
+    """Return one event for each pair of clusters with names that differ, of the objects with moved > 0.
+
+    Parameters
+    ----------
+    before, now : Clusters
+    labels : two (n,) int arrays
+        The number of the previous and of the current cluster of each object; -1 for none.
+    moved : (n,) array
+        The probability that each object has moved, 0 for those that are not listed.
+    ids : sequence of hashables
+    """
+    places = np.flatnonzero((moved > 0) & (labels[0] >= 0) & (labels[1] >= 0))
+    places = places[np.argsort(-moved[places], kind="stable")]
+    old, new = labels[0][places], labels[1][places]
+    between: dict[tuple[int, int], list[int]] = {}
+    for c, d, i in zip(old.tolist(), new.tolist(), places.tolist(), strict=True):
+        if before.names[c] != now.names[d]:
+            between.setdefault((c, d), []).append(i)
+    events = [
+        Event(
+            "move",
+            (int(before.names[c]),),
+            (int(now.names[d]),),
+            n_common=len(who),
+            size_before=int(before.sizes[c]),
+            size_after=int(now.sizes[d]),
+            objects=tuple(ids[i] for i in who),
+            probabilities=tuple(float(moved[i]) for i in who),
+        )
+        for (c, d), who in between.items()
+    ]
+    return tuple(events)
+
+
 def members_of(labels: np.ndarray, ids: Ids, k: int) -> list[frozenset[Hashable]]:
     """Return the ids of the objects of each of k clusters; objects labelled -1 are omitted.
 
@@ -582,6 +643,11 @@ def _events(
             events.append(_event("birth", before, now, [], [d], common))
     gone = [c for name, c in places.items() if name not in accounted]
     events += [_event("death", before, now, [c], [], common) for c in gone]
+    return in_order(events)
+
+
+def in_order(events: Iterable[Event]) -> tuple[Event, ...]:
+    """Return events in the order of `KINDS`, then of names."""
     return tuple(sorted(events, key=lambda event: (KINDS.index(event.kind), event.before, event.after)))
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -197,6 +198,33 @@ def test_completion_completes(shell, tmp_path):
     assert {"run", "reproduce"} <= completed(shell, ["affect-xp", "r"], tmp_path)
     assert "--freq" in completed(shell, ["affect-xp", "run", "x.csv", "--fr"], tmp_path)
     assert {"spectral"} == completed(shell, ["affect-xp", "run", "x.csv", "--method", "sp"], tmp_path)
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None or os.name == "nt", reason="no zsh")
+def test_completion_completes_in_zsh(tmp_path):
+    """zsh completes in an interactive shell only, which needs a terminal."""
+    import pty
+
+    env = {**os.environ, "HOME": str(tmp_path), "TERM": "dumb"}
+    command("--install-completion", "--shell", "zsh", env=env)
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvpe("zsh", ["zsh", "-f", "-i"], env)
+
+    def typed(keys, expected):
+        os.write(terminal, keys.encode())
+        shown = ""
+        while expected not in shown:
+            ready, _, _ = select.select([terminal], [], [], 20)
+            assert ready, shown
+            shown += os.read(terminal, 4096).decode(errors="replace")
+
+    typed("PS1=; . ~/.zshrc; autoload -Uz compinit; compinit -u; unsetopt BEEP; echo rea''dy\n", "ready")
+    typed("affect-xp reprod\t", "reproduce ")
+    typed("\x15affect-xp run x.csv --method sp\t", "spectral ")
+    os.write(terminal, b"\x15exit\n")
+    os.close(terminal)
+    os.waitpid(pid, 0)
 
 
 @pytest.fixture

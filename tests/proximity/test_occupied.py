@@ -7,6 +7,7 @@ import scipy.sparse
 import affect_xp as ax
 from affect_xp import partition
 from affect_xp.affect.moments import mean_variances, moments_of
+from affect_xp.array import namespace
 from affect_xp.exceptions import InputError
 from affect_xp.partition import Partition
 from affect_xp.proximity import Occupied, sparse
@@ -21,6 +22,7 @@ def few_are_many(monkeypatch):
 
     def apply():
         monkeypatch.setattr(partition, "MANY_CLUSTERS", 1)
+        monkeypatch.setattr(namespace, "MANY_CLUSTERS", 1)
         monkeypatch.setattr(sparse, "MANY_CLUSTERS", 1)
 
     return apply

@@ -21,6 +21,7 @@ from affect_xp.tracking.events import (
     match_clusters,
     matching_weights,
     members_of,
+    move_events,
     totals,
 )
 
@@ -59,6 +60,19 @@ def clusters(**sizes_or_ids):
 
 def kinds(events):
     return [(event.kind, event.before, event.after) for event in events]
+
+
+def test_moves_are_listed_by_pairs_of_clusters():
+    before = Clusters(np.array([4, 7]), np.array([3, 3]), fresh=8, t=0)
+    now = Clusters(np.array([7, 4, 8]), np.array([2, 3, 1]), fresh=9, t=1)
+    old, new = np.array([0, 0, 0, 1, 1, 1, -1]), np.array([0, 1, 0, 1, 1, 2, 0])
+    moved = np.array([0.91, 0.95, 0.97, 0.0, 0.99, 0.92, 0.99])
+    found = move_events(before, now, (old, new), moved, "abcdefg")
+    assert found == (
+        Event("move", (7,), (4,), 1, 3, 3, ("e",), (0.99,)),
+        Event("move", (4,), (7,), 2, 3, 2, ("c", "a"), (0.97, 0.91)),
+        Event("move", (7,), (8,), 1, 3, 1, ("f",), (0.92,)),
+    )
 
 
 class TestEvents:
@@ -201,6 +215,10 @@ class TestEvents:
             Event("death", (9,), (), 3, 4, 0): "cluster 9 (4 objects, 3 now in other clusters) disappeared",
             Event("growth", (2,), (2,), 4, 4, 8): "cluster 2 grew from 4 objects to 8 objects",
             Event("shrink", (2,), (2,), 1, 4, 1): "cluster 2 shrank from 4 objects to 1 object",
+            Event("move", (2,), (5,), 1, 4, 4, ("a",), (0.9,)): "a moved from cluster 2 to cluster 5",
+            Event(
+                "move", (2,), (5,), 6, 9, 8, tuple("abcdef"), (0.9,) * 6
+            ): "a, b, c, d and 2 others moved from cluster 2 to cluster 5",
             Event("continuation", (2,), (2,), 4, 4, 4): "cluster 2 continued with 4 objects",
         }
         assert {event.kind for event in written} == set(KINDS)
