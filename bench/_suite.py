@@ -22,7 +22,11 @@ from ._report import Results, Row
 
 Choice = TypeVar("Choice")
 
-EFFORTS = {"tiny": Effort(1, 0.0), "quick": Effort(2, 5.0, longest=8.0), "full": Effort(3, 60.0)}
+EFFORTS = {
+    "tiny": Effort(1, 0.0),
+    "quick": Effort(2, 5.0, longest=8.0),
+    "full": Effort(3, 15.0, longest=30.0),
+}
 BUSY = 0.5  # maximum load per core before the measurements
 THREADS = "OMP_NUM_THREADS"
 INTERRUPTED = "left out, interrupted"

@@ -21,7 +21,7 @@ from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
 from affect_xp.exceptions import InputError
 from affect_xp.partition import UNCHANGED, Partition, as_partition
-from affect_xp.proximity import Grouped, Pair, Proximity, as_proximity, is_plain, summed_proximity
+from affect_xp.proximity import Dense, Grouped, Pair, Proximity, as_proximity, is_plain, summed_proximity
 
 # A rule for α: "estimate", a number, one for each step, or a function.
 Alpha = (
@@ -87,6 +87,8 @@ def forgetting_factor(
     else:
         W, past = as_proximity(W), as_proximity(past, "past")
         partition = as_partition(labels, W.n, W.like, n_clusters)
+        if isinstance(W, Dense) and isinstance(past, Dense):
+            W, past = W.with_sums(partition, "blocks"), past.with_sums(partition, "total")
     if W.n != past.n:
         raise InputError(
             f"past has {past.n} objects, but W has {W.n}; pass the same objects in the same order"

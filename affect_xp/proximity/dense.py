@@ -156,12 +156,18 @@ class Dense(Summable):
         earlier = None if known.squares is None else (known.partition, known.squares)
         return Summed(self, labels, k, given, wz=known.wz, earlier=earlier)
 
+    def with_sums(self, partition: Partition, squares: str) -> "Dense":
+        """Return W with its sums by label and sums of squares (see `label_sums`), if it is NumPy's."""
+        if not can_sum_rows(self.array, partition.labels) or partition.n != self.n:
+            return self
+        sums = label_sums(self.array, partition, squares=squares)
+        known = self.square_sum if sums.square_sum is None else sums.square_sum
+        return dataclasses.replace(self, sums=sums, square_sum=known)
+
     def summed(self, partition: Partition, *, squares: bool = True) -> Summed:
         """Return W by labels, with W·Z and perhaps sums of squares; if it is NumPy's, from one pass."""
-        if not can_sum_rows(self.array, partition.labels):
-            return self.group(partition)  # type: ignore[return-value]
-        sums = label_sums(self.array, partition, squares="blocks" if squares else "none")
-        return dataclasses.replace(self, sums=sums).grouped(partition.labels[:, None], partition.k, partition)
+        W = self.with_sums(partition, "blocks" if squares else "none")
+        return W.grouped(partition.labels[:, None], partition.k, partition)
 
     def squared_difference(self, other: "Dense") -> Array:
         """Return Σ (wᵢⱼ − oᵢⱼ)² over all entries, a number."""
