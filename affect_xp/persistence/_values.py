@@ -90,7 +90,7 @@ def _decode_datetime(content: Json) -> datetime.datetime:
 
 def _encode_numpy(value: np.generic, what: str) -> Json:
     if type(value) is np.str_:
-        return {"numpy.str": str(value)}
+        return {"numpy.str": "".join(value)}  # str() drops null characters at the end
     dtype = value.dtype.newbyteorder("<")
     if dtype.kind not in NUMPY_KINDS or dtype.itemsize > 8:
         raise _unsavable(value, what)

@@ -355,6 +355,7 @@ def typed(value):
 
 class TestIdsAndTimes:
     @hypothesis.given(VALUES)
+    @hypothesis.example(np.str_("a\0"))
     @hypothesis.settings(max_examples=100)
     def test_values_come_back_with_their_type(self, value):
         assert typed(decode(json.loads(json.dumps(encode(value, "id"), allow_nan=False)))) == typed(value)
