@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from affect_xp.array import namespace
 from affect_xp.array.namespace import MANY_CLUSTERS
 from affect_xp.partition import Partition
 
@@ -48,6 +49,9 @@ def test_totals(eager_xp, k):
         ([-1, -1], [0, 0], 0.0),
     ],
 )
-def test_agreement(eager_xp, labels, others, expected):
+@pytest.mark.parametrize("many", [False, True])
+def test_agreement(eager_xp, monkeypatch, labels, others, expected, many):
+    if many:
+        monkeypatch.setattr(namespace, "MANY_CLUSTERS", 0)
     a, b = (Partition(eager_xp.array(np.array(x)), max(1, max(x) + 1)) for x in (labels, others))
     assert a.agreement(b) == expected

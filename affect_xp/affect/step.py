@@ -425,11 +425,20 @@ def _weights_of(options: Options, seen: _Seen, t: int) -> _Weights:
     moments = pair_moments(seen.groups.in_units)
     estimated = isinstance(options.alpha, str)
     alpha = margin_weight(moments) if estimated else _alpha_of(options, seen, t)[0]
-    moved, source = move_probability(moments), seen.groups.pair.alignment.source
-    trust = 1 - moved
-    if source is not None:
-        trust = array_namespace(trust).where(source >= 0, trust, 0 * trust)
+    moved = move_probability(moments)
+    trust = trust_of(moved, seen.groups.pair.alignment)
     return _Weights(alpha, moments.noise_and_drift() if estimated else (), moved, trust)
+
+
+def trust_of(moved: Array, alignment: Alignment) -> Array:
+    """Return s = 1 − p, 0 for objects without a past, (n,)."""
+    trust, source = 1 - moved, alignment.source
+    return trust if source is None else array_namespace(trust).where(source >= 0, trust, 0 * trust)
+
+
+def labels_agree(found: Partition, before: Partition, alpha_tol: float) -> bool:
+    """Return whether weights by objects would hardly change with the labels that were found."""
+    return before.agreement(found) >= 1 - LABELS_PER_WEIGHT * alpha_tol
 
 
 def _moves(clusterer: Clusterer, seen: _Seen, weights: _Weights) -> tuple[Array | None, Array | None]:
@@ -504,7 +513,7 @@ def _same_labels(
     """Return whether the clusters are those α was estimated with: another iteration would change nothing."""
     before = seen.groups.partition
     if options.by_object and options.alpha_tol > 0:
-        return before.agreement(found.partition) >= 1 - LABELS_PER_WEIGHT * options.alpha_tol
+        return labels_agree(found.partition, before, options.alpha_tol)
     if iteration == 0 or options.alpha_tol > 0:
         # Known without waiting if both are the start. Otherwise equality is too unlikely to wait for, or
         # the comparison of α covers it.

@@ -37,9 +37,10 @@ class Features(TableOverTime):
     def combine(self, r: str, join: str) -> None:
         """Make `cells` of the rows of each object and r, which are combined, or an error if several."""
         function, order = COMBINED[self.options.aggregate]
-        values = (f"{function}(v[{i + 1}]{order})" for i in range(len(self.roles.values)))
-        v, group = (f"[{', '.join(values)}]", "GROUP BY 1, 2") if function else ("v", "")
-        rows = f"raw JOIN ids ON ids.id = o0 JOIN {join} {group} ORDER BY 1, 2"
+        n, group = len(self.roles.values), "GROUP BY 1, 2" if function else ""
+        values = ", ".join(f"{function}(v[{i + 1}]{order})" for i in range(n))
+        v = f"{function}(v{order})" if n == 1 else f"[{values}]" if function else "v"
+        rows = f"raw JOIN ids ON ids.id = o0 JOIN {join} {group} ORDER BY {'ALL' if n == 1 else '1, 2'}"
         self.run(f"CREATE TEMP TABLE cells AS SELECT {r} AS r, ids.k AS o, {v} AS v FROM {rows}")
         pairs = "SELECT r, o, lag(r) OVER () AS r0, lag(o) OVER () AS o0 FROM cells"  # fast, as it is sorted
         if function or not self.run(f"SELECT 1 FROM ({pairs}) WHERE r = r0 AND o = o0 LIMIT 1"):

@@ -30,9 +30,10 @@ Cells = dict[str, np.ndarray]  # columns of the rows of one window
 class TableOverTime(abc.ABC):
     """The rows of one or several sources.
 
-    In DuckDB they are first the table `raw`, with columns p (time), o0, o1 (ids) and v (a list of values), in
-    the order of the sources. `ids` numbers the objects and `windows` the windows. `cells` has the rows of all
-    steps, with a place r; a step has the rows between two entries of `bounds`.
+    In DuckDB they are first the table `raw`, with columns p (time), o0, o1 (ids) and v (a list of values, or
+    the only one, which needs less memory), in the order of the sources. `ids` numbers the objects and
+    `windows` the windows. `cells` has the rows of all steps, with a place r; a step has the rows between two
+    entries of `bounds`.
 
     Attributes
     ----------
@@ -91,7 +92,8 @@ class TableOverTime(abc.ABC):
         rows = f"FROM cells WHERE r >= {low} AND r < {high}"
         cells = self.run(f"SELECT COLUMNS('[^v]') {rows}", fetch="fetchnumpy")
         if self.roles.values:
-            v = self.run(f"SELECT unnest(v) AS v {rows}", fetch="fetchnumpy")["v"]
+            each = "v" if len(self.roles.values) == 1 else "unnest(v)"
+            v = self.run(f"SELECT {each} AS v {rows}", fetch="fetchnumpy")["v"]
             cells["v"] = np.ma.filled(v, np.nan).reshape(len(cells["r"]), -1)
         if (np.diff(cells["r"]) >= 0).all():
             return cells
@@ -138,7 +140,8 @@ class TableOverTime(abc.ABC):
         self.name = TRIMMED if texts else "nullif({t}, 'nan'::DOUBLE)"  # the SQL of an id
         self.reading = self._reading({of for of, *_ in types})
         ids = "".join(f", {name}{'::VARCHAR' if texts else ''} AS {name}" for name in self.objects)
-        v = ", try_cast(v AS DOUBLE[]) AS v" if self.roles.values else ""
+        each = "v[1] AS DOUBLE" if len(self.roles.values) == 1 else "v AS DOUBLE[]"
+        v = f", try_cast({each}) AS v" if self.roles.values else ""
         cells = f"{self.reading.replace('{t}', 't')} AS p{ids}{v}"
         self.read(f"CREATE TEMP TABLE raw AS SELECT {cells} FROM {{rows}}")
 
@@ -147,7 +150,9 @@ class TableOverTime(abc.ABC):
         drop, given = self.options.missing == "drop", f"NOT {IS_MISSING}"
         blanks = [f"{self.name.replace('{t}', name)} IS NULL" for name in self.objects]
         tests = {"time": "p IS NULL", "id": " OR ".join(blanks) if None in self.ids else "false"}
-        if self.roles.values:
+        if len(self.roles.values) == 1:
+            tests["value"] = "v IS NULL OR NOT isfinite(v)"
+        elif self.roles.values:
             tests["value"] = f"list_count(v) < {len(self.roles.values)} OR NOT isfinite(list_min(v))"
             tests["value"] += " OR NOT isfinite(list_max(v))"  # NaN is the largest
         if not self.run(f"SELECT 1 FROM raw WHERE {' OR '.join(tests.values())} LIMIT 1"):
@@ -230,7 +235,10 @@ class TableOverTime(abc.ABC):
         for name, sql in list(found.items())[:1]:
             if not name.startswith("%Y-%m-%d"):
                 self.notes.append(f"times such as {sample[0]!r} are read as {name}")
-            return "date", sql.replace("{t}", "trim({t})")
+            return (
+                "date",
+                f"coalesce({sql}, {sql.replace('{t}', 'trim({t})')})",
+            )  # few have blanks at the ends
         if sample:
             dated = any(re.search(r"\d\D+\d", text) for text in sample)
             what = f"times such as {sample[0]!r} are labels, in the order in which they appear"

@@ -232,9 +232,3 @@ def test_saved_and_resumed(tmp_path):
 def test_bad_arguments(clusterer, options, message):
     with pytest.raises(InputError, match=message):
         ax.Affect(clusterer, **options).partial_fit(np.eye(4))
-
-
-def test_smooth_takes_one_weight_for_all_pairs():
-    given = [w for _, w in steps(3, churn=False)]
-    with pytest.raises(InputError, match="got forgetting='objects'; omit it, or use Affect"):
-        ax.smooth(given, ax.Spectral(3), forgetting="objects")

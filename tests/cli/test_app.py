@@ -310,7 +310,7 @@ def test_reproduce_where_nothing_can_be_written(one_table, tmp_path, capsys):
         (["boids", "--runs", "many"], 'Invalid value for --runs: unable to convert "many"'),
         (["boids", "--seed", "-1"], "Must be >= 0"),
         (["boids", "--runs", "3", "--quick"], "leave out --quick or --runs"),
-        ([], "requires an argument"),
+        ([], "affect-xp reproduce needs NAME; `affect-xp reproduce --help` describes it"),
     ],
 )
 def test_wrong_arguments(arguments, told, capsys):

@@ -33,9 +33,10 @@ def stored(write, *arrays, **named):
 
 
 def savemat(file, W):
+    """Write a compressed file, as MATLAB does; SciPy may crash on a damaged one that is not compressed."""
     from scipy.io import savemat
 
-    savemat(file, {"W": W})
+    savemat(file, {"W": W}, do_compression=True)
 
 
 STACK = np.ones((3, 4, 4))
