@@ -162,13 +162,15 @@ def run_blocks(work: Callable[[T], object], blocks: Iterable[T]) -> None:
             work(block)
         return
 
+    works = [work]  # emptied at the end: a thread of the pool may keep this closure for a moment
+
     def drain() -> None:
         while True:
             try:
                 block = pending.popleft()
             except IndexError:
                 return
-            work(block)
+            works[0](block)
 
     def work_through() -> None:
         _in_pool.set(True)  # in a copied context, so an interrupt leaves nothing to reset
@@ -185,5 +187,6 @@ def run_blocks(work: Callable[[T], object], blocks: Iterable[T]) -> None:
         # A helper that has not started has nothing left to do, and may be waiting for this thread.
         running = [helper for helper in helpers if not helper.cancel()]
         concurrent.futures.wait(running)
+        works.clear()
     for helper in running:
         helper.result()
