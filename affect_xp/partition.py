@@ -195,6 +195,12 @@ class Partition:
         return m[:, None] * (m[None, :] - eye)
 
     @functools.cached_property
+    def short_labels(self) -> Array:
+        """Labels as 16-bit integers, which kernels keep in cache."""
+        xp = array_namespace(self.labels)
+        return xp.astype(self.labels, xp.int16)
+
+    @functools.cached_property
     def safe_labels(self) -> Array:
         """Labels valid as indices: 0 in place of -1."""
         return not_negative(self.labels)

@@ -78,6 +78,20 @@ class BlockMoments:
         return xp.sum(self.squares()) + xp.sum((self.sizes - 1) * self.diagonal_variances)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class _SummedMoments(BlockMoments):
+    """Block moments with the two sums over all entries, by kernels."""
+
+    noise: Array
+    all_squares: Array
+
+    def total_variance(self) -> Array:
+        return self.noise
+
+    def total_squares(self) -> Array:
+        return self.all_squares
+
+
 @on_input_device
 @own_threads()
 def block_moments(
@@ -120,7 +134,10 @@ def block_moments(
 
 def moments_of(groups: Grouped) -> BlockMoments:
     """Return the block moments of a proximity with labels."""
-    partition = groups.partition
+    partition, known = groups.partition, groups.kernel_moments
+    if known is not None:
+        (means, _, variances, counts), (sizes, *diagonal) = known.blocks(), known.diagonals()
+        return _SummedMoments(means, variances, diagonal[0], diagonal[1], counts, sizes, *known.totals())
     m, z, count = partition.sizes, partition.membership, partition.pair_counts
     means, squares = groups.moments()
     variances = ratio(squares, count - _copies(m))

@@ -16,7 +16,12 @@ from affect_xp.affect.absence import Away, fill_unmet_pairs
 from affect_xp.affect.forgetting import Alpha, alpha_at, noise_and_drift, share_of_noise
 from affect_xp.affect.initial_labels import alpha_is_insensitive, better_labels, judge
 from affect_xp.affect.moments import mean_variances, moments_of
-from affect_xp.affect.movers import margin_weight, move_probability, pair_moments
+from affect_xp.affect.movers import (
+    margin_weight,
+    move_probability,
+    move_probability_by_kernels,
+    pair_moments,
+)
 from affect_xp.array.namespace import (
     array_namespace,
     gather,
@@ -421,6 +426,8 @@ def _moves(clusterer: Clusterer, seen: _Seen, weights: _Weights) -> tuple[Array 
         return weights.moved, None
     if getattr(clusterer, "wants", None) != "similarity" or isinstance(groups.pair.current, Factored):
         return None, None
+    if groups.in_units.has_kernels and groups.k > 1:
+        return move_probability_by_kernels(groups.in_units)
     sums = groups.current.rows(slice(0, groups.pair.current.n))
     xp = array_namespace(sums)
     lowest = host_value(xp.min(sums))

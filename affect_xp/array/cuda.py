@@ -6,6 +6,7 @@ order in which threads run. An entry of W is read from memory once, unless there
 `MAX_BINS`.
 """
 
+import dataclasses
 import functools
 import math
 import sys
@@ -21,6 +22,7 @@ SHARED_BYTES = 48 * 1024  # of a block, on every device
 MAX_WARPS = 8  # in a block
 MAX_BINS = 96  # of a warp; more clusters than these take another read of W
 MAX_COUNTS = 8192  # of clusters in all runs, which a block counts in shared memory
+MAX_CLUSTERS = 8192  # of block moments, whose offsets are 32-bit integers
 TILE = 32  # of the check of symmetry
 SLICES = 8  # blocks that share a row of tiles
 
@@ -28,7 +30,18 @@ SOURCE = Path(__file__).with_name("kernels.cu")
 
 TEMPLATES = tuple(
     f"{name}<{kind}>"
-    for name in ("products", "residuals", "regroup", "blend", "extremes")
+    for name in (
+        "products",
+        "residuals",
+        "regroup",
+        "blend",
+        "extremes",
+        "guess_means",
+        "sums_by_cluster",
+        "shared_effects",
+        "profile_sums",
+        "move_probability",
+    )
     for kind in ("float", "double")
 )
 
@@ -37,22 +50,138 @@ def products(w: Array, labels: Array, k: int) -> Array:
     """Return W·Z, (n, R·k), in float64, given the labels (n, R); -1 for objects in no cluster."""
     n, runs = labels.shape
     out = _cupy().empty((n, runs * k))
-    short = labels.astype(np.int16, order="C")
+    short = _short(labels)
     for first, width in _pieces(runs * k, 1):
         _by_rows("products", w, width, (short, n, *_ints(runs, k, first, width), out))
     return out
 
 
-def block_residuals(w: Array, labels: Array, guess: Array, z: Array) -> tuple[Array, Array]:
-    """Return Σ (g − wᵢⱼ) and Σ (g − wᵢⱼ)² over i ≠ j of each block, (k, k), for a guess g per block."""
-    n, k = labels.shape[0], guess.shape[0]
-    cupy = _cupy()
-    out = cupy.empty((n, 2 * k))
-    short, guess = labels.astype(np.int16), cupy.ascontiguousarray(guess, dtype=np.float64)
+@dataclasses.dataclass(frozen=True, eq=False)
+class Moments:
+    """Block moments of a matrix by labels, as views of one array; see `affect.moments.BlockMoments`."""
+
+    flat: Array
+    k: int
+
+    def _part(self, first: int, *shape: int) -> Array:
+        return self.flat[first : first + math.prod(shape)].reshape(shape)
+
+    def blocks(self) -> tuple[Array, ...]:
+        """Return means, sums of squares, variances, and numbers of entries, (k, k) each."""
+        return tuple(self._part(i * self.k**2, self.k, self.k) for i in range(4))
+
+    def diagonals(self) -> tuple[Array, ...]:
+        """Return cluster sizes, and means and variances of the diagonal, (k,) each."""
+        return tuple(self._part(4 * self.k**2 + i * self.k, self.k) for i in range(3))
+
+    def totals(self) -> tuple[Array, ...]:
+        """Return Σ var(wᵢⱼ) and Σ(wᵢⱼ − μ)² over all entries, 0-d each."""
+        return tuple(self._part(4 * self.k**2 + 3 * self.k + i) for i in range(2))
+
+
+def moments(w: Array, labels: Array, k: int) -> Moments:
+    """Return the block moments of W, given labels (n,)."""
+    n, cupy = w.shape[0], _cupy()
+    short, guess, found = _short(labels), cupy.empty((k, k)), cupy.empty(4 * k * k + 3 * k + 2)
+    width = min(k, MAX_BINS // 2)
+    warps = _n_warps(2 * width)
+    _run("guess_means", w, k, (LANES, warps), 2 * width * warps, (short, n, *_ints(k, width), guess))
+    sums = residual_sums(w, short, guess)
+    _run("block_moments", None, 1, (256,), 0, (sums, guess, *_ints(k), found))
+    return Moments(found, k)
+
+
+def residual_sums(w: Array, labels: Array, guess: Array, diagonal_means: Array | None = None) -> Array:
+    """Return sums by cluster about a guess of each block mean, (2k² + 3k,); labels (n,).
+
+    They are Σ (g − wᵢⱼ) and Σ (g − wᵢⱼ)² over i ≠ j, side by side, (k, 2k); then the cluster sizes, the
+    means of wᵢᵢ, and Σ (wᵢᵢ − g)² about given means or these, (k,) each.
+    """
+    n, k, cupy = w.shape[0], guess.shape[0], _cupy()
+    rows, out, short = cupy.empty((n, 2 * k)), cupy.empty(2 * k * k + 3 * k), _short(labels)
+    guess, diagonal_means = _in_order(np.float64, guess, diagonal_means)
     for first, width in _pieces(k, 2):
-        _by_rows("residuals", w, 2 * width, (short, guess, n, *_ints(k, first, width), out))
-    total = z.T @ out
-    return total[:, :k], total[:, k:]
+        _by_rows("residuals", w, 2 * width, (short, guess, n, *_ints(k, first, width), rows))
+    given = (short, rows, diagonal_means, n, *_ints(k), out)
+    _run("sums_by_cluster", w, (k, -(-2 * k // LANES) + 1), _tall_block(n), 0, given)
+    return out
+
+
+def total_squares(sums: Array, k: int) -> Array:
+    """Return all squares of `residual_sums`, off and on the diagonal, 0-d."""
+    out = _cupy().empty(())
+    _run("total_squares", None, 1, (256,), 0, (sums, *_ints(k), out))
+    return out
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Both:
+    """W and its past Ψ, with labels of the objects that are in both.
+
+    Attributes
+    ----------
+    w, past : (n, n) and (n', n') arrays of one dtype
+    wz, past_z : (n, k) and (n', k) arrays
+        WZ and ΨZ.
+    source : (n,) int array or None
+        The position in the past of each object with a label; None if the objects are the same.
+    labels : (n,) int array
+        -1 for objects that are not in the past.
+    """
+
+    w: Array
+    past: Array
+    wz: Array
+    past_z: Array
+    source: Array | None
+    labels: Array
+
+    def run(
+        self, name: str, grid: int | tuple[int, int], block: tuple[int, ...], given: tuple[Any, ...]
+    ) -> None:
+        """Start a kernel with these arrays as its first arguments."""
+        past, wz, past_z = self.past, *_in_order(np.float64, self.wz, self.past_z)
+        (source,) = _in_order(np.int64, self.source)
+        first = (past, past.strides[0] // past.itemsize, wz, past_z, source, _short(self.labels))
+        _run(name, self.w, grid, block, 0, (*first, *given))
+
+
+def judge(both: Both, previous: tuple[Any, Array, Array], static: tuple[Any, Array, Array]) -> Array:
+    """Return V and D per entry, (2,); see `affect.initial_labels`.
+
+    Parameters
+    ----------
+    both : Both
+        With the previous labels.
+    previous, static : tuples
+        The moments of W by these labels, the `residual_sums` of the past about their means, and the drift.
+    """
+    (moments, sums, drift), (fresh, fresh_sums, _), cupy = previous, static, _cupy()
+    k, n = moments.k, both.w.shape[0]
+    effects, out = cupy.empty(k * k + k), cupy.empty(2)
+    grid = k, -(-k // LANES) + 1
+    both.run("shared_effects", grid, _tall_block(n), (moments.flat, sums, n, *_ints(k), effects))
+    given = (moments.flat, drift, effects, *_ints(k), fresh.flat, fresh_sums, *_ints(fresh.k), out)
+    _run("judge", None, 1, (256,), 0, given)
+    return out
+
+
+def move_probability(
+    both: Both, moments: Moments, rate: float, prior: tuple[float, float], least: tuple[float, float]
+) -> tuple[Array, Array]:
+    """Return the probability that each object has moved, (n,), and the lowest sum of a row, 0-d; k ≥ 2.
+
+    See `affect.movers` for the formulas: `prior` holds the weight of the mean profile, and the share of the
+    uniform profile in it; `least` the smallest dispersion, and the smallest entry of a profile.
+    """
+    cupy, n, k = _cupy(), both.w.shape[0], moments.k
+    columns = -(-k // LANES)
+    sums, profiles, out = cupy.empty(k * k + k * columns), cupy.empty(2 * k * k + 2), cupy.empty(n)
+    both.run("profile_sums", (k, columns), _tall_block(n), (n, *_ints(k), sums))
+    given = (sums, *_ints(k * columns), moments.flat, *_ints(k), *prior, least[0], profiles)
+    _run("log_profiles", None, 1, (256,), 0, given)
+    both.run("move_probability", -(-n // 256), (256,), (n, *_ints(k), profiles, rate, least[1], out))
+    return out, profiles[2 * k * k + 1]
 
 
 def moved_products(
@@ -92,7 +221,7 @@ def blend(
     out = cupy.empty((n, n), dtype=w.dtype) if out is None else out
     width = k if labels is not None and k <= MAX_BINS else 0
     product = cupy.empty((n, k)) if width else None
-    short = labels.astype(np.int16) if labels is not None and width else None
+    short = _short(labels) if labels is not None and width else None
     (source,) = _in_order(np.int64, source)
     matrices = [y for x in (past, out) for y in (x, x.strides[0] // x.itemsize)]
     given = (*matrices, source, *_weight(alpha), short, n, *_ints(k, width), product)
@@ -135,6 +264,19 @@ def lloyd_assign(
 # Small arrays cost launches, not bytes: one kernel replaces several operations of the standard.
 ELEMENTWISE = {
     "ratio": ("T total, T count", "T out", "out = count > 0 ? total / count : (T)0"),
+    "share": (
+        "T noise, T drift",
+        "T out",
+        "const T both = noise + drift; out = both < (T)INFINITY && both > 0 ? noise / both : (T)0",
+    ),
+    "stays": (
+        "T noise, T drift, T static_noise, T static_drift, T v, T d",
+        "bool out",
+        """const T both = noise + drift, other = static_noise + static_drift;
+        const T previous = both < (T)INFINITY && both > 0 ? noise / both : (T)0;
+        const T fresh = other < (T)INFINITY && other > 0 ? static_noise / other : (T)0;
+        out = fabs(previous * d - v) <= fabs(fresh * d - v)""",
+    ),
     "not_zero": ("T count", "T out", "out = count > 0 ? count : (T)1"),
     "not_negative": ("T index", "T out", "out = index < 0 ? (T)0 : index"),
     "one_hot": ("raw L labels, int64 k", "T hot", "hot = labels[i / k] == (L)(i % k)"),
@@ -149,6 +291,16 @@ ELEMENTWISE = {
 def ratio(total: Array, count: Array) -> Array:
     """Return total / count, and 0 where the count is not positive; both have the same dtype."""
     return _elementwise("ratio")(total, count)
+
+
+def share(noise: Array, drift: Array) -> Array:
+    """Return noise / (noise + drift), and 0 if their sum is not positive and finite."""
+    return _elementwise("share")(noise, drift)
+
+
+def stays(previous: tuple[Array, Array], static: tuple[Array, Array], v: Array, d: Array) -> Array:
+    """Return whether the `share` of the previous noise is at least as close to v / d as the static one."""
+    return _elementwise("stays")(*previous, *static, v, d)
 
 
 def not_zero(count: Array) -> Array:
@@ -202,6 +354,11 @@ def _weight(alpha: Array | float) -> tuple[Array | None, float]:
     return None, float(alpha)
 
 
+def _short(labels: Array) -> Array:
+    """Return labels as contiguous 16-bit integers, copied only if needed."""
+    return labels.astype(np.int16, order="C", copy=False)
+
+
 def _in_order(dtype: type, *arrays: Array | None) -> tuple[Any, ...]:
     """Return contiguous arrays of the given dtype, copied only if needed."""
     return tuple(None if x is None else _cupy().ascontiguousarray(x, dtype=dtype) for x in arrays)
@@ -221,6 +378,11 @@ def _pieces(n_bins: int, n_kinds: int) -> list[tuple[int, int]]:
 def _n_warps(n_bins: int) -> int:
     """Return how many warps with this number of bins fit into a block."""
     return max(1, min(MAX_WARPS, SHARED_BYTES // (8 * LANES * max(1, n_bins))))
+
+
+def _tall_block(n: int) -> tuple[int, int]:
+    """Return a block for columns of n rows: its warps, a power of two, take turns with the rows."""
+    return LANES, 2 ** min(5, max(0, (n // LANES).bit_length() - 1))
 
 
 def _by_rows(name: str, w: Array, n_bins: int, given: tuple[Any, ...]) -> None:

@@ -12,6 +12,7 @@ import functools
 import math
 from typing import Any, final
 
+from affect_xp.array import cuda
 from affect_xp.array.namespace import array_namespace, from_host, gather, not_negative, wide_dtype
 from affect_xp.array.typing import Array
 from affect_xp.partition import Alignment, Partition
@@ -136,6 +137,20 @@ class GroupedPair:
             return _named(self.known["past"], given)
         labels = self.labels if alignment.target is None else gather(self.labels, alignment.target, -1)
         return self.pair.past.grouped(labels, self.k, given)
+
+    @property
+    def has_kernels(self) -> bool:
+        """Whether CuPy kernels can read both matrices."""
+        w, psi = self.common.kernel_array, self.past.kernel_array
+        return w is not None and psi is not None and w.dtype == psi.dtype
+
+    @property
+    def for_kernels(self) -> cuda.Both:
+        """Both matrices, their products, and the labels of common objects."""
+        w, psi, source = self.common, self.past, self.pair.alignment.source
+        wz, past_z = w.rows(slice(0, self.pair.current.n)), psi.rows(slice(0, self.pair.past.n))
+        labels = w.partition.short_labels
+        return cuda.Both(w.kernel_array, psi.kernel_array, wz, past_z, source, labels)
 
     def products(self) -> Array:
         """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block of common objects, (k, k)."""

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from affect_xp.array import cuda
 from affect_xp.array.namespace import (
     array_namespace,
     changed_places,
@@ -178,6 +179,24 @@ class Grouped(abc.ABC):
         """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² for block means μ, (k, k)."""
         return self.proximity.square_distance(self.partition, means)
 
+    @property
+    def kernel_array(self) -> Array | None:
+        """The matrix as an array, if CuPy kernels can read it."""
+        return None
+
+    @functools.cached_property
+    def kernel_moments(self) -> cuda.Moments | None:
+        """All block moments, if CuPy kernels can compute them."""
+        w = self.kernel_array
+        return None if w is None else cuda.moments(w, self.partition.short_labels, self.k)
+
+    def kernel_residuals(self, means: Array, diagonal_means: Array) -> Array | None:
+        """Return sums of differences from some block means, if CuPy kernels can compute them."""
+        w = self.kernel_array
+        if w is None:
+            return None
+        return cuda.residual_sums(w, self.partition.short_labels, means, diagonal_means)
+
     def near(self, other: "Grouped") -> "Grouped":
         """Return the same groups, able to reuse sums of `other`, whose labels are similar."""
         return self
@@ -245,9 +264,16 @@ class Summed(Stored):
         """Compute WZ."""
         return self.proximity.times_membership(self)
 
+    @property
+    def kernel_array(self) -> Array | None:
+        """The matrix as an array, if CuPy kernels can read it."""
+        return self.proximity.kernel_array(self.k)
+
     @functools.cached_property
     def _moments(self) -> tuple[Array, Array]:
         W, partition, found = self.proximity, self.partition, None
+        if self.kernel_moments is not None:
+            return self.kernel_moments.blocks()[:2]
         if W.sums_plainly:
             known = self.is_multiplied or self.earlier is not None or W.sums_by_product
             sums, squares = (self._off_diagonal(), self.squares) if known else W.block_sums(partition)

@@ -9,8 +9,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+import affect_xp as ax
+from affect_xp.affect.initial_labels import judge
+from affect_xp.affect.moments import moments_of
+from affect_xp.affect.movers import move_probability, move_probability_by_kernels, pair_moments
 from affect_xp.array import cuda, namespace
 from affect_xp.array.namespace import MAX_KERNEL_CLUSTERS, has_kernels
+from affect_xp.partition import Partition, align
+from affect_xp.proximity import Pair
 
 # ---- compiled
 
@@ -49,7 +55,7 @@ def test_kernels_compile_for_cupy_on_gpus(architecture):
 
 # ---- executed
 
-SIZES = [(1, 1), (31, 2), (32, 5), (33, 3), (70, 7), (64, 96), (65, 97), (40, 200)]
+SIZES = [(1, 1), (31, 2), (32, 5), (33, 3), (70, 7), (64, 96), (65, 97), (20, 200)]
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +73,23 @@ def data(n, k, dtype, seed=0):
     rng = np.random.default_rng([seed, n, k])
     w = rng.normal(3.0, 1.0, (n, n))
     return (w + w.T).astype(dtype), rng.integers(-1, max(1, k - 1), n)
+
+
+def pair_of(library, n, k, dtype, churn):
+    """W and a past that shares all objects with it but some, in another order, on a library."""
+    (w, _), (past, _) = data(n, k, dtype), data(n, k, dtype, seed=1)
+    order = np.random.default_rng(n).permutation(n) if churn else range(n)
+    past_ids = tuple(i + churn for i in order) if n > churn else tuple(range(n))
+    w, past = (library.asarray(x) for x in (w, past))
+    return Pair(ax.Dense(w), ax.Dense(past), align(tuple(range(n)), past_ids, w))
+
+
+def stays(noise, drift, static_noise, static_drift, v, d):
+    """Whether α of the previous labels is at least as close to v / d."""
+    previous, static = (
+        x / (x + y) if 0 < x + y < np.inf else 0.0 for x, y in ((noise, drift), (static_noise, static_drift))
+    )
+    return abs(previous * d - v) <= abs(static * d - v)
 
 
 def one_hot(labels, k):
@@ -108,15 +131,65 @@ class TestCupyKernels:
         ):
             np.testing.assert_array_equal(a.get(), b.get())
 
-    def test_block_residuals(self, cupy, n, k, dtype):
+    def test_residual_sums(self, cupy, n, k, dtype):
         w, labels = data(n, k, dtype)
-        guess = np.random.default_rng(1).normal(6.0, 0.1, (k, k))
+        guess, centre = np.random.default_rng(1).normal(6.0, 0.1, (k, k)), np.linspace(0.0, 1.0, k)
         d = np.where(np.eye(n) > 0, 0.0, guess[labels][:, labels] - w.astype(float))
-        z = one_hot(labels, k)
-        given = [cupy.asarray(x) for x in (w, labels, guess, z)]
-        sums, squares = same_bits(lambda: [x.get() for x in cuda.block_residuals(*given)])
-        np.testing.assert_allclose(sums, z.T @ d @ z, atol=1e-11)
-        np.testing.assert_allclose(squares, z.T @ (d * d) @ z, rtol=1e-13, atol=1e-13)
+        z, w_ii = one_hot(labels, k), np.diag(w).astype(float)
+        given = [cupy.asarray(x) for x in (w, labels, guess)]
+        (sums,) = same_bits(lambda: [cuda.residual_sums(*given, cupy.asarray(centre)).get()])
+        blocks, (m, means, squares) = sums[: 2 * k * k].reshape(k, 2 * k), sums[2 * k * k :].reshape(3, k)
+        np.testing.assert_allclose(blocks[:, :k], z.T @ d @ z, atol=1e-11)
+        np.testing.assert_allclose(blocks[:, k:], z.T @ (d * d) @ z, rtol=1e-13, atol=1e-13)
+        np.testing.assert_array_equal(m, z.sum(axis=0))
+        np.testing.assert_allclose(m * means, w_ii @ z, rtol=1e-13)
+        np.testing.assert_allclose(squares, (z * (w_ii[:, None] - centre) ** 2).sum(axis=0), rtol=1e-13)
+        total = cuda.total_squares(cupy.asarray(sums), k).get()
+        np.testing.assert_allclose(total, blocks[:, k:].sum() + squares.sum(), rtol=1e-13)
+
+    def test_moments_are_those_of_numpy(self, cupy, n, k, dtype):
+        w, labels = data(n, k, dtype)
+        w[np.diag_indices(n)] *= 10
+        found, expected = (
+            moments_of(ax.Dense(x).group(Partition(c, k)))
+            for x, c in ((cupy.asarray(w), cupy.asarray(labels)), (w, labels))
+        )
+        assert hasattr(found, "noise") and not hasattr(expected, "noise")
+        for name in ("means", "variances", "diagonal_means", "diagonal_variances", "pair_counts", "sizes"):
+            ours, theirs = getattr(found, name).get(), getattr(expected, name)
+            np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12 * np.abs(theirs).max())
+        for name in ("total_variance", "total_squares"):
+            np.testing.assert_allclose(getattr(found, name)().get(), getattr(expected, name)(), rtol=1e-12)
+        same_bits(lambda: [cuda.moments(cupy.asarray(w), cupy.asarray(labels), k).flat.get()])
+
+    @pytest.mark.parametrize("churn", [0, 3])
+    def test_two_labellings_are_judged_as_by_numpy(self, cupy, n, k, dtype, churn):
+        results = []
+        for library in (cupy, np):
+            previous, static = (
+                pair_of(library, n, k, dtype, churn).group(Partition(library.asarray(labels), c))
+                for labels, c in ((data(n, k, dtype)[1], k), (data(n, k + 1, dtype, seed=2)[1], k + 1))
+            )
+            assert previous.has_kernels == (library is cupy)
+            judged = judge(previous, static)
+            results.append([*judged.previous, *judged.static, judged.noise, judged.difference])
+            results[-1] = [float(x) for x in results[-1]]
+            assert bool(judged.stays()) == stays(*results[-1])
+        np.testing.assert_allclose(*results, rtol=1e-10, atol=1e-10)
+
+    @pytest.mark.parametrize("churn", [0, 3])
+    def test_moves_are_those_of_numpy(self, cupy, n, k, dtype, churn):
+        if k < 2:
+            return
+        labels = data(n, k, dtype)[1]
+        ours, theirs = (
+            pair_of(library, n, k, dtype, churn).group(Partition(library.asarray(labels), k))
+            for library in (cupy, np)
+        )
+        found, lowest = (x.get() for x in move_probability_by_kernels(ours))
+        moments = pair_moments(theirs, products=False)
+        np.testing.assert_allclose(found, move_probability(moments), rtol=1e-9, atol=1e-12)
+        assert lowest == pytest.approx(min(0.0, moments.rows.min(), moments.past_rows.min()), rel=1e-12)
 
     def test_moved_products(self, cupy, n, k, dtype):
         w, before = data(n, k, dtype)
