@@ -27,6 +27,7 @@ from affect_xp.array.namespace import (
     gather,
     host_value,
     is_array,
+    keep,
     recorded_labels,
     to_host,
 )
@@ -193,9 +194,7 @@ def _without_gone(state: State, alignment: Alignment) -> Grouped | None:
         return state.groups
     labels: Array = state.groups.labels
     target: Any = alignment.target
-    xp = array_namespace(labels)
-    there = xp.where((target >= 0)[:, None], labels, -xp.ones_like(labels))
-    return state.groups.regrouped(there, alignment.gone())
+    return state.groups.regrouped(keep(labels, target, -1), alignment.gone())
 
 
 INITS = ("auto", "previous", "static")

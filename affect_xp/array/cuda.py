@@ -237,25 +237,49 @@ def extremes(w: Array) -> Array:
     return out.max(axis=0)
 
 
-def lloyd_assign(
-    wz: Array, past: Array | None, alpha: Array | float | None, w_ii: Array, labels: Array, k: int
-) -> tuple[Array, Array, Array, Array]:
+@dataclasses.dataclass(frozen=True, eq=False)
+class Product:
+    """The product of a matrix with Z, (n, R·k), or of a blend: WZ + α (past − base).
+
+    Attributes
+    ----------
+    wz : (n, R·k) array
+    past : (n', R·k) array or None
+        ΨZ; None if there is only WZ.
+    alpha : 0-d array or float
+    base : (n, R·k) array or None
+        WZ with the labels of common objects only, if it differs.
+    source : (n,) int array or None
+        The position in the past of each object, -1 for none; None if the objects are the same.
+    """
+
+    wz: Array
+    past: Array | None = None
+    alpha: Array | float = 0.0
+    base: Array | None = None
+    source: Array | None = None
+
+    def arguments(self) -> tuple[Any, ...]:
+        """Return the arguments of kernels."""
+        (source,) = _in_order(np.int64, self.source)
+        return *_in_order(np.float64, self.wz, self.base, self.past), source, *_weight(self.alpha)
+
+
+def lloyd_assign(product: Product, w_ii: Array, labels: Array, k: int) -> tuple[Array, Array, Array, Array]:
     """Return the nearest centroids, (n, R), the moved objects, the sizes, (R, k), and a report.
 
-    The product with Z is `wz`, or wz + α·(past − wz). The report for the host, (2R + 2,), holds the number of
+    The report for the host, (2R + 2,), holds the number of
     objects that move in each run and in any run, the number of empty clusters, and the sum of squares of each
     run before the moves. Only as many entries of the moved objects are set as objects move in any run.
     """
     cupy, (n, runs) = _cupy(), labels.shape
     bins = runs * k
-    (wz, w_ii), (labels,) = _in_order(np.float64, wz, w_ii), _in_order(np.int64, labels)
-    (past,) = _in_order(np.float64, past)
-    mixed = (past, *_weight(0.0 if alpha is None else alpha))
+    (w_ii,), (labels,), mixed = _in_order(np.float64, w_ii), _in_order(np.int64, labels), product.arguments()
     sums, report = cupy.empty((3, bins)), cupy.empty(2 * runs + 2)
     found, rows = cupy.empty(labels.shape, dtype=np.int64), cupy.empty(n, dtype=np.int64)
     moves, counts = cupy.empty(n, dtype=np.uint8), cupy.zeros(bins + runs, dtype=np.int32)
-    _run("cluster_sums", None, bins, (256,), 0, (wz, *mixed, w_ii, labels, n, *_ints(runs, k), sums))
-    given = (wz, *mixed, sums, labels, n, *_ints(runs, k), found, moves, counts)
+    _run("cluster_sums", None, bins, (256,), 0, (*mixed, w_ii, labels, n, *_ints(runs, k), sums))
+    given = (*mixed, sums, labels, n, *_ints(runs, k), found, moves, counts)
     _run("nearest", None, -(-n // 256), (256,), (bins + runs + 1) // 2, given)
     _run("conclude", None, 1, (1024,), 0, (sums, counts, moves, n, *_ints(runs, k), rows, report))
     return found, rows, counts[:bins].reshape(runs, k), report
@@ -276,6 +300,13 @@ ELEMENTWISE = {
         const T previous = both < (T)INFINITY && both > 0 ? noise / both : (T)0;
         const T fresh = other < (T)INFINITY && other > 0 ? static_noise / other : (T)0;
         out = fabs(previous * d - v) <= fabs(fresh * d - v)""",
+    ),
+    "keep": ("T x, L known, T fill", "T out", "out = known < 0 ? fill : x"),
+    "mix": ("T w, T psi, T alpha", "T out", "out = w + alpha * (psi - w)"),
+    "mix_known": (
+        "T w, raw T psi, L source, T alpha",
+        "T out",
+        "out = source < 0 ? w : w + alpha * (psi[source] - w)",
     ),
     "not_zero": ("T count", "T out", "out = count > 0 ? count : (T)1"),
     "not_negative": ("T index", "T out", "out = index < 0 ? (T)0 : index"),
@@ -301,6 +332,18 @@ def share(noise: Array, drift: Array) -> Array:
 def stays(previous: tuple[Array, Array], static: tuple[Array, Array], v: Array, d: Array) -> Array:
     """Return whether the `share` of the previous noise is at least as close to v / d as the static one."""
     return _elementwise("stays")(*previous, *static, v, d)
+
+
+def keep(x: Array, known: Array, fill: float) -> Array:
+    """Return x, and `fill` where `known` is negative, along the first axis."""
+    return _elementwise("keep")(x, known.reshape(-1, *(1,) * (x.ndim - 1)), fill)
+
+
+def mixed(w: Array, psi: Array, alpha: Array | float, source: Array | None = None) -> Array:
+    """Return w + α (ψ − w), (n,), with ψ at `source`; w where the source is negative."""
+    if source is None:
+        return _elementwise("mix")(w, psi, alpha)
+    return _elementwise("mix_known")(w, psi, source, alpha)
 
 
 def not_zero(count: Array) -> Array:

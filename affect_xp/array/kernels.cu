@@ -167,23 +167,27 @@ __global__ void extremes(const T* w, long long stride, long long n, double* out)
   }
 }
 
-// An entry of the product of a blend: w + alpha (past - w), or w without a past.
-__device__ double blended(const double* wz, const double* past, double alpha, long long at) {
-  return past ? wz[at] + alpha * (past[at] - wz[at]) : wz[at];
+// An entry of the product of a blend, wz + alpha (past - base). Object i is at source[i] in the past, -1 for none.
+// Without a source the positions are the same, without a base it is wz, and without a past there is only wz.
+__device__ double blended(const double* wz, const double* base, const double* past, const long long* source,
+                          double alpha, long long i, int column, int bins) {
+  const long long at = i * bins + column, there = source ? source[i] : i;
+  if (!past || there < 0) return wz[at];
+  return wz[at] + alpha * (past[there * bins + column] - (base ? base : wz)[at]);
 }
 
 // For each cluster c of each run: the sum of (WZ)_ic over its objects, their number, and the sum of w_ii.
 // One block per cluster.
-extern "C" __global__ void cluster_sums(const double* wz, const double* past, const double* alpha, double value,
-                                        const double* w_ii, const long long* labels, long long n, int runs, int k,
-                                        double* out) {
+extern "C" __global__ void cluster_sums(const double* wz, const double* base, const double* past,
+                                        const long long* source, const double* alpha, double value, const double* w_ii,
+                                        const long long* labels, long long n, int runs, int k, double* out) {
   __shared__ double parts[3][256];
   const int thread = threadIdx.x, bins = runs * k, r = blockIdx.x / k, c = blockIdx.x % k;
   const double a = weight(alpha, value);
   double own = 0, size = 0, diagonal = 0;
   for (long long i = thread; i < n; i += 256)
     if (labels[i * runs + r] == c) {
-      own += blended(wz, past, a, i * bins + blockIdx.x);
+      own += blended(wz, base, past, source, a, i, blockIdx.x, bins);
       size += 1;
       diagonal += w_ii[i];
     }
@@ -199,9 +203,9 @@ extern "C" __global__ void cluster_sums(const double* wz, const double* past, co
 
 // The nearest centroid of each object in each run; ties go to the first. Counts: objects in each cluster, objects that
 // move in each run. The sums are of integers, so their order does not matter.
-extern "C" __global__ void nearest(const double* wz, const double* past, const double* alpha, double value,
-                                   const double* sums, const long long* labels, long long n, int runs, int k,
-                                   long long* found, unsigned char* moves, int* counts) {
+extern "C" __global__ void nearest(const double* wz, const double* base, const double* past, const long long* source,
+                                   const double* alpha, double value, const double* sums, const long long* labels,
+                                   long long n, int runs, int k, long long* found, unsigned char* moves, int* counts) {
   extern __shared__ int tally[];
   const double a = weight(alpha, value);
   const int bins = runs * k;
@@ -216,7 +220,8 @@ extern "C" __global__ void nearest(const double* wz, const double* past, const d
       for (int c = 0; c < k; c++) {
         const double m = sums[bins + r * k + c];
         if (!(m > 0)) continue;
-        const double d = blended(wz, past, a, i * bins + r * k + c) * (-2 / m) + sums[r * k + c] / (m * m);
+        const double wz_ic = blended(wz, base, past, source, a, i, r * k + c, bins);
+        const double d = wz_ic * (-2 / m) + sums[r * k + c] / (m * m);
         if (best < 0 || d < least) least = d, best = c;
       }
       if (best < 0) best = 0;  // all clusters are empty

@@ -17,6 +17,7 @@ from affect_xp.array.namespace import (
     changed_places,
     device_of,
     from_host,
+    keep,
     not_negative,
     not_zero,
     one_hot,
@@ -57,7 +58,7 @@ class Moves:
         xp, wide = array_namespace(self.after), wide_dtype(self.after)
         v = membership(xp.take(self.after, self.objects, axis=0), self.k, wide)
         v -= membership(xp.take(self.before, self.objects, axis=0), self.k, wide)
-        return v if self.places is None else xp.where((self.places >= 0)[:, None], v, xp.zeros_like(v))
+        return v if self.places is None else keep(v, self.places, 0)
 
     @property
     def rows(self) -> Array:
@@ -154,9 +155,9 @@ class Grouped(abc.ABC):
         blocks = row_blocks(self.labels, n_columns=self.n_runs * self.k)
         return xp.concat([xp.argmin(self.distances(rows, sizes, own), axis=2) for rows in blocks]), None
 
-    def stored_parts(self) -> tuple[Array, Array | None, Array | float]:
-        """Return WZ as stored; or WZ, ΨZ and α, if W is a blend whose parts have the same objects."""
-        return self.rows(slice(0, self.labels.shape[0])), None, 0.0
+    def for_kernels(self) -> cuda.Product:
+        """Return WZ for CuPy kernels; that of a blend as its parts."""
+        return cuda.Product(self.rows(slice(0, self.labels.shape[0])))
 
     def sums(self) -> Array:
         """Return ZᵀWZ, (k, k)."""

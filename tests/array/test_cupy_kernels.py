@@ -124,8 +124,8 @@ class TestCupyKernels:
         for a, b in (
             (wz, cuda.products(cupy.asarray(w), by_columns, k)),
             *zip(
-                cuda.lloyd_assign(wz, None, None, diagonal, by_rows, k)[::2],
-                cuda.lloyd_assign(cupy.asfortranarray(wz), None, None, diagonal, by_columns, k)[::2],
+                cuda.lloyd_assign(cuda.Product(wz), diagonal, by_rows, k)[::2],
+                cuda.lloyd_assign(cuda.Product(cupy.asfortranarray(wz)), diagonal, by_columns, k)[::2],
                 strict=True,
             ),
         ):
@@ -250,12 +250,21 @@ class TestCupyKernels:
         z, alpha = one_hot(labels, k), 0.4
         wz, psi = w.astype(float) @ z, past.astype(float) @ z
         diagonal = np.random.default_rng(3).normal(size=n)
-        for parts in ((wz, None, None), (wz, psi, alpha)):
-            blended = wz if parts[1] is None else wz + alpha * (psi - wz)
+        base, source = wz + 1, np.random.default_rng(6).permutation(n)
+        source[::3] = -1
+        mixed = np.where((source >= 0)[:, None], wz + alpha * (psi[source] - base), wz)
+        for blended, *parts in (
+            (wz, wz),
+            (wz + alpha * (psi - wz), wz, psi, alpha),
+            (mixed, wz, psi, alpha, base, source),
+        ):
             given = [x if x is None or np.isscalar(x) else cupy.asarray(x) for x in parts]
             expected = nearest(blended, diagonal, labels, k)
             found, rows, sizes, report = (
-                x.get() for x in cuda.lloyd_assign(*given, cupy.asarray(diagonal), cupy.asarray(labels), k)
+                x.get()
+                for x in cuda.lloyd_assign(
+                    cuda.Product(*given), cupy.asarray(diagonal), cupy.asarray(labels), k
+                )
             )
             np.testing.assert_array_equal(found, expected[0])
             moved = (found != labels).any(axis=1)
@@ -352,6 +361,29 @@ def test_gather_is_that_of_numpy(cupy, shape, fill):
     assert_array_equal(found.get(), namespace.gather(x, index, fill))
 
 
+@pytest.mark.parametrize("shape", [(6,), (6, 3)])
+@pytest.mark.parametrize("dtype", [np.int64, np.float64])
+def test_keep_is_that_of_numpy(cupy, shape, dtype):
+    x, known = np.arange(np.prod(shape)).reshape(shape).astype(dtype), np.array([4, -1, 0, 2, -1, 2])
+    found = namespace.keep(cupy.asarray(x), cupy.asarray(known), -1)
+    assert found.dtype == dtype
+    assert_array_equal(found.get(), namespace.keep(x, known, -1))
+
+
+@pytest.mark.parametrize("source", [None, [3, -1, 0, 2]])
+@pytest.mark.parametrize("on_device", [False, True])
+def test_mixed_is_that_of_numpy(cupy, source, on_device):
+    w, psi = np.random.default_rng(0).normal(size=(2, 4))
+    there = None if source is None else np.array(source)
+    found = namespace.mixed(
+        cupy.asarray(w),
+        cupy.asarray(psi),
+        cupy.asarray(0.3) if on_device else 0.3,
+        None if there is None else cupy.asarray(there),
+    )
+    np.testing.assert_allclose(found.get(), namespace.mixed(w, psi, 0.3, there), rtol=1e-15)
+
+
 def test_small_arrays_cost_one_launch(cupy):
     cupy_cpu = pytest.importorskip("cupy_cpu")
     x, index = cupy.asarray(np.arange(6.0)), cupy.asarray(np.array([2, -1, 0]))
@@ -361,6 +393,8 @@ def test_small_arrays_cost_one_launch(cupy):
         lambda: namespace.not_negative(index),
         lambda: namespace.one_hot(index, 3, np.float64),
         lambda: namespace.gather(x, index, 0),
+        lambda: namespace.keep(x[:3], index, 0.0),
+        lambda: namespace.mixed(x[:3], x, 0.5, index),
     ):
         action()
         with cupy_cpu.count() as count:
