@@ -11,7 +11,7 @@ import functools
 import math
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -41,18 +41,61 @@ TEMPLATES = tuple(
         "shared_effects",
         "profile_sums",
         "move_probability",
+        "csr_products",
+        "csr_residuals",
     )
     for kind in ("float", "double")
-)
+) + tuple(f"csr_matmul<{a}, {b}>" for a in ("float", "double") for b in ("float", "double"))
 
 
-def products(w: Array, labels: Array, k: int) -> Array:
+@dataclasses.dataclass(frozen=True, eq=False)
+class Csr:
+    """Rows of a sparse matrix in CSR format; of a square one with its diagonal in float64."""
+
+    data: Array
+    indices: Array
+    indptr: Array
+    diagonal: Array = None
+    dtype: ClassVar[type] = np.float64  # of the diagonal
+
+    @property
+    def shape(self) -> tuple[int]:
+        """The number of rows."""
+        return (self.indptr.shape[0] - 1,)
+
+    def arguments(self) -> tuple[Array, ...]:
+        """Return the arguments of kernels."""
+        return self.data, *_in_order(np.int32, self.indices, self.indptr)
+
+    def run(self, name: str, n_bins: int, given: tuple[Any, ...]) -> None:
+        """Run a kernel with one warp for each row."""
+        warps = _n_warps(n_bins)
+        grid, shared = -(-self.shape[0] // warps), n_bins * warps * LANES
+        _run(f"{name}<{_c_type(self.data)}>", None, grid, (LANES, warps), shared, (*self.arguments(), *given))
+
+
+def csr_matmul(data: Array, indices: Array, indptr: Array, v: Array) -> Array:
+    """Return W·V for a matrix in CSR format, in the dtype of V; the same bits at each call."""
+    (indices, indptr), n, columns = _in_order(np.int32, indices, indptr), len(indptr) - 1, v.shape[1]
+    v = _cupy().ascontiguousarray(v)
+    out = _cupy().empty((n, columns), dtype=v.dtype)
+    width = min(LANES, 2 ** max(0, columns - 1).bit_length())
+    given = (data, indices, indptr, v, n, *_ints(columns, width), out)
+    _run(f"csr_matmul<{_c_type(data)}, {_c_type(v)}>", None, -(-n // 8), (LANES, 8), 0, given)
+    return out
+
+
+def products(w: Array | Csr, labels: Array, k: int) -> Array:
     """Return W·Z, (n, R·k), in float64, given the labels (n, R); -1 for objects in no cluster."""
-    n, runs = labels.shape
+    n, runs = w.shape[0], labels.shape[1]
     out = _cupy().empty((n, runs * k))
     short = _short(labels)
     for first, width in _pieces(runs * k, 1):
-        _by_rows("products", w, width, (short, n, *_ints(runs, k, first, width), out))
+        given = (short, n, *_ints(runs, k, first, width), out)
+        if isinstance(w, Csr):
+            w.run("csr_products", width, given)
+        else:
+            _by_rows("products", w, width, given)
     return out
 
 
@@ -79,19 +122,28 @@ class Moments:
         return tuple(self._part(4 * self.k**2 + 3 * self.k + i) for i in range(2))
 
 
-def moments(w: Array, labels: Array, k: int) -> Moments:
+def moments(w: Array | Csr, labels: Array, k: int) -> Moments:
     """Return the block moments of W, given labels (n,)."""
-    n, cupy = w.shape[0], _cupy()
-    short, guess, found = _short(labels), cupy.empty((k, k)), cupy.empty(4 * k * k + 3 * k + 2)
-    width = min(k, MAX_BINS // 2)
-    warps = _n_warps(2 * width)
-    _run("guess_means", w, k, (LANES, warps), 2 * width * warps, (short, n, *_ints(k, width), guess))
-    sums = residual_sums(w, short, guess)
-    _run("block_moments", None, 1, (256,), 0, (sums, guess, *_ints(k), found))
+    short, guess = _short(labels), _cupy().empty((k, k))
+    if isinstance(w, Csr):  # the means about zero
+        guess[...] = 0
+        guess = _moments_about(w, short, guess).blocks()[0]
+    else:
+        width = min(k, MAX_BINS // 2)
+        warps, given = _n_warps(2 * width), (short, w.shape[0], *_ints(k, width), guess)
+        _run("guess_means", w, k, (LANES, warps), 2 * width * warps, given)
+    return _moments_about(w, short, guess)
+
+
+def _moments_about(w: Array | Csr, labels: Array, guess: Array) -> Moments:
+    k = guess.shape[0]
+    found = _cupy().empty(4 * k * k + 3 * k + 2)
+    given = (residual_sums(w, labels, guess), guess, *_ints(k), found)
+    _run("block_moments", None, 1, (256,), 0, given)
     return Moments(found, k)
 
 
-def residual_sums(w: Array, labels: Array, guess: Array, diagonal_means: Array | None = None) -> Array:
+def residual_sums(w: Array | Csr, labels: Array, guess: Array, diagonal_means: Array | None = None) -> Array:
     """Return sums by cluster about a guess of each block mean, (2k² + 3k,); labels (n,).
 
     They are Σ (g − wᵢⱼ) and Σ (g − wᵢⱼ)² over i ≠ j, side by side, (k, 2k); then the cluster sizes, the
@@ -100,8 +152,15 @@ def residual_sums(w: Array, labels: Array, guess: Array, diagonal_means: Array |
     n, k, cupy = w.shape[0], guess.shape[0], _cupy()
     rows, out, short = cupy.empty((n, 2 * k)), cupy.empty(2 * k * k + 3 * k), _short(labels)
     guess, diagonal_means = _in_order(np.float64, guess, diagonal_means)
-    for first, width in _pieces(k, 2):
-        _by_rows("residuals", w, 2 * width, (short, guess, n, *_ints(k, first, width), rows))
+    if isinstance(w, Csr):
+        sizes = one_hot(short, k, np.float64).sum(axis=0)
+        for first, width in _pieces(k, 3):
+            bounds = _ints(k, first, width)
+            w.run("csr_residuals", 3 * width, (short, sizes, guess, n, *bounds, rows))
+        w = w.diagonal
+    else:
+        for first, width in _pieces(k, 2):
+            _by_rows("residuals", w, 2 * width, (short, guess, n, *_ints(k, first, width), rows))
     given = (short, rows, diagonal_means, n, *_ints(k), out)
     _run("sums_by_cluster", w, (k, -(-2 * k // LANES) + 1), _tall_block(n), 0, given)
     return out
@@ -120,7 +179,7 @@ class Both:
 
     Attributes
     ----------
-    w, past : (n, n) and (n', n') arrays of one dtype
+    w, past : (n, n) and (n', n') arrays of one dtype, or sparse matrices
     wz, past_z : (n, k) and (n', k) arrays
         WZ and ΨZ.
     source : (n,) int array or None
@@ -129,8 +188,8 @@ class Both:
         -1 for objects that are not in the past.
     """
 
-    w: Array
-    past: Array
+    w: Array | Csr
+    past: Array | Csr
     wz: Array
     past_z: Array
     source: Array | None
@@ -140,10 +199,11 @@ class Both:
         self, name: str, grid: int | tuple[int, int], block: tuple[int, ...], given: tuple[Any, ...]
     ) -> None:
         """Start a kernel with these arrays as its first arguments."""
-        past, wz, past_z = self.past, *_in_order(np.float64, self.wz, self.past_z)
+        w, past = (x.diagonal if isinstance(x, Csr) else x for x in (self.w, self.past))
+        wz, past_z = _in_order(np.float64, self.wz, self.past_z)
         (source,) = _in_order(np.int64, self.source)
-        first = (past, past.strides[0] // past.itemsize, wz, past_z, source, _short(self.labels))
-        _run(name, self.w, grid, block, 0, (*first, *given))
+        first = (past, _stride(past), wz, past_z, source, _short(self.labels))
+        _run(name, w, grid, block, 0, (*first, *given))
 
 
 def judge(both: Both, previous: tuple[Any, Array, Array], static: tuple[Any, Array, Array]) -> Array:
@@ -182,6 +242,14 @@ def move_probability(
     _run("log_profiles", None, 1, (256,), 0, given)
     both.run("move_probability", -(-n // 256), (256,), (n, *_ints(k), profiles, rate, least[1], out))
     return out, profiles[2 * k * k + 1]
+
+
+def draw(weight: Array, order: Array, numbers: Array) -> Array:
+    """Return objects drawn with the weights of each column, (n, R), in an order, given numbers (R, m)."""
+    (weight, numbers), (order,) = _in_order(np.float64, weight, numbers), _in_order(np.int64, order)
+    (n, runs), out = weight.shape, _cupy().empty(numbers.shape, dtype=np.int64)
+    _run("draw", None, runs, (256,), 0, (weight, order, numbers, n, *_ints(runs, numbers.shape[1]), out))
+    return out
 
 
 def moved_products(
@@ -407,6 +475,15 @@ def _in_order(dtype: type, *arrays: Array | None) -> tuple[Any, ...]:
     return tuple(None if x is None else _cupy().ascontiguousarray(x, dtype=dtype) for x in arrays)
 
 
+def _c_type(x: Array) -> str:
+    return "float" if x.dtype.itemsize == 4 else "double"
+
+
+def _stride(w: Array) -> int:
+    """Return the number of entries between rows; 0 for an array that is only a diagonal."""
+    return 0 if w.ndim == 1 else w.strides[0] // w.itemsize
+
+
 def _ints(*values: int) -> tuple[np.int32, ...]:
     """Return numbers as C `int`; Python integers are passed as `long long`."""
     return tuple(np.int32(value) for value in values)
@@ -445,7 +522,7 @@ def _run(
     """Start a kernel, for the dtype of W if given; a bin takes 8 bytes of shared memory per lane."""
     lanes = LANES if w is not None else 1
     if w is not None:
-        name = f"{name}<{'float' if w.dtype.itemsize == 4 else 'double'}>"
-        given = (w, w.strides[0] // w.itemsize, *given)
+        name = f"{name}<{_c_type(w)}>"
+        given = (w, _stride(w), *given)
     kernel = _kernel(_cupy().cuda.Device().id, name)
     kernel(grid if isinstance(grid, tuple) else (grid,), block, given, shared_mem=8 * lanes * n_bins)

@@ -632,3 +632,108 @@ __global__ void move_probability(const T* w, long long stride, const T* past, lo
   const double stays = (1 - rate) * same, moves = fmax(rate * (1 - same) / (k - 1), 0.0);
   out[i] = quotient(moves, stays + moves);
 }
+
+// Objects drawn with the weights of a run, given numbers in [0, 1): the first, in a given order, at which the sum of
+// weights exceeds the number times the total. One block per run.
+extern "C" __global__ void draw(const double* weight, const long long* order, const double* numbers, long long n,
+                                int runs, int n_draws, long long* out) {
+  __shared__ double starts[257];
+  const int thread = threadIdx.x, r = blockIdx.x;
+  const long long share = (n + 255) / 256, begin = thread * share, end = begin + share < n ? begin + share : n;
+  double sum = 0;
+  for (long long p = begin; p < end; p++) sum += weight[order[p] * runs + r];
+  starts[thread + 1] = sum;
+  __syncthreads();
+  if (thread == 0) {
+    starts[0] = 0;
+    for (int t = 0; t < 256; t++) starts[t + 1] += starts[t];
+  }
+  __syncthreads();
+  for (int j = thread; j < n_draws; j += 256) {
+    const double target = numbers[r * n_draws + j] * starts[256];
+    int t = 0;
+    while (t < 255 && !(starts[t + 1] > target)) t++;
+    double passed = starts[t];
+    long long place = t * share;
+    for (; place < n - 1; place++) {
+      passed += weight[order[place] * runs + r];
+      if (passed > target) break;
+    }
+    out[r * n_draws + j] = order[place < n ? place : n - 1];
+  }
+}
+
+// A sparse matrix in CSR format times a thin V, in the dtype of V; sums are in float64. One warp per row: groups of
+// `width` lanes, one for each column, take turns with the entries.
+template <typename T, typename V>
+__global__ void csr_matmul(const T* data, const int* indices, const int* indptr, const V* v, long long n, int columns,
+                           int width, V* out) {
+  __shared__ double parts[8][32];
+  const int lane = threadIdx.x, warp = threadIdx.y, groups = 32 / width, group = lane / width;
+  const long long i = (long long)blockIdx.x * 8 + warp;
+  for (int first = 0; first < columns; first += width) {
+    const int column = first + lane % width;
+    double sum = 0;
+    if (i < n && column < columns)
+      for (int e = indptr[i] + group; e < indptr[i + 1]; e += groups)
+        sum += (double)data[e] * (double)v[(long long)indices[e] * columns + column];
+    parts[warp][lane] = sum;
+    __syncwarp();
+    if (group == 0 && i < n && column < columns) {
+      for (int g = 1; g < groups; g++) sum += parts[warp][g * width + lane];
+      out[i * columns + column] = (V)sum;
+    }
+    __syncwarp();
+  }
+}
+
+// As `products`, of a sparse matrix in CSR format.
+template <typename T>
+__global__ void csr_products(const T* data, const int* indices, const int* indptr, const short* labels, long long n,
+                             int runs, int k, int first, int width, double* out) {
+  extern __shared__ double shared[];
+  const int lane = threadIdx.x;
+  const long long i = (long long)blockIdx.x * blockDim.y + threadIdx.y;
+  double* bins = shared + threadIdx.y * width * 32;
+  clear(bins, width, lane);
+  if (i < n)
+    for (int e = indptr[i] + lane; e < indptr[i + 1]; e += 32)
+      for (int r = 0; r < runs; r++) {
+        const int c = bin_of(labels[(long long)indices[e] * runs + r], r, k, first, width);
+        if (c >= 0) bins[c * 32 + lane] += data[e];
+      }
+  __syncwarp();
+  if (i < n)
+    for (int c = lane; c < width; c += 32) out[i * runs * k + first + c] = over_lanes(bins, c);
+}
+
+// As `residuals`, of a sparse matrix in CSR format; entries that are not stored are zero.
+template <typename T>
+__global__ void csr_residuals(const T* data, const int* indices, const int* indptr, const short* labels,
+                              const double* sizes, const double* guess, long long n, int k, int first, int width,
+                              double* out) {
+  extern __shared__ double shared[];
+  const int lane = threadIdx.x;
+  const long long i = (long long)blockIdx.x * blockDim.y + threadIdx.y;
+  double* sums = shared + threadIdx.y * 3 * width * 32;
+  double *squares = sums + width * 32, *counts = squares + width * 32;
+  clear(sums, 3 * width, lane);
+  const int own = i < n ? labels[i] : -1;
+  if (own >= 0)
+    for (int e = indptr[i] + lane; e < indptr[i + 1]; e += 32) {
+      const int c = bin_of(labels[indices[e]], 0, k, first, width);
+      if (c < 0 || indices[e] == i) continue;
+      const double d = guess[own * k + first + c] - (double)data[e];
+      sums[c * 32 + lane] += d;
+      squares[c * 32 + lane] += d * d;
+      counts[c * 32 + lane] += 1;
+    }
+  __syncwarp();
+  if (own >= 0)
+    for (int c = lane; c < width; c += 32) {
+      const double g = guess[own * k + first + c];
+      const double zeros = sizes[first + c] - (own == first + c) - over_lanes(counts, c);
+      out[i * 2 * k + first + c] = over_lanes(sums, c) + zeros * g;
+      out[i * 2 * k + k + first + c] = over_lanes(squares, c) + zeros * g * g;
+    }
+}

@@ -6,7 +6,16 @@ from collections.abc import Callable
 
 import numpy as np
 
-from affect_xp.array.namespace import array_namespace, device_of, from_host, not_zero, to_host, wide_dtype
+from affect_xp.array import cuda
+from affect_xp.array.namespace import (
+    array_namespace,
+    device_of,
+    from_host,
+    is_cupy,
+    not_zero,
+    to_host,
+    wide_dtype,
+)
 from affect_xp.array.typing import Array
 from affect_xp.proximity import Dense, Proximity
 
@@ -69,6 +78,8 @@ def _draw(weight: Array, order: Array, draws: Array) -> Array:
 
     The number 0 gives the first row of `order`, 1 the last one.
     """
+    if is_cupy(weight):
+        return cuda.draw(weight, order, draws)
     xp = array_namespace(weight)
     places = []
     for r in range(weight.shape[1]):

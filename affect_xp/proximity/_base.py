@@ -291,8 +291,8 @@ class Summable(Proximity):
         """Return W·Z, (n, R·k)."""
         return self.matmul(groups.membership)
 
-    def kernel_array(self, k: int) -> Array | None:
-        """Return the matrix as an array if CuPy kernels can read it, for k clusters."""
+    def kernel_array(self, k: int) -> Any:
+        """Return the matrix if CuPy kernels can read it, for k clusters."""
         return None
 
     @abc.abstractmethod

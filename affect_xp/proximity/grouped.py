@@ -181,8 +181,8 @@ class Grouped(abc.ABC):
         return self.proximity.square_distance(self.partition, means)
 
     @property
-    def kernel_array(self) -> Array | None:
-        """The matrix as an array, if CuPy kernels can read it."""
+    def kernel_array(self) -> Any:
+        """The matrix, if CuPy kernels can read it, otherwise None."""
         return None
 
     @functools.cached_property
@@ -266,8 +266,8 @@ class Summed(Stored):
         return self.proximity.times_membership(self)
 
     @property
-    def kernel_array(self) -> Array | None:
-        """The matrix as an array, if CuPy kernels can read it."""
+    def kernel_array(self) -> Any:
+        """The matrix, if CuPy kernels can read it, otherwise None."""
         return self.proximity.kernel_array(self.k)
 
     @functools.cached_property

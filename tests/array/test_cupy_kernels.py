@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse
 from numpy.testing import assert_array_equal
 
 import affect_xp as ax
@@ -15,8 +16,10 @@ from affect_xp.affect.moments import moments_of
 from affect_xp.affect.movers import move_probability, move_probability_by_kernels, pair_moments
 from affect_xp.array import cuda, namespace
 from affect_xp.array.namespace import MAX_KERNEL_CLUSTERS, has_kernels
+from affect_xp.clustering.seeding import _draw
 from affect_xp.partition import Partition, align
 from affect_xp.proximity import Pair
+from affect_xp.proximity.sparse import Sparse
 
 # ---- compiled
 
@@ -73,6 +76,11 @@ def data(n, k, dtype, seed=0):
     rng = np.random.default_rng([seed, n, k])
     w = rng.normal(3.0, 1.0, (n, n))
     return (w + w.T).astype(dtype), rng.integers(-1, max(1, k - 1), n)
+
+
+def csr_parts(w):
+    matrix = scipy.sparse.csr_array(w)
+    return matrix.data, matrix.indices, matrix.indptr
 
 
 def pair_of(library, n, k, dtype, churn):
@@ -190,6 +198,41 @@ class TestCupyKernels:
         moments = pair_moments(theirs, products=False)
         np.testing.assert_allclose(found, move_probability(moments), rtol=1e-9, atol=1e-12)
         assert lowest == pytest.approx(min(0.0, moments.rows.min(), moments.past_rows.min()), rel=1e-12)
+
+    def test_sparse_products(self, cupy, n, k, dtype):
+        w, labels = data(n, k, dtype)
+        w[np.abs(w) < 6] = 0
+        given = [cupy.asarray(x) for x in (*csr_parts(w), np.diag(w).astype(float))]
+        runs = np.stack([labels, labels[::-1]], axis=1)
+        matrix, there = cuda.Csr(*given), cupy.asarray(runs)
+        (found,) = same_bits(lambda: [cuda.products(matrix, there, k).get()])
+        np.testing.assert_allclose(found, w.astype(float) @ one_hot(runs, k), rtol=1e-13, atol=1e-13)
+        for columns, kind in ((1, np.float64), (k, dtype), (40, np.float64)):
+            v = np.random.default_rng(3).normal(size=(n, columns)).astype(kind)
+            (found,) = same_bits(lambda v=v: [cuda.csr_matmul(*given[:3], cupy.asarray(v.T).T).get()])
+            assert found.dtype == kind
+            exact, eps = w.astype(float) @ v.astype(float), np.finfo(kind).eps
+            np.testing.assert_allclose(found, exact, rtol=4 * eps, atol=1e-13)
+
+    def test_sparse_moments_are_those_of_numpy(self, cupy, n, k, dtype):
+        w, labels = data(n, k, dtype)
+        w[np.abs(w) < 6] = 0
+        found, expected = (
+            moments_of(Sparse(Sparse.on_device_of(like, scipy.sparse.csr_array(w))).group(Partition(c, k)))
+            for like, c in ((cupy.zeros(1), cupy.asarray(labels)), (labels, labels))
+        )
+        assert hasattr(found, "noise") and not hasattr(expected, "noise")
+        for name in ("means", "variances", "diagonal_means", "diagonal_variances", "pair_counts", "sizes"):
+            ours, theirs = getattr(found, name).get(), getattr(expected, name)
+            np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12 * np.abs(theirs).max())
+
+    def test_draw_is_that_of_numpy(self, cupy, n, k, dtype):
+        rng = np.random.default_rng([n, k])
+        weight, order = rng.random((n, k)).astype(dtype) * (rng.random((n, k)) > 0.3), rng.permutation(n)
+        weight[:, 0] = 0
+        numbers = np.concatenate([rng.random((k, 4)), np.zeros((k, 1))], axis=1)
+        found = _draw(*(cupy.asarray(x) for x in (weight.astype(float), order, numbers)))
+        assert_array_equal(found.get(), _draw(weight.astype(float), order, numbers))
 
     def test_moved_products(self, cupy, n, k, dtype):
         w, before = data(n, k, dtype)
