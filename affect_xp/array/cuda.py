@@ -252,6 +252,24 @@ def draw(weight: Array, order: Array, numbers: Array) -> Array:
     return out
 
 
+def add_centre(
+    products: Array, w_ii: Array, tried: Array, nearest: Array, labels: Array, c: int, tie: float
+) -> tuple[Array, Array]:
+    """Add centre c to each run; return the distances to the nearest centre and the labels, (n, R).
+
+    Of the T objects tried in each run, (R·T,), with the products (n, R·T), the first with the smallest sum of
+    squares becomes the centre, where `tie` is a relative difference that does not count.
+    """
+    n, runs = nearest.shape
+    trials, left = tried.shape[0] // runs, _cupy().empty(tried.shape)
+    given = (*_in_order(np.float64, products, w_ii), tried, *_in_order(np.float64, nearest))
+    found, relabelled = _cupy().empty(nearest.shape), _cupy().empty(nearest.shape, dtype=np.int64)
+    _run("try_centres", None, runs * trials, (256,), 0, (*given, n, *_ints(runs, trials), left))
+    given = (*given, *_in_order(np.int64, labels), left, tie, n, *_ints(runs, trials), c, found, relabelled)
+    _run("add_centre", None, -(-n * runs // 256), (256,), 0, given)
+    return found, relabelled
+
+
 def moved_products(
     wz: Array, w: Array, objects: Array, before: Array, after: Array, places: Array | None = None
 ) -> Array:

@@ -737,3 +737,37 @@ __global__ void csr_residuals(const T* data, const int* indices, const int* indp
       out[i * 2 * k + k + first + c] = over_lanes(squares, c) + zeros * g * g;
     }
 }
+
+// The squared distance of object i to the object tried in a column, or to the nearest centre of its run if that is less.
+__device__ double closest(const double* product, const double* w_ii, const long long* tried, const double* nearest,
+                          long long i, int column, int n_columns, int runs) {
+  const double d = fmax(w_ii[i] - 2 * product[i * n_columns + column] + w_ii[tried[column]], 0.0);
+  return fmin(d, nearest[i * runs + column / (n_columns / runs)]);
+}
+
+// The sum of squares with each object that is tried as a centre. One block per column.
+extern "C" __global__ void try_centres(const double* product, const double* w_ii, const long long* tried,
+                                       const double* nearest, long long n, int runs, int trials, double* out) {
+  double sum = 0;
+  for (long long i = threadIdx.x; i < n; i += 256)
+    sum += closest(product, w_ii, tried, nearest, i, blockIdx.x, runs * trials, runs);
+  sum = over_block(sum);
+  if (threadIdx.x == 0) out[blockIdx.x] = sum;
+}
+
+// The distance of each object to its nearest centre, and its cluster, with the best of the tried objects as centre c.
+extern "C" __global__ void add_centre(const double* product, const double* w_ii, const long long* tried,
+                                      const double* nearest, const long long* labels, const double* left, double tie,
+                                      long long n, int runs, int trials, long long c, double* found,
+                                      long long* relabelled) {
+  const long long at = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+  if (at >= n * runs) return;
+  const int r = at % runs;
+  double least = left[r * trials];
+  for (int t = 1; t < trials; t++) least = fmin(least, left[r * trials + t]);
+  int best = 0;
+  while (best + 1 < trials && !(left[r * trials + best] <= (1 + tie) * least)) best++;
+  const double d = closest(product, w_ii, tried, nearest, at / runs, r * trials + best, runs * trials, runs);
+  found[at] = d;
+  relabelled[at] = d < (1 - tie) * nearest[at] ? c : labels[at];
+}
