@@ -84,8 +84,8 @@ def cupyx_sparse():
 
 # An iteration of Lloyd takes five launches, of two labellings of changed objects twelve; α takes nine.
 STEPS = {
-    "previous": (lambda t: matrix(t).array, 0, {"init": "previous"}, 130, 5),
-    "auto": (lambda t: matrix(t).array, 0, {}, 150, 5),
+    "previous": (lambda t: matrix(t).array, 0, {"init": "previous"}, 150, 5),
+    "auto": (lambda t: matrix(t).array, 0, {}, 165, 5),
     "objects come and go": (lambda t: matrix(t).array, 5, {}, 170, 12),
     "sparse": (graph, 0, {}, 260, 7),
 }
