@@ -6,10 +6,12 @@ A partition into clusters is known by its labels c, membership Z and sizes m.
 import dataclasses
 import functools
 from collections.abc import Hashable, Iterable
+from typing import Any
 
 import numpy as np
 
 from affect_xp.array.namespace import (
+    MANY_CLUSTERS,
     array_namespace,
     as_like,
     device_of,
@@ -19,6 +21,7 @@ from affect_xp.array.namespace import (
     keep,
     label_counts,
     label_table,
+    label_totals,
     not_negative,
     one_hot,
     places_of,
@@ -180,14 +183,32 @@ class Partition:
         """The cluster sizes m = Zᵀ1, (k,), in wide floats."""
         return label_counts(self.labels[:, None], self.k)[0, :]
 
-    def table(self, other: "Partition") -> Array:
-        """Return the contingency table with another partition, (k, k')."""
+    def totals(self, values: Array) -> Array:
+        """Return the sum of a value of each object, (n,), over each cluster, (k,)."""
+        if self.k > MANY_CLUSTERS:
+            return label_totals(values, self.labels, self.k)
+        return values @ self.membership
+
+    def table(self, other: "Partition") -> Any:
+        """Return the contingency table with another partition, (k, k'); sparse for many clusters."""
         return label_table(self.labels, self.k, other.labels, other.k)
 
     def equals(self, other: "Partition") -> bool:
         """Return whether all labels are the same; on a device the host waits once."""
         same = array_namespace(self.labels).all(self.labels == other.labels)
         return self.k == other.k and bool(to_host(same, reason="have labels changed?")[0])
+
+    def agreement(self, other: "Partition") -> float:
+        """Return the share of objects that are with most of their cluster in the other partition too.
+
+        It is the smaller one of both directions, over the objects with labels in both, and does not depend on
+        the numbers of clusters. On a device the host waits once.
+        """
+        table = self.table(other)
+        if is_array(table):  # otherwise sparse, on the host
+            table = to_host(table, reason="have labels changed?")[0]
+        kept = min(table.max(axis=1).sum(), table.max(axis=0).sum())
+        return float(kept) / max(1.0, float(table.sum()))
 
     @functools.cached_property
     def is_member(self) -> Array:
@@ -214,7 +235,7 @@ class Partition:
         return not_negative(self.labels)
 
     def take(self, index: Array | None, n_unknown: int | None = None) -> "Partition":
-        """Return the partition of the objects at `index`, where -1 stands for an object without a label.
+        """Return the partition of the objects at `index`, where -1 means an object without a label.
 
         `n_unknown` is the number of -1 in `index`, if it is known on the host.
         """

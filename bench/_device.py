@@ -127,12 +127,12 @@ def _pool_hook(base: type) -> Any:
         name = "bench"
         held = highest = 0
 
-        def malloc_postprocess(self, **told: Any) -> None:
-            self.held += told["mem_size"]
+        def malloc_postprocess(self, **event: Any) -> None:
+            self.held += event["mem_size"]
             self.highest = max(self.highest, self.held)
 
-        def free_postprocess(self, **told: Any) -> None:
-            self.held -= told["mem_size"]
+        def free_postprocess(self, **event: Any) -> None:
+            self.held -= event["mem_size"]
 
     return PoolHook()
 

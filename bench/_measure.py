@@ -146,12 +146,12 @@ def timed_pieces(action: Action, timer: Timer) -> Iterator[float]:
     while True:
         started = timer.start()
         try:
-            told = next(pieces)
+            value = next(pieces)
         except StopIteration:
             return
         spent = timer.stop(started)
         timer.rest()
-        yield spent if told is None else told
+        yield spent if value is None else value
 
 
 def traced_peaks(action: Action) -> np.ndarray:

@@ -161,8 +161,8 @@ class Results:
     def write(self, folder: Path, *, draw: bool) -> list[Path]:
         """Write results.json, results.md and, on request, the figures; return their paths."""
         folder.mkdir(parents=True, exist_ok=True)
-        told = ", ".join(f"{name}: {self.environment.get(name)}" for name in ("device", "threads", "size"))
-        pictures = draw_curves(self.all_rows(), folder, told) if draw else []
+        caption = ", ".join(f"{name}: {self.environment.get(name)}" for name in ("device", "threads", "size"))
+        pictures = draw_curves(self.all_rows(), folder, caption) if draw else []
         texts = {
             folder / "results.json": json.dumps(self.as_json(), indent=1, ensure_ascii=False) + "\n",
             folder / "results.md": self.markdown(path.name for path in pictures),
@@ -195,7 +195,7 @@ def _width(text: str) -> int:
     return sum(not unicodedata.combining(character) for character in text)
 
 
-def draw_curves(rows: Iterable[Row], folder: Path, told: str = "") -> list[Path]:
+def draw_curves(rows: Iterable[Row], folder: Path, caption: str = "") -> list[Path]:
     """Draw a log-log figure for each quantity, with the fitted exponents in its legend."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -214,7 +214,7 @@ def draw_curves(rows: Iterable[Row], folder: Path, told: str = "") -> list[Path]
             for row, curve in shown:
                 _draw_curve(ax, row, curve)
             ax.set(xscale="log", yscale="log", xlabel="objects n", ylabel=name)
-            ax.set_title(told, fontsize="medium", loc="left")
+            ax.set_title(caption, fontsize="medium", loc="left")
             _number(ax, unit)
             drawn.append(folder / f"{quantity}.png")
             figure.savefig(drawn[-1], dpi=150)

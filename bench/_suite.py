@@ -22,7 +22,11 @@ from ._report import Results, Row
 
 Choice = TypeVar("Choice")
 
-EFFORTS = {"tiny": Effort(1, 0.0), "quick": Effort(2, 5.0, longest=8.0), "full": Effort(3, 60.0)}
+EFFORTS = {
+    "tiny": Effort(1, 0.0),
+    "quick": Effort(2, 5.0, longest=8.0),
+    "full": Effort(3, 15.0, longest=30.0),
+}
 BUSY = 0.5  # maximum load per core before the measurements
 THREADS = "OMP_NUM_THREADS"
 INTERRUPTED = "left out, interrupted"
@@ -202,9 +206,9 @@ def busy() -> None:
     """Warn if other programs are running, which delays threads that wait for each other."""
     waiting, processors = load(), os.cpu_count() or 1
     if waiting is not None and waiting > BUSY * processors:
-        told = f"load {waiting} on {processors} processors"
+        state = f"load {waiting} on {processors} processors"
         print(
-            f"other programs are running ({told}): measurements take longer and are unreliable",
+            f"other programs are running ({state}): measurements take longer and are unreliable",
             file=sys.stderr,
         )
 

@@ -31,7 +31,7 @@ import distributed
 import numpy as np
 
 import affect_xp as ax
-from affect_xp.proximity.chunked import PASS, Chunked
+from affect_xp.proximity.chunked.chunked import PASS, Chunked
 from affect_xp.proximity.kernels import features_to_proximity
 
 # dask makes workers return freed memory to the system at once. The blocks of a few megabytes in which a chunk
@@ -69,9 +69,9 @@ class PassCounter(logging.Handler):
         if record.msg == PASS:
             self.counts[record.args[0]] += 1
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return the counts, and reset them."""
-        some = [f"{self.counts.pop(name, 0)} for {told}" for name, told in PARTIAL.items()]
+        some = [f"{self.counts.pop(name, 0)} for {label}" for name, label in PARTIAL.items()]
         whole = [f"{count} {name}" for name, count in sorted(self.counts.items())]
         total = self.counts.total()
         self.counts.clear()
@@ -118,8 +118,8 @@ def run(options: argparse.Namespace, client: distributed.Client, store: str | No
         lazy = features_to_proximity(dask.array.from_array(x, chunks=(options.chunk, options.p)))
         model.partial_fit(Chunked(lazy.array, store=store), ids)
         took, processors = time.perf_counter() - start, processor_time(client) - start_processors
-        print(f"step {t}: {took:.1f} s ({processors:.0f} s of processors); {told(model, ids % options.k)}")
-        print(f"  {passes.told()}")
+        print(f"step {t}: {took:.1f} s ({processors:.0f} s of processors); {shown(model, ids % options.k)}")
+        print(f"  {passes.summary()}")
         made, read = time_of_sum(lazy.array), time_of_sum(model.smoothed_.array)
         ratio = f"the step took {took / (made + read):.1f} times both"
         print(f"  limits: {made:.1f} s to make W and add it up, {read:.1f} s for what is kept; {ratio}")
@@ -128,7 +128,7 @@ def run(options: argparse.Namespace, client: distributed.Client, store: str | No
     print(f"workers lost on the way: {lost}")
 
 
-def told(model: ax.Affect, truth: np.ndarray) -> str:
+def shown(model: ax.Affect, truth: np.ndarray) -> str:
     """Return α and the agreement of the clusters with the truth."""
     rand, adjusted = ax.rand_index(model.labels_, truth), ax.adjusted_rand_index(model.labels_, truth)
     alphas = ", ".join(f"{alpha:.4f}" for alpha in model.alphas_)

@@ -87,8 +87,10 @@ def tell(differences: Sequence[Difference], problems: Mapping[str, str]) -> str:
     parts += [f"{name}: left out, {why}" for name, why in problems.items()]
     slower = sum(difference.is_slower for difference in differences)
     faster = sum(difference.is_faster for difference in differences)
-    told = f"of {len(differences)}, by more than {100 * (SLOWER - 1):.0f} %: {slower} slower, {faster} faster"
-    return "\n\n".join([*parts, told])
+    share = f"{100 * (SLOWER - 1):.0f} %"
+    return "\n\n".join(
+        [*parts, f"of {len(differences)}, by more than {share}: {slower} slower, {faster} faster"]
+    )
 
 
 class Worker:
@@ -210,8 +212,8 @@ def _git(*arguments: str) -> bytes:
     except FileNotFoundError as error:
         raise InputError("git is needed to compare revisions; install it") from error
     except subprocess.CalledProcessError as error:
-        told = error.stderr.decode().strip()
-        raise InputError(f"git {arguments[0]} failed: {told}; name a commit, branch or tag") from error
+        message = error.stderr.decode().strip()
+        raise InputError(f"git {arguments[0]} failed: {message}; name a commit, branch or tag") from error
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

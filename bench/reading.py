@@ -18,7 +18,7 @@ import numpy as np
 ROUNDS = 3
 
 # The code of each process, by kind of table.
-READ = "from affect_xp.io.steps import read_steps; [step.values for step in read_steps(FILE, {})]"
+READ = "import duckdb, affect_xp.io.steps as io; [step.values for step in io.read_steps(FILE, {})]"
 CREATE = (
     """import duckdb; duckdb.connect().execute(f"CREATE TABLE found AS {} FROM read_csv('{{FILE}}') {}")"""
 )

@@ -14,7 +14,8 @@ timed at each measurement, so that other load on the machine affects both.
 A history holds one record per step, with the labels and ids of its objects. It grows by design, and is
 truncated after each step here, as in any long run: `model.history_ = model.history_[-10:]`.
 
-Each representation runs in its own process. "capped" is `Factored` with `max_rank`.
+Each representation runs in its own process. "capped" is `Factored` with `max_rank`. The rows "dense-options"
+and "sparse-options" keep absent objects, rescale similarities, and forget by object.
 """
 
 import argparse
@@ -99,13 +100,23 @@ def sparse(x: np.ndarray, groups: np.ndarray, rng: np.random.Generator) -> scipy
     return (w + w.T).tocsr()
 
 
+def graph(x: np.ndarray, groups: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return similarities between 0 and 1."""
+    return np.exp(-np.square(x[:, None] - x[None]).sum(axis=2) / 8)
+
+
 REPRESENTATIONS: dict[str, Callable[..., object]] = {
     "dense": dense,
     "factored": factored,
     "capped": capped,
     "sparse": sparse,
     "chunked": chunked,
+    "dense-options": graph,
+    "sparse-options": sparse,
 }
+
+# Of the rows that end in "-options". Absent objects are kept no longer than records.
+OPTIONS = {"absent": "keep", "max_absence": 5, "rescale": "log1p", "forgetting": "objects"}
 
 
 def steps(kind: str, n: int, n_steps: int) -> Iterator[tuple[object, list[Name]]]:
@@ -173,7 +184,7 @@ def forget_names_of_dask() -> None:
         utils.key_split.cache_clear()
 
 
-class EntryStatistics:
+class Measurements:
     """The measurements over time, by quantity."""
 
     def __init__(self, n_traced: int) -> None:
@@ -200,10 +211,11 @@ def soak(
     kind: str, n: int, n_steps: int, n_looks: int, *, cut: bool = True, traced: float = TRACED
 ) -> dict[str, list[float]]:
     """Take the steps and return all measurements, by quantity."""
-    model = ax.Affect(ax.KMeans([clusters_at(t) for t in range(n_steps)]), random_state=0)
+    counts, options = [clusters_at(t) for t in range(n_steps)], OPTIONS if kind.endswith("options") else {}
+    model = ax.Affect(ax.KMeans(counts), random_state=0, **options)
     warm_up, n_traced = int(WARM_UP * n_steps), int(traced * n_steps)
     every, born = max(1, (n_steps - warm_up) // n_looks), weakref.WeakSet()
-    looks, spent = EntryStatistics(n_traced), []
+    looks, spent = Measurements(n_traced), []
     gc.freeze()  # exclude existing objects from garbage collection at each measurement
     for t, (observed, ids) in enumerate(steps(kind, n, n_steps)):
         born.update(ids)
@@ -276,11 +288,11 @@ HEADER = (
 def in_a_process(kind: str, options: argparse.Namespace) -> dict[str, list[float]]:
     """Run one representation in a new process, and return its measurements."""
     with tempfile.TemporaryDirectory() as folder:
-        told = Path(folder) / "looks.json"
+        measured = Path(folder) / "looks.json"
         arguments = ["--steps", options.steps, "--n", options.n, "--history", options.history]
-        command = [sys.executable, "-m", "bench.soak", "--representation", kind, "--looks-to", told]
+        command = [sys.executable, "-m", "bench.soak", "--representation", kind, "--looks-to", measured]
         subprocess.run([str(word) for word in command + arguments], check=True)
-        return json.loads(told.read_text())
+        return json.loads(measured.read_text())
 
 
 def main() -> int:

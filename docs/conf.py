@@ -25,7 +25,7 @@ extensions = [
 ]
 exclude_patterns = ["_build", "gallery/*.md5", "gallery/*.ipynb", "gallery/*.py", "paper/README.md"]
 nitpicky = True
-# What stands in backticks in docstrings is linked where it can be; some of it are names of parameters.
+# Names in backticks in docstrings become links where possible; some are names of parameters.
 nitpick_ignore_regex = [("py:(obj|exc)", ".*")]
 suppress_warnings = [
     "myst.header",  # the reports that commands write go from # to ###
@@ -107,9 +107,9 @@ def _goes_on(lines, i):
 
 
 def types_as_prose(app, what, name, obj, options, lines):
-    """Emphasise types, such as "(n, n) array or Proximity", lest single letters of them become links.
+    """Emphasise types, such as "(n, n) array or Proximity", so that single letters do not become links.
 
-    And keep names that share a description together, lest the first of "W, past" is taken for a type.
+    Keep names with a common description together, so that the first of "W, past" is not taken for a type.
     """
     together = [NAMES.sub(lambda names: f"{names[1]}{names[2].replace(', ', ',')}:", line) for line in lines]
     lines[:] = [TYPE.sub(r"\1 *\2*", line) for line in together]

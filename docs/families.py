@@ -12,7 +12,7 @@ PICTURE = ROOT / "docs" / "_static" / "families.svg"
 
 HOLDS = {
     "cli": "the command affect-xp",
-    "experiments": "those of the paper, beside the published numbers",
+    "experiments": "those of the paper, with the published numbers",
     "report": "a run as an HTML page",
     "persistence": "models on disk",
     "plots": "figures of runs",

@@ -45,23 +45,39 @@ def row_inflation(q, v):
 
 
 def margin_weight(q, pi=PI):
-    v, e, mu, ok = block_noise(q)
+    noise, error = margin_errors(q, pi)
+    return noise / (noise + error) if noise + error > 0 else 0.0
 
+
+def margin_errors(q, pi=PI):
+    v, e, mu, _ = block_noise(q)
+    contrast = np.diag(mu)[:, None] - mu + np.diag(mu) - mu.T
+    K, rho = (margins(q)[0] * contrast**2).sum(), row_inflation(q, v)
+    return pooled(q, v), pooled(q, e) + pi * K / rho
+
+
+def margins(q):
     def d(x):
         return np.diag(x)[:, None]
 
-    m = div(q.N, q.n[:, None])
+    ok, m = q.N > 2, div(q.N, q.n[:, None])
     off = ok & d(ok) & d(ok).T & ~np.eye(q.k, dtype=bool)
-    if not off.any():
-        x, y = (q.N * v).sum(), (q.N * e).sum()
-        return x / (x + y) if x + y > 0 else 0.0
-    w = q.n[:, None] * div(d(m) * m, d(m) + m) * off
-    im = div(1.0, m)
-    noise, error = ((w * (d(x * im) + x * im)).sum() for x in (v, e))
-    contrast = d(mu) - mu + d(mu).T - mu.T
-    K, rho = (w * contrast**2).sum(), row_inflation(q, v)
-    total = noise + error + pi * K / rho
-    return noise / total if total > 0 else 0.0
+    return q.n[:, None] * div(d(m) * m, d(m) + m) * off, m
+
+
+def pooled(q, x):
+    w, m = margins(q)
+    if not w.any():
+        return (q.N * x).sum()
+    return (w * (np.diag(div(x, m))[:, None] + div(x, m))).sum()
+
+
+def two_sided_terms(past, future):
+    """Return V, D_F, D_B and C from the sums of W with the past and with the future."""
+    (V, D_F), (V_B, D_B) = margin_errors(past), margin_errors(future)
+    mu = div(past.W1, past.N) * (past.N > 2)
+    shifts = (mu - div(q.P1, q.N) * (q.N > 2) for q in (past, future))
+    return np.array([(V + V_B) / 2, D_F, D_B, pooled(past, np.prod(list(shifts), axis=0))])
 
 
 def move_probability(q, pi=PI):

@@ -15,10 +15,10 @@ def test_the_page_agrees(representation, library):
     if representation == "Chunked":
         pytest.importorskip("dask.array")
     cells = capabilities.page_cells(capabilities.PAGE.read_text("utf-8"))
-    told = {
+    shown = {
         name: cell for (r, name, lib), cell in cells.items() if (r, lib) == (representation, library.name)
     }
-    assert told == {name: capabilities.found(library, representation, name) for name in capabilities.CALLS}
+    assert shown == {name: capabilities.found(library, representation, name) for name in capabilities.CALLS}
 
 
 def test_a_call_that_goes_to_the_host_is_noticed():

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from affect_xp.array import namespace
+from affect_xp.array.namespace import MANY_CLUSTERS
 from affect_xp.partition import Partition
 
 LABELS = [
@@ -27,3 +29,29 @@ def test_objects_in_common(eager_xp, labels, k, others, k_others):
     assert table.dtype == np.float64
     expected = [[np.sum((labels == c) & (others == d)) for d in range(k_others)] for c in range(k)]
     assert table.tolist() == expected
+
+
+@pytest.mark.parametrize("k", [3, MANY_CLUSTERS + 1])
+def test_totals(eager_xp, k):
+    labels, values = np.array([0, 2, 2, -1, 0, 1]), np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
+    totals = eager_xp.numpy(Partition(eager_xp.array(labels), k).totals(eager_xp.array(values)))
+    assert totals.tolist() == [17, 32, 6] + [0] * (k - 3)
+
+
+@pytest.mark.parametrize(
+    ("labels", "others", "expected"),
+    [
+        ([0, 0, 1, 1], [1, 1, 0, 0], 1.0),  # other numbers
+        ([0, 0, 1, 1], [0, 1, 1, 1], 0.75),
+        ([0, 0, 1, 1], [0, 0, 0, 0], 0.5),  # merged
+        ([0, 0, 0, 0], [0, 0, 1, 1], 0.5),  # split
+        ([0, 0, 1, -1], [0, 0, 1, 1], 1.0),  # objects without a label do not count
+        ([-1, -1], [0, 0], 0.0),
+    ],
+)
+@pytest.mark.parametrize("many", [False, True])
+def test_agreement(eager_xp, monkeypatch, labels, others, expected, many):
+    if many:
+        monkeypatch.setattr(namespace, "MANY_CLUSTERS", 0)
+    a, b = (Partition(eager_xp.array(np.array(x)), max(1, max(x) + 1)) for x in (labels, others))
+    assert a.agreement(b) == expected

@@ -127,9 +127,9 @@ def test_processes():
     found = []
     for seed in ("1", "2"):
         env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
-        told = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
-        assert told.returncode == 0, told.stderr
-        found.append(json.loads(told.stdout))
+        result = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+        assert result.returncode == 0, result.stderr
+        found.append(json.loads(result.stdout))
     assert found[0] == found[1] == digest(40)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp.affect.moments import BlockMoments, mean_variances, moments_of
+from affect_xp.affect.moments import MomentsByBlock, mean_variances, moments_of
 from affect_xp.array import cuda
 from affect_xp.array.namespace import (
     array_namespace,
@@ -23,7 +23,7 @@ from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
 from affect_xp.exceptions import InputError
 from affect_xp.partition import UNCHANGED, Partition, as_partition
-from affect_xp.proximity import Grouped, Pair, Proximity, as_proximity, is_plain, summed_proximity
+from affect_xp.proximity import Dense, Grouped, Pair, Proximity, as_proximity, is_plain, summed_proximity
 
 # A rule for α: "estimate", a number, one for each step, or a function.
 Alpha = (
@@ -89,6 +89,8 @@ def forgetting_factor(
     else:
         W, past = as_proximity(W), as_proximity(past, "past")
         partition = as_partition(labels, W.n, W.like, n_clusters)
+        if isinstance(W, Dense) and isinstance(past, Dense):
+            W, past = W.with_sums(partition, "blocks"), past.with_sums(partition, "total")
     if W.n != past.n:
         raise InputError(
             f"past has {past.n} objects, but W has {W.n}; pass the same objects in the same order"
@@ -129,7 +131,7 @@ def noise_and_drift(W: Grouped, past: Grouped, correction: str | None = None) ->
     return positive_part(moments.total_squares() + uncertainty), positive_part(drift - uncertainty)
 
 
-def drift_from(past: Grouped, moments: BlockMoments) -> Array:
+def drift_from(past: Grouped, moments: MomentsByBlock) -> Array:
     """Return Σ(ψ − μ)², off and on the diagonal."""
     sums = past.kernel_residuals(moments.means, moments.diagonal_means)
     if sums is not None:
@@ -137,7 +139,7 @@ def drift_from(past: Grouped, moments: BlockMoments) -> Array:
     partition = past.partition
     deviation = past.diagonal() - partition.by_object(moments.diagonal_means)
     deviation = deviation * partition.is_member
-    return past.distance_to(moments.means) + deviation @ deviation
+    return past.on(moments.blocks).distance_to(moments.means) + deviation @ deviation
 
 
 def positive_part(x: Array) -> Array:

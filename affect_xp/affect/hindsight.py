@@ -33,22 +33,39 @@ Without a future this is AFFECT itself, and without a past it is AFFECT run back
 clusters are the causal ones. The same holds for pairs. The weights apply to pairs that both neighbours have;
 a pair that one of them has gets the estimate at t of the pass from that side; a pair that neither has keeps
 its observed value.
+
+By objects, both passes have weights for each object (see `affect_xp.affect.movers`). The forward pass gives
+the probability p that an object has moved since the step before, the backward pass the probability q that it
+moves until the next one. The past of an object counts by s = 1 − p and its future by u = 1 − q:
+
+    Ψ̂ = W + a S (F − W) S + b U (B − W) U,   S = diag(s),   U = diag(u)
+
+so that a move cuts it off from the steps on the other side. The margins of rows have the risk R with
+
+    D_F = E_F + πK/ρ,   D_B = E_B + πK/ρ,   C = Σ ω_cd (δ_cc δ'_cc / m_cc + δ_cd δ'_cd / m_cd)
+
+where δ = μ − μ_F and δ' = μ − μ_B: the errors of F and B about their block means are independent, since they
+come from other steps, and it is improbable that an object moves twice. V is the mean of its two estimates.
+R is minimised as above, with G = D_F + D_B − 2C. Ψ̂ is the mean of two blends by objects with the weights 2a
+and 2b.
 """
 
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from affect_xp.affect.forgetting import drift_from, share_of_noise
-from affect_xp.affect.moments import BlockMoments, mean_variances, moments_of
-from affect_xp.affect.step import Options, Past, State
+from affect_xp.affect.moments import MomentsByBlock, mean_variances, moments_of
+from affect_xp.affect.movers import Margins, margin_errors, pair_moments
+from affect_xp.affect.step import Options, Past, State, labels_agree
 from affect_xp.array.namespace import array_namespace, from_host, to_host
 from affect_xp.array.typing import Array
 from affect_xp.clustering.base import Call, Clusterer, Clustering
 from affect_xp.partition import Alignment, Ids, Partition
-from affect_xp.proximity import Blend, Dense, Grouped, GroupedPair, Pair, Proximity
+from affect_xp.proximity import Blend, Dense, Grouped, GroupedPair, ObjectBlend, Pair, Proximity
 from affect_xp.proximity.blend import unit_of
 from affect_xp.proximity.grouped import Summed
 from affect_xp.tracking.history import Record
@@ -113,6 +130,8 @@ def two_sided(
     sources = _Sources.of(W, past, future, here, options.correction)
     if isinstance(sources, Proximity):  # no pair has both neighbours
         return Found(clusterer.cluster(sources, calls[0]), [(0.0, 0.0)], lambda: sources)
+    if options.by_object:
+        return _alternate_by_object(sources, views, calls, clusterer, options) or causal
     return _alternate(sources, views, calls, clusterer, options) or causal
 
 
@@ -170,9 +189,43 @@ def _alternate(
     if found.rough:
         found = clusterer.cluster(blend, call.from_found(found))
         n_runs += found.n_iter
-    read = to_host(*(x for pair in on_device for x in pair), reason="weights of past and future")
+    return _found(dataclasses.replace(found, n_iter=n_runs), on_device, blend)
+
+
+def _alternate_by_object(
+    sources: "_Sources",
+    views: tuple[View, View],
+    calls: Sequence[Call],
+    clusterer: Clusterer,
+    options: Options,
+) -> Found | None:
+    """Alternate between clusters and weights by objects, as `_alternate` does."""
+    measured, tol, n_runs = sources.in_units, options.alpha_tol, 0
+    terms = [measured.margin_terms(call.start) for call in calls]
+    alpha, r, total = least_risk(*(sum(parts) / 2 for parts in zip(*terms, strict=True)))
+    share, size = to_host(r, total, reason="does the future weigh more than the past?")
+    if size == 0:
+        return None
+    call, weights, before = calls[int(share > 0.5)], [(alpha, r)], None
+    trusts = [sources.at_places(1 - view.record.moved) for view in views]  # type: ignore[operator]
+    for i in range(options.n_iter):
+        blend = sources.blend_by_object(*weights[-1], trusts)
+        found = clusterer.cluster(blend, dataclasses.replace(call, rough=i + 1 < options.n_iter))
+        n_runs += found.n_iter
+        if i + 1 == options.n_iter or (before is not None and labels_agree(found.partition, before, tol)):
+            break
+        call, before = call.after(found), found.partition
+        weights.append(least_risk(*measured.margin_terms(before))[:2])
+    if found.rough:
+        found = clusterer.cluster(blend, call.from_found(found))
+        n_runs += found.n_iter
+    return _found(dataclasses.replace(found, n_iter=n_runs), weights, blend)
+
+
+def _found(found: Clustering, weights: Sequence[tuple[Array, Array]], blend: Proximity) -> Found:
+    """Return the result with the weights a and b on the host."""
+    read = to_host(*(x for pair in weights for x in pair), reason="weights of past and future")
     pairs = zip(map(float, read[::2]), map(float, read[1::2]), strict=True)
-    found = dataclasses.replace(found, n_iter=n_runs)
     return Found(found, [((1 - r) * alpha, r * alpha) for alpha, r in pairs], lambda: blend)
 
 
@@ -197,12 +250,19 @@ class _Sums:
     """V, D_F, D_B and U for the clusters of a partition, and its block moments."""
 
     terms: tuple[Array, Array, Array, Array]
-    moments: BlockMoments
+    moments: MomentsByBlock
 
 
 def weights_of(sums: Sequence[_Sums], G: Array) -> tuple[Array, Array, Array]:
     """Return α, r and V + D from the average of some sums."""
     V, D_F, D_B, U = (sum(terms) / len(sums) for terms in zip(*(s.terms for s in sums), strict=True))
+    return least_risk(V, D_F, D_B, G, U)
+
+
+def least_risk(
+    V: Array, D_F: Array, D_B: Array, G: Array, U: Array | float = 0.0
+) -> tuple[Array, Array, Array]:
+    """Return α and r of the smallest R, and V + D."""
     xp = array_namespace(G)
     zero, one = xp.zeros_like(G), xp.ones_like(G)
     differ = G > 0  # otherwise F = B
@@ -263,8 +323,7 @@ class _Sources:
         Products of W and of a neighbour by these labels may be known.
         """
         assert partition is not None
-        if self.places is not None:
-            partition = partition.take(from_host(self.places, self.W.like), 0)
+        partition = self.at_places(partition)
         W, past, future = self.W, self.past, self.future
         if not (isinstance(W, Dense) and isinstance(past, Dense) and isinstance(future, Dense)):
             return _Groups(*(part.group(partition) for part in (W, past, future)))
@@ -301,6 +360,38 @@ class _Sources:
         blend = Pair(self.W, neighbours if self._is_lazy else neighbours.formed(), self._together).blend(
             alpha
         )
+        return self._with_rest(blend)
+
+    def margin_terms(self, partition: Partition | None) -> tuple[Array, Array, Array, Array]:
+        """Return V, D_F, D_B and G of the margins of rows between the clusters of a partition."""
+        assert partition is not None
+        partition = self.at_places(partition)
+        past, future = (
+            pair_moments(Pair(self.W, side, self._together).group(partition))
+            for side in (self.past, self.future)
+        )
+        (V, D_F), (V_B, D_B) = margin_errors(past), margin_errors(future)
+        C = Margins.of(past).pooled(past.shift * future.shift)
+        return (V + V_B) / 2, D_F, D_B, D_F + D_B - 2 * C
+
+    def blend_by_object(self, alpha: Array, r: Array, trusts: Sequence[Array]) -> Proximity:
+        """Return W + a S (F − W) S + b U (B − W) U, and the rest for all other pairs."""
+        sides = zip((self.past, self.future), (2 * (1 - r) * alpha, 2 * r * alpha), trusts, strict=True)
+        halves = [ObjectBlend(Pair(self.W, side, self._together), a, s).formed() for side, a, s in sides]
+        blend = halves[0].blend(halves[1], 0.5, self._together, out=halves[1])
+        return self._with_rest(blend)
+
+    def at_places(self, of_step: Any) -> Any:
+        """Return a partition or an array of the objects of the step, for those in all sources."""
+        if self.places is None:
+            return of_step
+        index = from_host(self.places, self.W.like)
+        if isinstance(of_step, Partition):
+            return of_step.take(index, 0)
+        return array_namespace(of_step).take(of_step, index)
+
+    def _with_rest(self, blend: Proximity) -> Proximity:
+        """Return a blend of the objects in all sources, and the rest for all other pairs."""
         if self.rest is None or self.places is None:
             return blend
         return self.rest.blend(blend.formed(), 1.0, _within(self.places, self.rest.n, self.rest.like))

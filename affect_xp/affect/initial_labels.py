@@ -31,7 +31,7 @@ import dataclasses
 import math
 
 from affect_xp.affect.forgetting import drift_from, share_of_noise
-from affect_xp.affect.moments import BlockMoments, moments_of, row_deviations
+from affect_xp.affect.moments import MomentsByBlock, moments_of, row_deviations
 from affect_xp.array import cuda
 from affect_xp.array.namespace import (
     array_namespace,
@@ -46,7 +46,7 @@ from affect_xp.array.namespace import (
 )
 from affect_xp.array.typing import Array
 from affect_xp.partition import Alignment, Partition
-from affect_xp.proximity import Grouped, GroupedPair, Pair
+from affect_xp.proximity import Grouped, GroupedPair, Occupied, Pair
 from affect_xp.proximity.sparse import Sparse
 
 
@@ -81,9 +81,9 @@ class Judgement:
 
 def judge(previous: GroupedPair, static: GroupedPair) -> Judgement:
     """Return noise and drift for both labellings, and V and D."""
-    w, psi = previous.common, previous.past
     if previous.has_kernels and static.has_kernels:
         return _judge_by_kernels(previous, static)
+    w, psi = previous.common.together(previous.past)
     moments = moments_of(w)
     drift = drift_from(psi, moments)
     shared = _shared_effects(w, psi, previous.pair.alignment)
@@ -121,13 +121,14 @@ def better_labels(
     return Partition(labels, max(previous.k, static.k), outside), sums
 
 
-def _n_entries(moments: BlockMoments) -> Array:
+def _n_entries(moments: MomentsByBlock) -> Array:
     """Return the number of entries of all blocks; the two labellings may exclude different objects."""
     return array_namespace(moments.sizes).sum(moments.sizes) ** 2
 
 
 def _sums_and_noise(W: Grouped, past: Grouped) -> tuple[tuple[Array, Array], Array]:
     """Return noise and drift for these labels, and the noise V per entry, which includes what r² excludes."""
+    W, past = W.together(past)
     moments = moments_of(W)
     noise = moments.total_variance()
     nu, nu_ii = _means(past)
@@ -142,18 +143,10 @@ def _sums_and_noise(W: Grouped, past: Grouped) -> tuple[tuple[Array, Array], Arr
 def _means(groups: Grouped) -> tuple[Array, Array]:
     """Return the mean of each block, (k, k), and of each diagonal, (k,)."""
     partition = groups.partition
-    diagonal_sums = groups.diagonal() @ partition.membership
-    means = ratio(groups.sums() - _same(partition) * diagonal_sums, partition.pair_counts)
-    return means, ratio(diagonal_sums, partition.sizes)
+    return groups.block_means(), ratio(partition.totals(groups.diagonal()), partition.sizes)
 
 
-def _same(partition: Partition) -> Array:
-    """Return 1 for the blocks within a cluster, and 0 for those between two, (k, k)."""
-    m = partition.sizes
-    return array_namespace(m).eye(partition.k, dtype=m.dtype, device=device_of(m))
-
-
-def _centred(moments: BlockMoments, values: Array, diagonal_values: Array) -> tuple[Array, Array]:
+def _centred(moments: MomentsByBlock, values: Array, diagonal_values: Array) -> tuple[Array, Array]:
     """Return values of blocks and diagonals minus their mean over all entries."""
     mean = ratio(moments.total(values, diagonal_values), _n_entries(moments))
     return values - mean, diagonal_values - mean
@@ -167,15 +160,21 @@ def _shared_effects(W: Grouped, past: Grouped, alignment: Alignment) -> Array:
 
         2 { m_d Σᵢ āᵢaᵢ + m_c Σⱼ b̄ⱼbⱼ },   2 (m − 1)² / (m − 2) Σᵢ āᵢaᵢ
     """
-    now, w, psi = W.partition, _Effects(W), _Effects(past)
-    z, m, source = now.membership, now.sizes, alignment.source
-    xp, same, total = array_namespace(m), _same(now), 0
+    now, source = W.partition, alignment.source
+    xp, same, m = array_namespace(now.sizes), W.blocks.copies - 1, W.blocks.m_d
     weight = same * ratio((m - 1) ** 2, m - 2) + (1 - same) * m
+    w, psi = _Effects(W), _Effects(past)
+    if isinstance(W, Occupied) and isinstance(past, Occupied):
+        there = slice(0, now.n) if source is None else not_negative(source)
+        diagonal = w.diagonal(slice(0, now.n)) * psi.diagonal(there)
+        return 2 * xp.sum(weight * W.row_products(past, source)) + diagonal @ now.is_member
+    z, total = now.membership, 0
     for rows in row_blocks(z):
         # A new object has no row in the past: since its z is zero, use any row.
         there = rows if source is None else not_negative(source[rows])
-        (a, a_ii), (b, b_ii) = w.rows(rows), psi.rows(there)
-        total = total + 2 * xp.sum(weight * (z[rows, :].T @ (a * b))) + xp.sum((a_ii * b_ii) @ z[rows, :])
+        diagonal = w.diagonal(rows) * psi.diagonal(there)
+        effects = z[rows, :].T @ (w.rows(rows) * psi.rows(there))
+        total = total + 2 * xp.sum(weight * effects) + xp.sum(diagonal @ z[rows, :])
     return total
 
 
@@ -186,11 +185,14 @@ class _Effects:
         self.groups, self.partition, self.w_ii = groups, groups.partition, groups.diagonal()
         self.means, self.diagonal_means = _means(groups)
 
-    def rows(self, which: slice | Array) -> tuple[Array, Array]:
-        """Return row means minus block means, (rows, k), and wᵢᵢ minus its mean, (rows,)."""
+    def rows(self, which: slice | Array) -> Array:
+        """Return row means minus block means, (rows, k)."""
         wz, w_ii, own = self.groups.rows(which), rows_at(self.w_ii, which), self.partition.at(which)
-        deviations = row_deviations(wz, w_ii, own, self.partition.sizes, self.means)
-        return deviations, w_ii - own.by_object(self.diagonal_means)
+        return row_deviations(wz, w_ii, own, self.partition.sizes, self.means)
+
+    def diagonal(self, which: slice | Array) -> Array:
+        """Return wᵢᵢ minus its mean, (rows,)."""
+        return rows_at(self.w_ii, which) - self.partition.at(which).by_object(self.diagonal_means)
 
 
 # How much α can depend on the labels it is estimated with. With w = Σwᵢⱼ², p = Σψᵢⱼ², and the means μ of W

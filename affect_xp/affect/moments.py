@@ -28,12 +28,13 @@ entry is T/N + var μ̂. For independent entries this is the sample variance T/(
 """
 
 import dataclasses
+from typing import Any
 
-from affect_xp.array.namespace import array_namespace, device_of, on_input_device, ratio
+from affect_xp.array.namespace import array_namespace, on_input_device, ratio
 from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition, as_partition
-from affect_xp.proximity import Grouped, Proximity, as_proximity
+from affect_xp.proximity import Grouped, Occupied, Proximity, as_proximity
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -50,6 +51,11 @@ class BlockMoments:
         The number of entries in each block.
     sizes : (k,) array
         The number of objects in each cluster.
+
+    Notes
+    -----
+    For a sparse W with more than 1,000 clusters the (k, k) arrays are sparse arrays of SciPy, with the blocks
+    in which W has entries. In all other blocks means and variances are 0.
     """
 
     means: Array
@@ -65,21 +71,35 @@ class BlockMoments:
 
     def total(self, values: Array, diagonal_values: Array) -> Array:
         """Return the sum over all entries of W of a value for each block, (k, k), and diagonal, (k,)."""
-        xp = array_namespace(self.means)
+        xp = array_namespace(self.sizes)
         return xp.sum(self.pair_counts * values) + xp.sum(self.sizes * diagonal_values)
-
-    def squares(self) -> Array:
-        """Return Σ(w − μ)² over each block, (k, k)."""
-        return (self.pair_counts - _copies(self.sizes)) * self.variances
-
-    def total_squares(self) -> Array:
-        """Return Σ(w − μ)² over all entries of W."""
-        xp = array_namespace(self.means)
-        return xp.sum(self.squares()) + xp.sum((self.sizes - 1) * self.diagonal_variances)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _SummedMoments(BlockMoments):
+class MomentsByBlock(BlockMoments):
+    """Block moments as arrays for `blocks`: all of them, (k, k), or those of a sparse W that have entries."""
+
+    blocks: Any
+
+    def squares(self) -> Array:
+        """Return Σ(w − μ)² over each block, (k, k)."""
+        return (self.pair_counts - self.blocks.copies) * self.variances
+
+    def total_squares(self) -> Array:
+        """Return Σ(w − μ)² over all entries of W."""
+        xp = array_namespace(self.sizes)
+        return xp.sum(self.squares()) + xp.sum((self.sizes - 1) * self.diagonal_variances)
+
+    def public(self) -> BlockMoments:
+        """Return the moments as matrices."""
+        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(BlockMoments)}
+        for name in ("means", "variances", "pair_counts"):
+            given[name] = self.blocks.matrix(given[name])
+        return BlockMoments(**given)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _SummedMoments(MomentsByBlock):
     """Block moments with the two sums over all entries, by kernels."""
 
     noise: Array
@@ -129,53 +149,57 @@ def block_moments(
     array([2., 1.])
     """
     W = as_proximity(W)
-    return moments_of(W.group(as_partition(labels, W.n, W.like, n_clusters)))
+    return moments_of(W.group(as_partition(labels, W.n, W.like, n_clusters))).public()
 
 
-def moments_of(groups: Grouped) -> BlockMoments:
+def moments_of(groups: Grouped) -> MomentsByBlock:
     """Return the block moments of a proximity with labels."""
-    partition, known = groups.partition, groups.kernel_moments
+    partition, blocks, known = groups.partition, groups.blocks, groups.kernel_moments
     if known is not None:
         (means, _, variances, counts), (sizes, *diagonal) = known.blocks(), known.diagonals()
-        return _SummedMoments(means, variances, diagonal[0], diagonal[1], counts, sizes, *known.totals())
-    m, z, count = partition.sizes, partition.membership, partition.pair_counts
+        by_cluster = diagonal[0], diagonal[1], counts, sizes
+        return _SummedMoments(means, variances, *by_cluster, blocks, *known.totals())
+    m = partition.sizes
     means, squares = groups.moments()
-    variances = ratio(squares, count - _copies(m))
+    variances = ratio(squares, blocks.counts - blocks.copies)
     w_ii = groups.diagonal()
-    diagonal_means = ratio(w_ii @ z, m)
+    diagonal_means = ratio(partition.totals(w_ii), m)
     deviation = w_ii - partition.by_object(diagonal_means)
-    diagonal_variances = ratio((deviation * deviation) @ z, m - 1)
-    return BlockMoments(means, variances, diagonal_means, diagonal_variances, count, m)
+    diagonal_variances = ratio(partition.totals(deviation * deviation), m - 1)
+    return MomentsByBlock(means, variances, diagonal_means, diagonal_variances, blocks.counts, m, blocks)
 
 
-def mean_variances(groups: Grouped, moments: BlockMoments) -> tuple[Array, Array]:
+def mean_variances(groups: Grouped, moments: MomentsByBlock) -> tuple[Array, Array]:
     """Return var μ̂ of each block, (k, k), and of each diagonal, (k,), with objects as sampling units.
 
     Derived at the top of this module. The estimate is unbiased, so it may be negative. It needs W·Z.
     """
-    m, copies = moments.sizes, _copies(moments.sizes)
-    xp = array_namespace(m)
-    m_c, m_d, same = m[:, None], m[None, :], copies > 1
+    m, blocks = moments.sizes, moments.blocks
+    xp, copies = array_namespace(m), blocks.copies
+    m_c, m_d, same = blocks.m_c, blocks.m_d, copies > 1
     freedom = xp.where(same, m_c * (m_c - 3), (m_c - 1) * (m_d - 1))
     effects = _effects(groups, moments.means)  # (m_c − 1) V_cd
     explained = xp.where(same, m_d - 2, m_d) * effects
-    e = ratio(moments.squares() - explained - explained.T, freedom)  # var(e)
+    e = ratio(moments.squares() - explained - blocks.transposed(explained), freedom)  # var(e)
     by_rows = ratio(effects, m_c * (m_c - 1))  # V_cd / m_c
     share_of_e = ratio(e, xp.where(same, (m_c - 1) * (m_c - 2), m_c * m_d))
-    solved = copies * (by_rows + by_rows.T - share_of_e)
+    solved = copies * (by_rows + blocks.transposed(by_rows) - share_of_e)
     independent = ratio(copies * moments.variances, moments.pair_counts)
     return xp.where(freedom > 0, solved, independent), ratio(moments.diagonal_variances, m)
 
 
 def _effects(groups: Grouped, means: Array) -> Array:
     """Return Σâᵢ² over i in c, for the rows of each block (c, d), (k, k)."""
-    partition = groups.partition
-    z, m, wz = partition.membership, partition.sizes, groups.rows(slice(0, partition.n))
-    # Subtract means before squaring: they may be much larger than the deviations.
-    deviations = row_deviations(wz, groups.diagonal(), partition, m, means)
-    squares = z.T @ (deviations * deviations)
-    scale = ratio((m - 1) ** 2, (m - 2) ** 2)
-    return array_namespace(m).where(_copies(m) > 1, scale[:, None] * squares, squares)
+    partition, blocks = groups.partition, groups.blocks
+    if isinstance(groups, Occupied):
+        squares = groups.row_squares(means)
+    else:
+        m, wz = partition.sizes, groups.rows(slice(0, partition.n))
+        # Subtract means before squaring: they may be much larger than the deviations.
+        deviations = row_deviations(wz, groups.diagonal(), partition, m, means)
+        squares = partition.membership.T @ (deviations * deviations)
+    scale = ratio((blocks.m_c - 1) ** 2, (blocks.m_c - 2) ** 2)
+    return array_namespace(squares).where(blocks.copies > 1, scale * squares, squares)
 
 
 def row_deviations(wz: Array, w_ii: Array, rows: Partition, m: Array, means: Array) -> Array:
@@ -185,8 +209,3 @@ def row_deviations(wz: Array, w_ii: Array, rows: Partition, m: Array, means: Arr
     """
     z = rows.membership
     return ratio(wz - w_ii[:, None] * z, m[None, :] - z) - rows.by_object(means)
-
-
-def _copies(m: Array) -> Array:
-    """Return how often each value occurs in its block: twice within a cluster, by symmetry, (k, k)."""
-    return array_namespace(m).eye(m.shape[0], dtype=m.dtype, device=device_of(m)) + 1

@@ -40,8 +40,9 @@ from affect_xp.affect.forgetting import positive_part
 from affect_xp.array import cuda
 from affect_xp.array.namespace import array_namespace, device_of, gather, ratio, row_blocks
 from affect_xp.array.typing import Array
+from affect_xp.exceptions import InputError
 from affect_xp.partition import Partition
-from affect_xp.proximity import GroupedPair
+from affect_xp.proximity import GroupedPair, Occupied
 from affect_xp.proximity.grouped import identity
 
 # π: the prior probability that an object moves between two steps.
@@ -112,21 +113,30 @@ class PairMoments:
         noise = xp.sum(N * ratio(self.squares, N - 1 - identity(N)))
         return noise, xp.sum(self.past_squares + N * shift * shift)
 
+    @property
+    def shift(self) -> Array:
+        """μ − μ' of each block with enough entries, 0 for others, (k, k)."""
+        xp = array_namespace(self.means)
+        return xp.where(self.is_used, self.means - self.past_means, xp.zeros_like(self.means))
+
     @functools.cached_property
     def noise_and_error(self) -> tuple[Array, Array]:
         """v and e: the noise of a current entry, and the mean squared error of the past, (k, k)."""
-        assert self.past_squares is not None and self.products is not None and self.past_means is not None
-        xp = array_namespace(self.squares)
+        assert self.past_squares is not None and self.products is not None
         now, before = self.variance(self.squares), self.variance(self.past_squares)
         # The persistent part h is in both, and is neither noise nor error.
         persistent = _clipped(self.variance(self.products), now, before)
-        shift = xp.where(self.is_used, self.means - self.past_means, xp.zeros_like(self.means))
-        return now - persistent, before - persistent + shift * shift
+        return now - persistent, before - persistent + self.shift * self.shift
 
 
 def pair_moments(groups: GroupedPair, *, products: bool = True) -> PairMoments:
     """Return the statistics of a step by clusters; without `products`, only those from W, WZ and ΨZ."""
     now, before, partition = groups.common, groups.past, groups.common.partition
+    if isinstance(now, Occupied):
+        raise InputError(
+            f"forgetting='objects' compares each object with each of {groups.k} clusters, which needs too "
+            "much memory; use forgetting='global', or fewer clusters"
+        )
     source, everything = groups.pair.alignment.source, slice(0, groups.pair.current.n)
     z, there = partition.membership, slice(0, groups.pair.past.n)
     rows = _off_diagonal(now.rows(everything), now.diagonal(), z)
@@ -152,32 +162,43 @@ def _off_diagonal(rows: Array, diagonal: Array, z: Array) -> Array:
 
 def margin_weight(moments: PairMoments, move_rate: float = MOVE_RATE) -> Array:
     """Return the weight a of the past, (A), 0-d; with one cluster ΣNv/ΣN(v + e)."""
+    V, error = margin_errors(moments, move_rate)
+    return ratio(V, V + error)
+
+
+def margin_errors(moments: PairMoments, move_rate: float = MOVE_RATE) -> tuple[Array, Array]:
+    """Return V and E + πK/ρ: the squared errors of margins now, and of margins of the past, 0-d."""
     v, e = moments.noise_and_error
-    xp, n, N = array_namespace(v), moments.sizes, moments.counts
-    off = moments.is_used & ~(identity(N) > 0)
-    is_cluster = _diagonal(moments.is_used)
-    off = off & is_cluster[:, None] & is_cluster[None, :]
-    m = ratio(N, xp.broadcast_to(n[:, None], N.shape))
-    m_cc = _diagonal(m)[:, None]
-    zero = xp.zeros_like(v)
-    omega = xp.where(off, n[:, None] * ratio(m_cc * m, m_cc + m), zero)
-
-    def pooled(x: Array) -> Array:
-        by_entries = ratio(x, m)
-        return xp.sum(omega * (_diagonal(by_entries)[:, None] + by_entries))
-
-    mu = moments.means
+    xp, mu, margins = array_namespace(v), moments.means, Margins.of(moments)
     contrast = _diagonal(mu)[:, None] - mu + _diagonal(mu)[None, :] - mu.T  # Δ
-    K = xp.sum(omega * contrast * contrast)
-    rho = row_inflation(moments, v)
-    V, E, S = pooled(v), pooled(e), move_rate * K / rho
-    several = xp.any(off)
-    V, E, S = (
-        xp.where(several, V, xp.sum(N * v)),
-        xp.where(several, E, xp.sum(N * e)),
-        xp.where(several, S, xp.zeros_like(S)),
-    )
-    return ratio(V, V + E + S)
+    K = xp.sum(margins.omega * contrast * contrast)  # 0 with one cluster
+    return margins.pooled(v), margins.pooled(e) + move_rate * K / row_inflation(moments, v)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Margins:
+    """The weights ω of the margins between clusters, and m, the entries of a row in a block, both (k, k)."""
+
+    omega: Array
+    m: Array
+    counts: Array
+
+    @staticmethod
+    def of(moments: PairMoments) -> "Margins":
+        """Return the weights of the margins of members with a past."""
+        n, N = moments.sizes, moments.counts
+        xp, is_cluster = array_namespace(N), _diagonal(moments.is_used)
+        off = moments.is_used & ~(identity(N) > 0) & is_cluster[:, None] & is_cluster[None, :]
+        m = ratio(N, xp.broadcast_to(n[:, None], N.shape))
+        m_cc = _diagonal(m)[:, None]
+        omega = xp.where(off, n[:, None] * ratio(m_cc * m, m_cc + m), xp.zeros_like(m))
+        return Margins(omega, m, N)
+
+    def pooled(self, x: Array) -> Array:
+        """Return Σ ω_cd (x_cc/m_cc + x_cd/m_cd) of errors x of entries; with one cluster ΣNx."""
+        xp, by_entries = array_namespace(x), ratio(x, self.m)
+        pooled = xp.sum(self.omega * (_diagonal(by_entries)[:, None] + by_entries))
+        return xp.where(xp.any(self.omega > 0), pooled, xp.sum(self.counts * x))
 
 
 def row_inflation(moments: PairMoments, v: Array) -> Array:

@@ -35,9 +35,27 @@ from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
 from affect_xp.clustering.base import Call, Clusterer, Clustering, Count
 from affect_xp.partition import UNCHANGED, Alignment, Ids, Partition, align, positions
-from affect_xp.proximity import Blend, Factored, Grouped, GroupedPair, ObjectBlend, Pair, Proximity
+from affect_xp.proximity import (
+    Blend,
+    Factored,
+    Grouped,
+    GroupedPair,
+    ObjectBlend,
+    Occupied,
+    Pair,
+    Proximity,
+)
 from affect_xp.proximity.blend import unit_of
-from affect_xp.tracking.events import DEFAULT_RULES, Clusters, Event, EventRules, follow, members_of
+from affect_xp.tracking.events import (
+    DEFAULT_RULES,
+    Clusters,
+    Event,
+    EventRules,
+    follow,
+    in_order,
+    members_of,
+    move_events,
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -198,6 +216,9 @@ def _without_gone(state: State, alignment: Alignment) -> Grouped | None:
 
 
 INITS = ("auto", "previous", "static")
+# By objects, a step ends when at most this multiple of `alpha_tol` is the share of objects whose cluster
+# changes: weights depend on labels only through means over clusters.
+LABELS_PER_WEIGHT = 10
 FORGETTING = ("global", "objects")
 
 
@@ -408,11 +429,20 @@ def _weights_of(options: Options, seen: _Seen, t: int) -> _Weights:
     moments = pair_moments(seen.groups.in_units)
     estimated = isinstance(options.alpha, str)
     alpha = margin_weight(moments) if estimated else _alpha_of(options, seen, t)[0]
-    moved, source = move_probability(moments), seen.groups.pair.alignment.source
-    trust = 1 - moved
-    if source is not None:
-        trust = array_namespace(trust).where(source >= 0, trust, 0 * trust)
+    moved = move_probability(moments)
+    trust = trust_of(moved, seen.groups.pair.alignment)
     return _Weights(alpha, moments.noise_and_drift() if estimated else (), moved, trust)
+
+
+def trust_of(moved: Array, alignment: Alignment) -> Array:
+    """Return s = 1 − p, 0 for objects without a past, (n,)."""
+    trust, source = 1 - moved, alignment.source
+    return trust if source is None else array_namespace(trust).where(source >= 0, trust, 0 * trust)
+
+
+def labels_agree(found: Partition, before: Partition, alpha_tol: float) -> bool:
+    """Return whether weights by objects would hardly change with the labels that were found."""
+    return before.agreement(found) >= 1 - LABELS_PER_WEIGHT * alpha_tol
 
 
 def _moves(clusterer: Clusterer, seen: _Seen, weights: _Weights) -> tuple[Array | None, Array | None]:
@@ -427,6 +457,8 @@ def _moves(clusterer: Clusterer, seen: _Seen, weights: _Weights) -> tuple[Array 
         return None, None
     if groups.in_units.has_kernels and groups.k > 1:
         return move_probability_by_kernels(groups.in_units)
+    if isinstance(groups.current, Occupied):  # too many clusters for n×k arrays
+        return None, None
     sums = groups.current.rows(slice(0, groups.pair.current.n))
     xp = array_namespace(sums)
     lowest = host_value(xp.min(sums))
@@ -463,26 +495,22 @@ def _alpha_of(options: Options, seen: _Seen, t: int) -> tuple[Array | float, Seq
 def _shortened(options: Options, start: GroupedPair, clusterer: Clusterer) -> Options:
     """Return options without iterations if α is known to vary by at most `alpha_tol` between labels."""
     k = getattr(clusterer, "n_clusters", None)
-    is_estimate = isinstance(options.alpha, str) and options.correction is None and not options.by_object
+    is_estimate = isinstance(options.alpha, str) and options.correction is None
     if not is_estimate or not isinstance(k, int):
         return options
     if not alpha_is_insensitive(start.pair, max(k, start.k), options.alpha_tol):
         return options
-    return dataclasses.replace(options, init="previous", n_iter=1)
+    return dataclasses.replace(options, init="previous", n_iter=options.n_iter if options.by_object else 1)
 
 
 def _same_alpha(weights: _Weights, before: _Weights, options: Options) -> bool:
-    """Return whether the weights have changed by at most `alpha_tol`; with 0 they are not compared."""
-    if options.alpha_tol == 0:
+    """Return whether α has changed by at most `alpha_tol`; with 0, and by objects, it is not compared."""
+    if options.alpha_tol == 0 or options.by_object:
         return False
-    changes = [abs(weights.alpha - before.alpha)]
-    if weights.trust is not None and before.trust is not None:
-        xp = array_namespace(weights.trust)
-        changes.append(xp.max(xp.abs(weights.trust - before.trust)))
-    if any(is_array(change) for change in changes):
-        on_device = [change for change in changes if is_array(change)]
-        changes = [c for c in changes if not is_array(c)] + [*to_host(*on_device, reason="has α changed?")]
-    return all(bool(change <= options.alpha_tol) for change in changes)
+    change = abs(weights.alpha - before.alpha)
+    if is_array(change):
+        change = to_host(change, reason="has α changed?")[0]
+    return bool(change <= options.alpha_tol)
 
 
 def _same_labels(
@@ -490,6 +518,8 @@ def _same_labels(
 ) -> bool:
     """Return whether the clusters are those α was estimated with: another iteration would change nothing."""
     before = seen.groups.partition
+    if options.by_object and options.alpha_tol > 0:
+        return labels_agree(found.partition, before, options.alpha_tol)
     if iteration == 0 or options.alpha_tol > 0:
         # Known without waiting if both are the start. Otherwise equality is too unlikely to wait for, or
         # the comparison of α covers it.
@@ -501,15 +531,20 @@ def conclude(past: Past, found: Clustering, result: Iterations, rules: EventRule
     """Match clusters with the previous ones, find events, read α, and return the step."""
     state, partition, n, blend = past.before, found.partition, past.W.n, result.blend
     before = Clusters.none() if state is None else state.clusters
-    table, sizes, alphas, squares, labels, lowest = _read(past.start, partition, len(before.names), result)
+    read = _read(past.start, partition, len(before.names), result)
+    labels, sizes = read.labels, read.sizes
     clusters, events = follow(
         before,
-        table,
+        read.table,
         sizes,
         members_before=lambda: [] if state is None else _members(state.partition, state.ids),
         members=lambda: members_of(labels, past.ids, partition.k),
         rules=rules,
     )
+    if read.moved is not None:
+        sure = np.where(read.moved > rules.move, read.moved, 0)
+        moves = move_events(before, clusters, (read.labels_before, labels), sure, past.ids)
+        events = in_order((*events, *moves))
     # Assume the same share of objects in clusters for the objects that have a past.
     n_members = (n if blend is None else past.alignment.n_common) * float(sizes.sum()) / n
     return Step(
@@ -518,15 +553,15 @@ def conclude(past: Past, found: Clustering, result: Iterations, rules: EventRule
             None, dataclasses.replace(partition), clusters, past.ids, found.memory, count=found.count
         ),
         labels=recorded_labels(np.where(labels >= 0, clusters.names[labels], -1), partition.labels),
-        alphas=tuple(alphas),
+        alphas=tuple(read.alphas),
         events=events,
         n_iter=result.n_iter,
         scores=found.scores,
         observed=past.W,
         blend=blend,
-        groups=found.groups if past.W.carries_products and not isinstance(blend, ObjectBlend) else None,
-        moved=result.moved if lowest >= 0 else None,
-        **result.levels(squares, n_members),
+        groups=found.groups if past.W.carries_products else None,
+        moved=None if read.moved is None else result.moved,
+        **result.levels(read.squares, n_members),
     )
 
 
@@ -536,23 +571,42 @@ def _members(partition: Partition, ids: Ids) -> list[frozenset[Hashable]]:
     return members_of(labels, ids, partition.k)
 
 
-def _read(
-    start: Partition | None, partition: Partition, k_before: int, result: Iterations
-) -> tuple[np.ndarray, np.ndarray, list[float], list[float], np.ndarray, float]:
-    """Read in one transfer the contingency table, (k_before, k), sizes, all α, squares, and labels.
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Read:
+    """The results of a step on the host: of each object, of each cluster, and by iteration."""
 
-    The last number is the lowest sum of similarities, 0 if it is not needed.
-    """
-    reason = "matching clusters, and α"
+    labels: np.ndarray
+    labels_before: np.ndarray
+    moved: np.ndarray | None  # None if probabilities are not known
+    table: Any  # (k_before, k), an array or sparse
+    sizes: np.ndarray
+    alphas: list[float]
+    squares: list[float]
+
+
+def _read(start: Partition | None, partition: Partition, k_before: int, result: Iterations) -> _Read:
+    """Read the contingency table, sizes, all α, squares, labels, and who moved, in one transfer."""
     on_device = [a for a in result.alphas if is_array(a)]  # all of them, or none
     lowest = [] if result.lowest is None else [result.lowest]
-    arrays = [partition.labels, partition.sizes, *on_device, *result.squares, *lowest]
-    if start is None:
-        labels, sizes, *read = to_host(*arrays, reason=reason)
-        table = np.zeros((k_before, partition.k))
-    else:
-        table, labels, sizes, *read = to_host(start.table(partition), *arrays, reason=reason)
-    numbers, n = [float(a) for a in read], len(on_device)
-    alphas = numbers[:n] if on_device else [float(a) for a in result.alphas]
-    squares, low = numbers[n : n + len(result.squares)], numbers[-1] if lowest else 0.0
-    return table, sizes, alphas, squares, labels.astype(np.int64, copy=False), low
+    numbers = [*on_device, *result.squares, *lowest]
+    arrays = [partition.labels, partition.sizes]
+    table: Any = np.zeros((k_before, partition.k)) if start is None else start.table(partition)
+    if start is not None and result.moved is not None:
+        arrays += [start.labels, result.moved]
+    reads_table = start is not None and is_array(table)  # otherwise sparse, on the host
+    arrays = [table, *arrays] if reads_table else arrays
+    values = to_host(*arrays, *numbers, reason="matching clusters, and α")
+    read, scalars = list(values[: len(arrays)]), [float(a) for a in values[len(arrays) :]]
+    table = read.pop(0) if reads_table else table
+    labels, sizes, labels_before = (*read, read[0])[:3]
+    moved = read[3] if len(read) > 3 else None
+    n = len(on_device)
+    return _Read(
+        labels.astype(np.int64, copy=False),
+        labels_before.astype(np.int64, copy=False),
+        moved if not lowest or scalars[-1] >= 0 else None,
+        table,
+        sizes,
+        scalars[:n] if on_device else [float(a) for a in result.alphas],
+        scalars[n : n + len(result.squares)],
+    )

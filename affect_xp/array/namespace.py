@@ -18,6 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 import array_api_compat
 import array_api_compat.numpy
 import numpy as np
+import scipy  # imports its submodules lazily
 from array_api_compat import is_array_api_obj
 
 from affect_xp.array import blas, cuda
@@ -41,6 +42,8 @@ HOST_BLOCK_ROWS = 48
 DEVICE_BLOCK_BYTES = 128 * 2**20
 # On a device many threads add to few sums; each sum is kept in so many parts that they seldom meet.
 N_PARTIAL_SUMS = 256
+# With more clusters, n×k and k×k arrays are avoided where possible.
+MANY_CLUSTERS = 1000
 MAX_KERNEL_CLUSTERS = 2**15 - 1  # labels in kernels are 16-bit integers: they stay in cache
 
 
@@ -299,11 +302,25 @@ def label_counts(labels: Array, k: int) -> Array:
     return sum(xp.sum(one_hot(labels[rows, :], k, wide), axis=0) for rows in blocks)
 
 
-def label_table(labels: Array, k: int, others: Array, k_others: int) -> Array:
-    """Return the contingency table of two labelings, (k, k'); -1 does not count."""
+def label_totals(values: Array, labels: Array, k: int) -> Array:
+    """Return the sum of the values with each label, (k,); -1 is no label."""
+    if isinstance(values, _NUMPY):
+        return np.bincount(labels + 1, values, k + 1)[1:]
+    return values @ one_hot(labels, k, values.dtype)
+
+
+def label_table(labels: Array, k: int, others: Array, k_others: int) -> Any:
+    """Return the contingency table of two labelings, (k, k'); -1 does not count.
+
+    Of many clusters on the host it is a sparse array of SciPy.
+    """
     if not isinstance(labels, np.ndarray) or not isinstance(others, np.ndarray):
         wide = wide_dtype(labels)
         return one_hot(labels, k, wide).T @ one_hot(others, k_others, wide)
+    if min(k, k_others) > MANY_CLUSTERS:
+        both = (labels >= 0) & (others >= 0)
+        pairs = np.ones(int(both.sum())), (labels[both], others[both])
+        return scipy.sparse.coo_array(pairs, shape=(k, k_others)).tocsr()
     shape = k + 1, k_others + 1
     counts = np.bincount((labels + 1) * shape[1] + (others + 1), minlength=shape[0] * shape[1])
     return counts.astype(np.float64).reshape(shape)[1:, 1:]

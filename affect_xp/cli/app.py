@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import App, CycloptsError, Parameter
-from cyclopts.exceptions import UnusedCliTokensError
+from cyclopts.exceptions import MissingArgumentError, UnusedCliTokensError
 from cyclopts.types import NonNegativeInt, PositiveInt
 from rich.console import Console
 
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             code = _call(sys.argv[1:] if arguments is None else arguments)
         except CycloptsError as error:
-            note(_unused(error) if isinstance(error, UnusedCliTokensError) else " ".join(str(error).split()))
+            note(_message(error))
             code = 2
         except MemoryError as error:
             note(f"out of memory ({error}); `affect-xp doctor` shows how much fits")
@@ -54,9 +54,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _unused(error: UnusedCliTokensError) -> str:
-    """Return the message for words that no parameter takes."""
-    name, words = (error.command_chain or [""])[0], error.unused_tokens or [""]
+def _message(error: CycloptsError) -> str:
+    """Return the message for wrong arguments, in one line."""
+    name = (error.command_chain or [""])[0]
+    if isinstance(error, MissingArgumentError) and error.argument is not None:
+        return f"affect-xp {name} needs {error.argument.names[0]}; `affect-xp {name} --help` describes it"
+    if not isinstance(error, UnusedCliTokensError):
+        return " ".join(str(error).split())
+    words = error.unused_tokens or [""]
     arguments = (app[name] if name else app).assemble_argument_collection()
     meant = suggestion(f"--{words[0]}", [option for argument in arguments for option in argument.names])
     several = ". To read several files, quote a pattern such as '2024-*.csv'" if name == "run" else ""
@@ -177,7 +182,7 @@ def reproduce(
     *,
     options: Annotated[Reproduction, Parameter(name="*")] = REPRODUCTION,
 ) -> int:
-    """Re-run the experiments of the paper beside the published numbers.
+    """Re-run the experiments of the paper and compare with the published numbers.
 
     Parameters
     ----------

@@ -13,13 +13,11 @@ WHEEL = "affect_xp._bench"  # the name of the folder `bench` of the repository i
 
 
 def suite() -> Any:
-    """Return the module of the benchmarks: of the wheel, or of the folder beside the package in a clone."""
+    """Return the module of the benchmarks: of the wheel, or of the folder `bench` of a clone."""
     if importlib.util.find_spec(WHEEL) is not None:
         return importlib.import_module(f"{WHEEL}.__main__")
     root = Path(affect_xp.__file__).parents[1]
     if not (root / "bench" / "__main__.py").is_file():
-        raise AffectError(
-            f"there are no benchmarks beside {root}; install the wheel, or clone the repository"
-        )
+        raise AffectError(f"{root} contains no folder `bench`; install the wheel, or clone the repository")
     sys.path.insert(0, str(root))
     return importlib.import_module("bench.__main__")

@@ -1,7 +1,7 @@
-"""What `affect-xp run` takes for granted, by what a file holds, and what it tells of that.
+"""The defaults of `affect-xp run`, which depend on the contents of the file, and how they are reported.
 
-Nobody looks at the data before it is clustered here: features are standardised, skewed counts are rescaled,
-and people who miss a day keep their past, unless options say otherwise.
+Features are standardised, skewed counts are rescaled, and objects that are absent from a step of a graph keep
+their past, unless options say otherwise.
 """
 
 from typing import Any
@@ -28,27 +28,27 @@ def check_rule(rule: object, method: str) -> None:
 def scale_of(input: str, scale: str | None, steps: Steps, method: str, proximity: str) -> str:
     """Return how features are scaled: the option, or "standard" where distances between them count.
 
-    Standardised features have negative dot products, which a cut does not take, and other angles: there it is
-    left to "auto", which warns where an offset dominates. The values of a series in a window are no columns
-    that last: the third day of one week is not that of the next.
+    Standardised features have negative dot products, which a cut does not allow, and other angles: for these
+    the default is "auto", which warns if an offset dominates. Series are not scaled by column, because the
+    columns of a window are days, which differ between windows.
     """
-    holds = "series" if steps.of_series else steps.kind
-    if holds != "features":
+    contents = "series" if steps.of_series else steps.kind
+    if contents != "features":
         if scale not in (None, "auto", "none"):
             instead = "use --standardize" if steps.of_series else "leave it out"
-            raise InputError(f"--scale {scale} is for features, but {input} holds {holds}; {instead}")
+            raise InputError(f"--scale {scale} is for features, but {input} contains {contents}; {instead}")
         return "none" if steps.of_series or scale == "none" else "auto"
     by_distance = proximity in ("rbf", "euclidean") or (method, proximity) == ("kmeans", "dot")
     return scale or ("standard" if by_distance else "auto")
 
 
 def absent_of(absent: str | None, steps: Steps) -> str:
-    """Return what becomes of objects that are away: in a graph, who meets nobody on a day is still known."""
+    """Return how absent objects are treated: by default, those of a graph keep their past."""
     return absent or ("keep" if steps.kind == "edges" else "forget")
 
 
 def decisions_of(model: Affect) -> dict[str, Any]:
-    """Return what a model has decided at its first step; nothing before that."""
+    """Return the decisions of a model at its first step; none before that."""
     if model.n_steps_ == 0:
         return {}
     first = model.history_[0].time
@@ -66,7 +66,7 @@ def decisions_of(model: Affect) -> dict[str, Any]:
 
 
 def descriptions(decided: dict[str, Any], model: Affect) -> list[str]:
-    """Return the decisions that no option asked for, in words."""
+    """Return the decisions that no option requested, in words."""
     found = []
     if decided["scaled_columns"]:
         found.append(

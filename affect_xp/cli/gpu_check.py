@@ -32,7 +32,7 @@ from affect_xp.proximity import Dense, Factored
 
 ALPHA_TOLERANCE = {"float64": 1e-9, "float32": 1e-6}
 KERNEL_TOLERANCE = 1e-11
-EXTRA_MEMORY = 0.03  # of W and Ψ̂ together, beside blocks of fixed size
+EXTRA_MEMORY = 0.03  # of W and Ψ̂ together, in addition to blocks of fixed size
 FIXED_BYTES = 64 * 2**20
 SIZES = (1_000, 5_000, 20_000)  # of the times
 CPU_SIZE = 5_000  # the largest that is timed on the CPU too
@@ -238,7 +238,7 @@ def _fits(cupy: Any, n: int, n_matrices: float) -> bool:
 
 
 def _large(cupy: Any) -> dict[str, Any]:
-    """Compare the product with Z at an n whose square needs 64 bits; W = XXᵀ tells what it should be."""
+    """Compare the product with Z at an n whose square needs 64 bits; the expected product is X(XᵀZ)."""
     properties = _machine(cupy)
     if properties["emulated"] or not _fits(cupy, BEYOND, 1.5):
         return {"n": BEYOND, "skipped": "W does not fit"}
@@ -287,20 +287,20 @@ def _timed(cupy: Any, n: int) -> dict[str, Any]:
 
 
 def _memory(cupy: Any, n: int) -> dict[str, Any]:
-    """Return the most memory that a step takes beside W and Ψ̂, and what is promised."""
+    """Return the most memory that a step needs in addition to W and Ψ̂, and what is promised."""
     held = highest = 0
 
     class Hook(cupy.cuda.MemoryHook):
         name = "affect_xp"
 
-        def malloc_postprocess(self, **told: Any) -> None:
+        def malloc_postprocess(self, **block: Any) -> None:
             nonlocal held, highest
-            held += told["mem_size"]
+            held += block["mem_size"]
             highest = max(highest, held)
 
-        def free_postprocess(self, **told: Any) -> None:
+        def free_postprocess(self, **block: Any) -> None:
             nonlocal held
-            held -= told["mem_size"]
+            held -= block["mem_size"]
 
     model, W = _model(cupy.asarray, n)
     with Hook():

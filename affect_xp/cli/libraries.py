@@ -144,7 +144,7 @@ def open_backend(name: str, device: str | None = None) -> Backend:
             raise InputError(f"{library.title} has no device {device!r} here; it has {', '.join(known)}")
         chosen = known[device]
     if name == "cupy":
-        chosen.handle.use()  # CuPy makes arrays on the device in use, unless told otherwise
+        chosen.handle.use()  # CuPy makes arrays on the device in use, unless another is named
     return Backend(name, xp, chosen.handle)
 
 
@@ -219,9 +219,9 @@ def nvidia_driver() -> str | None:
     if program is None:
         return None
     try:
-        told: Any = subprocess.run([program], capture_output=True, text=True, timeout=10)
+        done: Any = subprocess.run([program], capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    if told.returncode:
+    if done.returncode:
         return None
-    return told.stdout.partition("CUDA Version:")[2].strip().partition(" ")[0]
+    return done.stdout.partition("CUDA Version:")[2].strip().partition(" ")[0]

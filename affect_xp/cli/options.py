@@ -1,4 +1,4 @@
-"""The options of `affect-xp run` as dataclasses; importing them takes neither NumPy nor SciPy.
+"""The options of `affect-xp run` as dataclasses; importing them imports neither NumPy nor SciPy.
 
 Cyclopts makes the command line of them: types give the choices, docstrings the help.
 """

@@ -40,7 +40,7 @@ def check_unused(options: RunOptions, state: Path) -> None:
     what = "a run that was stopped; add --resume to continue, or --overwrite to start again"
     if finished:
         what = "a finished run; give another --out, --overwrite to replace it, or --resume to add new steps"
-    raise InputError(f"{options.out} holds {what}")
+    raise InputError(f"{options.out} contains {what}")
 
 
 def summary_of(

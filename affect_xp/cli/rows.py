@@ -18,7 +18,7 @@ TOLERANCE = 1e-9  # relative; sums of weights may be rounded in another order
 
 
 class Rows:
-    """A fingerprint of each step, in a file beside the checkpoint."""
+    """A fingerprint of each step, in a file next to the checkpoint."""
 
     def __init__(self, state: Path) -> None:
         self._path = state.with_name(f"{state.name}.rows")

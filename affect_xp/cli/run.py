@@ -62,7 +62,7 @@ def _check_offline(options: ModelOptions, running: RunOptions) -> None:
     for option, value in given.items():
         if value:
             reason = "estimates all weights" if option == "--alpha" else "keeps no checkpoint"
-            raise InputError(f"--offline takes all steps together and {reason}; leave out {option}")
+            raise InputError(f"--offline uses all steps together and {reason}; leave out {option}")
 
 
 def _read(input: str, reading: ReadOptions, running: RunOptions) -> Steps:
@@ -81,10 +81,10 @@ def model_of(input: str, steps: Steps, options: ModelOptions) -> Affect:
     proximity = options.proximity or USUAL_PROXIMITY[method]
     if kind != "features":
         if options.proximity is not None:
-            raise InputError(f"--proximity is for features, but {input} holds {kind}; leave it out")
+            raise InputError(f"--proximity is for features, but {input} contains {kind}; leave it out")
         if kind == "edges" and method == "linkage":
             raise InputError(
-                "linkage takes dissimilarities, but edges are similarities; use --method spectral"
+                "linkage needs dissimilarities, but edges are similarities; use --method spectral"
             )
         proximity = "precomputed"
     model = Affect(
@@ -219,7 +219,7 @@ class _Run:
         )
 
     def _descriptions(self, history: History) -> list[DescribedStep] | None:
-        """Return the described steps of a history; None if some are missing, as in a file of new steps."""
+        """Return the described steps of a history; None if some are missing, as with a file of new steps."""
         found = [self.described.get(str(record.time)) for record in history]
         return None if None in found else found  # type: ignore[return-value]
 
@@ -260,7 +260,7 @@ class _Run:
             self._keep_smoothed(history)
             raise KeyboardInterrupt(
                 f"after {len(history)} of {len(steps)} steps, whose results are in {self.options.out}; "
-                "--offline takes all steps together: run it again with --overwrite"
+                "--offline uses all steps together: run it again with --overwrite"
             ) from interrupt
         summary = self._summary(found, True)
         self._note(*descriptions(decisions_of(found.causal), found.causal))
@@ -285,7 +285,7 @@ class _Run:
 
     def _check_any(self, n_steps: int) -> None:
         if n_steps == 0:
-            raise InputError(f"{self.input} holds no steps; it has no rows, or all were left out")
+            raise InputError(f"{self.input} contains no steps; it has no rows, or all were left out")
 
     def _note(self, *texts: str) -> None:
         for text in () if self.options.quiet else texts:
@@ -298,7 +298,7 @@ def _resumed(state: Path, asked: Affect, backend: Backend) -> Affect:
 
     model = load(state, xp=backend.xp, device=backend.device)
     if not isinstance(model, Affect):
-        raise InputError(f"{state} holds {type(model).__name__}, not Affect; give another --state")
+        raise InputError(f"{state} contains {type(model).__name__}, not Affect; give another --state")
     for name, value in asked.get_params().items():
         saved = model.get_params()[name]
         if repr(saved) != repr(value):

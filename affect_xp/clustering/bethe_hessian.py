@@ -4,7 +4,7 @@ For a graph with weights w, the Bethe-Hessian at r is
 
     H = I + diag(D) − M,   Mᵢⱼ = r wᵢⱼ / (r² − wᵢⱼ²),   Dᵢ = Σⱼ wᵢⱼ² / (r² − wᵢⱼ²),   i ≠ j
 
-Each negative eigenvalue is a group that can be told from noise (Saade, Krzakala & Zdeborová 2014; Saade,
+Each negative eigenvalue is a group that differs from noise (Saade, Krzakala & Zdeborová 2014; Saade,
 Lelarge, Krzakala & Zdeborová 2015). r is the radius of the noise, that of the non-backtracking operator of
 squared weights:
 
@@ -71,9 +71,8 @@ def bethe_hessian_scores(
     """
     W = as_proximity(W).formed()
     most = min(check_int("max_clusters", max_clusters, 1), W.n)
-    like, _ = eager_product(W.matmul, W.like)
-    w_ii = from_host(to_host(W.diagonal(), reason="the diagonal of a graph")[0], like)
-    squares = _row_sums(W, lambda x: x * x, w_ii)  # s
+    w_ii = eager_diagonal(W)
+    squares = row_sums(W, lambda x: x * x, w_ii)  # s
     xp = array_namespace(squares)
     total, of_squares = to_host(xp.sum(squares), xp.sum(squares * squares), reason="radius of the noise")
     if not total > 0:
@@ -102,16 +101,22 @@ def _operator(W: Proximity, r: float, w_ii: Array) -> Operator:
         return w * w / (r * r - w * w)
 
     like, multiply = mapped_product(W, coupling)
-    D, row_sums = (_row_sums(W, f, w_ii) for f in (damping, lambda w: abs(coupling(w))))
+    D, magnitudes = (row_sums(W, f, w_ii) for f in (damping, lambda w: abs(coupling(w))))
     xp = array_namespace(D)
     e = -(1 + D) - coupling(w_ii)
     # No eigenvalue is larger than the largest row sum of magnitudes.
-    top = float(to_host(xp.max(row_sums - 1 - D), reason="a bound of eigenvalues")[0])
+    top = float(to_host(xp.max(magnitudes - 1 - D), reason="a bound of eigenvalues")[0])
     return Operator(W.n, like, multiply, e=e[:, None], top=max(top, 0.0), scale=1.0)
 
 
-def _row_sums(W: Proximity, function: Callable[[Array], Array], w_ii: Array) -> Array:
-    """Return Σ_{j≠i} f(wᵢⱼ), (n,)."""
+def eager_diagonal(W: Proximity) -> Array:
+    """Return wᵢᵢ, (n,); not lazy."""
+    like, _ = eager_product(W.matmul, W.like)
+    return from_host(to_host(W.diagonal(), reason="the diagonal of a graph")[0], like)
+
+
+def row_sums(W: Proximity, function: Callable[[Array], Array], w_ii: Array) -> Array:
+    """Return Σ_{j≠i} f(wᵢⱼ), (n,); f(0) is 0."""
     like, multiply = mapped_product(W, function)
     ones = array_namespace(like).ones((W.n, 1), dtype=wide_dtype(like), device=device_of(like))
     return multiply(ones)[:, 0] - function(w_ii)

@@ -86,11 +86,13 @@ def _draw(weight: Array, order: Array, draws: Array) -> Array:
     if is_cupy(weight):
         return cuda.draw(weight, order, draws)
     xp = array_namespace(weight)
-    places = []
-    for r in range(weight.shape[1]):
-        ladder = xp.cumulative_sum(xp.take(weight[:, r], order))
-        places.append(xp.searchsorted(ladder, draws[r, :] * ladder[-1], side="right"))
-    place = xp.stack(places)
+    ladders = xp.cumulative_sum(xp.take(weight, order, axis=0).T, axis=1)  # (R, n)
+    place = xp.stack(
+        [
+            xp.searchsorted(ladders[r, :], draws[r, :] * ladders[r, -1], side="right")
+            for r in range(weight.shape[1])
+        ]
+    )
     place = xp.minimum(place, xp.full_like(place, weight.shape[0] - 1))
     return xp.reshape(xp.take(order, xp.reshape(place, (-1,))), place.shape)
 

@@ -47,7 +47,7 @@ from affect_xp.clustering.base import (
     check_clusters,
     clusters_at,
 )
-from affect_xp.clustering.bethe_hessian import bethe_hessian_scores
+from affect_xp.clustering.bethe_hessian import bethe_hessian_scores, eager_diagonal, row_sums
 from affect_xp.clustering.connectivity import Components, connected_components
 from affect_xp.clustering.discretize import ASSIGNMENTS, EQUAL, unit_rows
 from affect_xp.clustering.eigen import SOLVERS, Eigenpairs, Operator, top_eigenpairs
@@ -55,7 +55,7 @@ from affect_xp.clustering.n_clusters import choose, eigengap_scores, select
 from affect_xp.exceptions import ConvergenceWarning, InputError
 from affect_xp.parameters import Parameters
 from affect_xp.partition import Partition
-from affect_xp.proximity import Blend, Proximity, as_proximity
+from affect_xp.proximity import Blend, Factored, Proximity, as_proximity
 from affect_xp.proximity.blend import ObjectBlend
 from affect_xp.proximity.sparse import Sparse
 
@@ -66,6 +66,8 @@ COMPONENTS = ("joint", "separate")
 PERSISTENT_RULES = ("auto", "likelihood", "bethe-hessian")
 # "auto" takes the likelihood up to this squared coefficient of variation of degrees.
 MAX_UNEVENNESS = 0.4
+# "auto" takes W for a kernel, not a graph, if more than this share of its pairs have a similarity.
+MAX_DENSITY = 0.9
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -510,11 +512,12 @@ class Spectral(Parameters):
     ----------
     n_clusters : int, a sequence with one for each step, or a rule
         The rules: "likelihood" (penalised, degree-corrected), "bethe-hessian" (eigenvalues that noise does
-        not reach; its entries must be held), "auto" (the likelihood, or the Bethe-Hessian where degrees are
-        uneven: their squared coefficient of variation exceeds 0.4), "eigengap" (the largest gap between
-        eigenvalues), "modularity" and "silhouette". The first three may find that there is one cluster, and
-        change the number only if two steps in a row propose it. See `affect_xp.clustering.n_clusters` and
-        `affect_xp.clustering.bethe_hessian`.
+        not reach; its entries must be held), "auto" (for graphs the likelihood, or the Bethe-Hessian where
+        degrees are uneven: their squared coefficient of variation exceeds 0.4; the silhouette for kernels
+        and correlations: more than 90 % of the pairs of a step have a similarity), "eigengap" (the largest
+        gap between eigenvalues), "modularity" and "silhouette". The first three change the number only if
+        two steps in a row propose it, and on graphs may find that there is one cluster. See
+        `affect_xp.clustering.n_clusters` and `affect_xp.clustering.bethe_hessian`.
     objective : "normalized_cut", "ratio_cut" or "average_association"
     assign_labels : "kmeans", "rotation" or "cluster_qr"
     components : "joint" or "separate"
@@ -597,7 +600,7 @@ def _proposal(settings: Spectral, scan: SpectralScan, judged: Proximity) -> tupl
     """Return the score of each number of clusters by the rule, and the number that it proposes."""
     rule, largest = str(settings.n_clusters), settings.max_clusters
     if rule == "auto":
-        rule = "likelihood" if unevenness(judged) <= MAX_UNEVENNESS else "bethe-hessian"
+        rule = rule_for(judged)
     if rule == "bethe-hessian":
         scores = bethe_hessian_scores(
             judged, largest, solver=settings.solver, tol=settings.tol, start=scan.vectors()
@@ -611,6 +614,27 @@ def _proposal(settings: Spectral, scan: SpectralScan, judged: Proximity) -> tupl
             judged, rule, largest, lambda k: Partition(scan.result(k).labels, k), least, kind=settings.wants
         ).scores
     return scores, choose(scores)
+
+
+def rule_for(W: Proximity) -> str:
+    """Return the rule of "auto".
+
+    The likelihood assumes independent entries. Those of a kernel or a correlation matrix are functions of
+    the features of two objects, so that the fine structure of features looks like groups.
+    """
+    if density(W) > MAX_DENSITY:
+        return "silhouette"
+    return "likelihood" if unevenness(W) <= MAX_UNEVENNESS else "bethe-hessian"
+
+
+def density(W: Proximity) -> float:
+    """Return the share of pairs whose similarity is not 0, of a blend those observed; 1 for dot products."""
+    W = W.pair.current if isinstance(W, Blend | ObjectBlend) else W
+    if isinstance(W, Factored) or W.n < 2:
+        return 1.0
+    degrees = row_sums(W, lambda w: array_namespace(w).astype(w != 0, w.dtype), eager_diagonal(W))
+    total = to_host(array_namespace(degrees).sum(degrees), reason="is it a graph?")[0]
+    return float(total) / (W.n * (W.n - 1))
 
 
 def unevenness(W: Proximity) -> float:

@@ -11,6 +11,8 @@ from affect_xp.exceptions import InputError
 def existing_file(path: str | Path) -> Path:
     """Return the path of an existing file."""
     path = Path(path)
+    if path.is_dir():
+        raise InputError(f"path must be a file, but {path} is a folder; name the file in it")
     if not path.is_file():
         raise InputError(f"path must be a file, but {path} does not exist; check its name and folder")
     return path

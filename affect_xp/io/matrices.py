@@ -13,16 +13,16 @@ import numpy as np
 import scipy.sparse
 
 from affect_xp.array.namespace import is_array
-from affect_xp.array.typing import Array
 from affect_xp.checks import warn_caller
 from affect_xp.datasets._npz import read_npz
 from affect_xp.exceptions import InputError, InputTypeError, InputWarning
-from affect_xp.io.observed import Snapshot
+from affect_xp.io.kinds import complete_rows
 from affect_xp.io.options import ReadOptions
 from affect_xp.io.roles import USUAL
-from affect_xp.io.snapshots import adjacency, complete_rows
+from affect_xp.io.snapshot import Snapshot
 from affect_xp.io.sources import is_missing, is_table
 from affect_xp.proximity import is_sparse
+from affect_xp.proximity.graphs import graph_adjacency, is_graph
 
 Ids = tuple[Hashable, ...]
 Timed = Iterator[tuple[Hashable, Any]]  # (time, matrix or graph) of each step
@@ -44,11 +44,6 @@ def as_snapshot(time: Hashable, given: Any, options: ReadOptions) -> Snapshot:
     return Snapshot(time, None, given)
 
 
-def is_graph(given: object) -> bool:
-    """Return whether something is a networkx graph."""
-    return hasattr(given, "adjacency") and hasattr(given, "nodes") and hasattr(given, "edges")
-
-
 def kind_of(snapshot: Snapshot, given: Any) -> str:
     """Return what a step contains: a square matrix with the same names on both sides is proximities."""
     if is_graph(given):
@@ -68,20 +63,6 @@ def _from_graph(time: Hashable, graph: Any, options: ReadOptions) -> Snapshot:
         warn_caller(f"{what}: clusters will contain objects of both sides", InputWarning)
     ids, W = graph_adjacency(graph, options.weight or "weight", options.directed or "sum")
     return Snapshot(time, ids, W.astype(options.dtype))
-
-
-def graph_adjacency(graph: Any, weight: str = "weight", directed: str = "sum") -> tuple[Ids, Array]:
-    """Return the nodes of a graph and its weights as a symmetric sparse matrix.
-
-    An edge without a weight counts 1, parallel edges are summed, and `directed` combines both directions.
-    """
-    position = {node: i for i, node in enumerate(graph.nodes)}
-    edges = [(position[u], position[v], w) for u, v, w in graph.edges(data=weight, default=1)]
-    ends = np.array([edge[:2] for edge in edges], dtype=np.int64).reshape(-1, 2)
-    if not graph.is_directed():  # an edge may be listed from either end
-        ends, directed = np.sort(ends, axis=1), "sum"
-    weights = _numbers([edge[2] for edge in edges], weight)
-    return tuple(position), adjacency((ends[:, 0], ends[:, 1]), weights, len(position), directed)
 
 
 def _numbers(column: Any, name: str) -> np.ndarray:
@@ -146,7 +127,7 @@ def npy_steps(path: Path) -> Timed:
 
 
 def _split(title: str, arrays: dict[str, np.ndarray], name: str = "") -> Timed:
-    """Yield the matrices of a stack, with the ids and times beside it."""
+    """Yield the matrices of a stack, with its ids and times."""
     stack, ids = arrays[name], arrays.get("ids")
     if stack.ndim != 3:
         raise InputError(f"{title} has shape {stack.shape}; it must be (steps, n, n) or (steps, n, features)")
@@ -162,24 +143,30 @@ def _split(title: str, arrays: dict[str, np.ndarray], name: str = "") -> Timed:
 def npz_steps(path: Path) -> Timed:
     """Return the steps of an .npz file.
 
-    It may hold `W` (T, n, n) or `X` (T, n, p), and beside it `ids` (n,) and `times` (T,); or one matrix for
+    It may contain `W` (T, n, n) or `X` (T, n, p), with `ids` (n,) and `times` (T,); or one matrix for
     each step under names of their own, as `np.savez(path, *matrices)` writes them; or one sparse matrix,
     or the layout of `load_reality`.
     """
-    if not zipfile.is_zipfile(path):
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [name.removesuffix(".npy") for name in archive.namelist()]
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         read_npz(path, ())  # which says what is wrong
-        raise InputError(f"{path} is not an .npz file; rename it to what it is")
-    with zipfile.ZipFile(path) as archive:
-        names = [name.removesuffix(".npy") for name in archive.namelist()]
+        raise InputError(f"{path} is not an .npz file; rename it to what it is") from error
     if "member_ptr" in names:
         from affect_xp.datasets import load_reality  # one of many; most readers need none of them
 
         return ((step.start, Snapshot(step.start, tuple(step.ids), step.W)) for step in load_reality(path))
     if {"format", "shape", "data"} <= set(names):
-        return iter([(0, scipy.sparse.load_npz(path))])
+        try:
+            return iter([(0, scipy.sparse.load_npz(path))])
+        except Exception as error:  # many kinds, depending on the damage
+            raise InputError(f"{path} cannot be read as a sparse matrix: {error}") from error
+    if {"W", "X"} <= set(names):
+        raise InputError(f"{path} contains W and X; store one of them in a file")
     for name in {"W", "X"}.intersection(names):
-        beside = [other for other in ("ids", "times") if other in names]
-        return _split(f"{path}: {name}", read_npz(path, (name, *beside)), name)
+        more = [other for other in ("ids", "times") if other in names]
+        return _split(f"{path}: {name}", read_npz(path, (name, *more)), name)
     arrays = read_npz(path, names)
     for name, matrix in arrays.items():
         if matrix.ndim != 2:

@@ -1,10 +1,13 @@
 """Which column of a table is what: the time, the ids, the two ends of edges, and values."""
 
 import dataclasses
+import re
 from collections.abc import Sequence
 
 from affect_xp.exceptions import InputError
+from affect_xp.io.engine import Engine
 from affect_xp.io.options import ReadOptions
+from affect_xp.io.sources import Source
 
 # Single letters count in lower case only: upper case ones are stocks.
 CLEAR_TIMES = ("time", "date", "datetime", "timestamp")
@@ -121,3 +124,12 @@ def listed(names: Sequence[str]) -> str:
     """Return a few names."""
     few = ", ".join(repr(name) for name in names[:8])
     return few if len(names) <= 8 else f"{few}, ... ({len(names)} in all)"
+
+
+def dated_index(engine: Engine, source: Source) -> str | None:
+    """Return the index column of a saved DataFrame, if it contains dates."""
+    for name in filter(is_index, source.columns):
+        sql = f"SELECT trim({source.columns[name][0]}::VARCHAR) FROM {source.rows} LIMIT 1"
+        if re.match(r"\d+[-/.]\d+[-/.]\d|\d+[- ][A-Z]", "".join(text or "" for (text,) in engine.run(sql))):
+            return name
+    return None

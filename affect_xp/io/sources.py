@@ -1,12 +1,13 @@
 """What the caller passed, as relations of DuckDB: text files, Parquet, JSON, DataFrames, dicts of columns."""
 
+import collections
 import csv
 import dataclasses
 import glob
 import gzip
 import uuid
 import zlib
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,14 @@ from affect_xp.io.engine import Engine, literal, quoted
 from affect_xp.io.options import ReadOptions
 
 TEXT, JSON, PARQUET = (".csv", ".tsv", ".txt"), (".jsonl", ".ndjson", ".json"), (".parquet", ".pq")
-FILES = (*TEXT, *JSON, *PARQUET)
 DELIMITERS = ",;\t|"  # or blanks, if the first line contains none of these
-COMMENTS = ("#", "%")
+COMMENTS = ("#", "%", "sep=")  # the last is of Excel
 UNREADABLE = (UnicodeError, EOFError, OSError, LookupError, zlib.error, csv.Error)
-# Rows that DuckDB rejects go to a table with their line numbers. Its sniffer, which guesses, is off.
+# Rows that DuckDB rejects go to a table with their line numbers. Its sniffer, which guesses, is off. The
+# buffer is a quarter of the default, for small memory limits.
 CSV = "auto_detect=false, header=false, strict_mode=true, null_padding=false, store_rejects=true"
-CSV += ", buffer_size=8000000"  # a quarter of the default, for small memory limits
+CSV += ", buffer_size=8000000"
 LINES = f"{CSV}, delim='\x01', quote='', escape=''"
-JSON_KIND = "CASE WHEN json_valid(json) THEN json_type(json) END"
 FORGET = "DROP TABLE IF EXISTS reject_errors; DROP TABLE IF EXISTS reject_scans"
 REJECTED = (
     "SELECT line, trim(csv_line, '\n '), error_message, file_path FROM reject_errors "
@@ -42,7 +42,7 @@ class Source:
     title : str
         Its name in messages.
     columns : dict
-        The SQL of each column, by name.
+        The SQL and the type of each column, by name.
     rows : str
         What follows FROM.
     too_wide : str
@@ -54,7 +54,7 @@ class Source:
     """
 
     title: str
-    columns: dict[str, str]
+    columns: dict[str, tuple[str, str]]
     rows: str
     too_wide: str = ""
     file: str = ""
@@ -62,9 +62,10 @@ class Source:
 
     def place(self, engine: Engine, row: int) -> str:
         """Return what messages call a row, counted from 0: a line of a file with its text, or its number."""
-        engine.run(f"{FORGET}; SELECT count(*) FROM {self.too_wide}" if self.too_wide else "SELECT 1")
-        for line, text, *_ in engine.run(f"{REJECTED} OFFSET {row}") if self.too_wide else ():
-            return f"line {line} of {self.title} ({text[:80]!r})"
+        if self.too_wide:
+            engine.run(f"{FORGET}; SELECT count(*) FROM {self.too_wide}")
+            for line, text, *_ in engine.run(f"{REJECTED} OFFSET {row}"):
+                return f"line {line} of {self.title} ({text[:80]!r})"
         return f"row {row + 1} of {self.title}"
 
 
@@ -73,28 +74,34 @@ def ending(path: Path) -> str:
     return next((s.lower() for s in reversed(path.suffixes) if s.lower() not in (".gz", ".zst")), "")
 
 
-def file_source(engine: Engine, path: Path, options: ReadOptions, *, rewrite: bool = False) -> Source:
-    """Return the rows of a file, by the suffix of its name; with `rewrite`, of a copy if it is a text."""
-    if ending(path) in TEXT:
-        return _text_source(engine, path, options, rewrite)
-    if ending(path) in PARQUET:
-        return _described(engine, str(path), f"read_parquet({_file(path)})")
-    rows, too_wide = (_read(path, LINES, count) for count in (1, 2))
-    rows = f"(SELECT c0 AS json FROM {rows} WHERE trim(c0) <> '')"
-    lines = Source(str(path), {}, rows, too_wide, str(path))
-    kinds = f"SELECT row_number() OVER () - 1 AS row, {JSON_KIND} AS kind FROM {rows}"
-    bad = f"FROM ({kinds}) WHERE kind IS DISTINCT FROM 'OBJECT' ORDER BY row LIMIT 1"
-    for (row,) in engine.run(f"SELECT row {bad}", path):
+def part_source(
+    engine: Engine, part: Any, time: Hashable, options: ReadOptions, *, rewrite: bool = False
+) -> Source:
+    """Return the rows of a file, by the suffix of its name, or of a frame.
+
+    With `rewrite`, a text file is copied line by line. `time` is that of a frame without a column of times.
+    """
+    if not isinstance(part, Path):
+        return _frame_source(engine, part, time)
+    if ending(part) in TEXT:
+        return _text_source(engine, part, options, rewrite)
+    if ending(part) in PARQUET:
+        return _described(engine, str(part), f"read_parquet({_file(part)})")
+    rows = f"(SELECT c0 AS json FROM {_read(part, LINES, 1)} WHERE trim(c0) <> '')"
+    source = Source(str(part), {}, rows, _read(part, LINES, 2), str(part))
+    good = "CASE WHEN json_valid(json) THEN json_type(json) = 'OBJECT' ELSE false END"
+    flags = f"SELECT row_number() OVER () - 1 AS row, {good} AS good FROM {rows}"
+    for (row,) in engine.run(f"SELECT row FROM ({flags}) WHERE NOT good ORDER BY row LIMIT 1", part):
         what = "it must be a JSON object, one for each row"
-        raise InputError(f"{lines.place(engine, row)} cannot be read: {what}")
+        raise InputError(f"{source.place(engine, row)} cannot be read: {what}")
     for (name,) in engine.run(f"SELECT DISTINCT unnest(json_keys(json)) AS key FROM {rows} ORDER BY key"):
-        lines.columns[name] = f"json->>{literal('$.' + quoted(name))}"
-    return lines
+        source.columns[name] = f"json->>{literal('$.' + quoted(name))}", "VARCHAR"
+    return source
 
 
 def _described(engine: Engine, title: str, rows: str) -> Source:
-    names = [name for name, *_ in engine.run(f"DESCRIBE FROM {rows}", title)]
-    return Source(title, {name: quoted(name) for name in names}, rows)
+    columns = engine.run(f"DESCRIBE FROM {rows}", title)
+    return Source(title, {name: (quoted(name), of) for name, of, *_ in columns}, rows)
 
 
 def _file(path: Path) -> str:
@@ -110,10 +117,10 @@ def _text_source(engine: Engine, path: Path, options: ReadOptions, rewrite: bool
     """Return the rows of a text file; its first line names the columns, unless `names` does."""
     text = _Text(str(path), path, options.encoding or "utf-8-sig")
     if path.suffix.lower() == ".zst":  # which Python 3.13 cannot open
-        file = engine.new_file()
         lines = _read(path, f"{LINES}, encoding={literal(text.encoding.removesuffix('-sig'))}", 1)
-        engine.run(f"COPY (FROM {lines}) TO {literal(file)} (HEADER false, DELIMITER '\x01', QUOTE '')", path)
-        text = _Text(str(path), file, "utf-8-sig")
+        text = _Text(str(path), engine.new_file(), "utf-8-sig")
+        how = "(HEADER false, DELIMITER '\x01', QUOTE '')"
+        engine.run(f"COPY (FROM {lines}) TO {literal(text.file)} {how}", path)
     head = text.head()
     header, names = text.cells(head[-1]), options.names
     if names is None and all(name.strip("-").replace(".", "").isdecimal() for name in header):
@@ -121,12 +128,13 @@ def _text_source(engine: Engine, path: Path, options: ReadOptions, rewrite: bool
         raise InputError(f"line {len(head)} of {path} contains numbers, not names of columns; {how}")
     if names is not None and len(names) != len(header):
         raise InputError(f"names has {len(names)} entries, but {path} has {len(header)} columns")
-    columns = _columns(text.title, names or header, [f"c{i}" for i in range(len(header))])
-    if rewrite or text.delimiter == " " or text.commented or text.encoding not in ("utf-8", "utf-8-sig"):
+    if rewrite or text.delimiter == " " or text.commented or not text.encoding.startswith("utf-8"):
         text.rewrite(engine.new_file())
-    delimiter = literal("\t" if text.delimiter == " " else text.delimiter)
-    how = f"{CSV}, skip={len(head) - (names is not None)}, delim={delimiter}, quote='\"', escape='\"'"
+    how = f"{CSV}, skip={len(head) - (names is not None)}, quote='\"', escape='\"'"
+    delimiter = "\t" if text.delimiter == " " else text.delimiter
+    how += f", delim={literal(delimiter)}, compression={literal(text.compression)}"
     rows, too_wide = (_read(text.file, how, len(header) + more) for more in (0, 1))
+    columns = {name: (f"c{i}", "VARCHAR") for i, name in enumerate(_stripped(text.title, names or header))}
     return Source(text.title, columns, rows, too_wide, str(text.file))
 
 
@@ -139,10 +147,13 @@ class _Text:
     encoding: str
     delimiter: str = ""
     commented: bool = False
+    compression: str = "none"
 
     def lines(self, errors: str) -> Iterator[str]:
-        opened: Any = gzip.open if self.file.suffix.lower() == ".gz" else open
         try:
+            with self.file.open("rb") as start:
+                self.compression = "gzip" if start.read(2) == b"\x1f\x8b" else "none"
+            opened: Any = gzip.open if self.compression == "gzip" else open
             with opened(self.file, "rt", encoding=self.encoding, errors=errors) as file:
                 yield from file
         except UNREADABLE as error:
@@ -156,7 +167,8 @@ class _Text:
             found.append(line.rstrip("\r\n"))
             if "\0" in line or "\ufffd" in line:
                 where = f"line {len(found)} of {self.title}"
-                raise InputError(f"{where} is not {self.encoding}; pass its encoding")
+                encoding = self.encoding.removesuffix("-sig").upper()
+                raise InputError(f"{where} is not {encoding}; pass its encoding, as in encoding='utf-16'")
             if line.strip() and not line.startswith(COMMENTS):
                 self.commented = any(line.startswith(COMMENTS) for line in found)
                 self.delimiter = max(" " + DELIMITERS, key=lambda d: line.count(d) * (d != " "))
@@ -178,16 +190,16 @@ class _Text:
                     out.write(line)
                 except UnicodeEncodeError as error:
                     raise InputError(f"line {number} of {self.title} is not {self.encoding}") from error
-        self.file = file
+        self.file, self.compression = file, "none"
 
 
-def _columns(title: str, names: Sequence[Any], columns: Sequence[Any]) -> dict[str, Any]:
-    """Return columns by their names, which must be distinct."""
+def _stripped(title: str, names: Iterable[Any]) -> list[str]:
+    """Return the names of columns without blanks at the ends; they must be distinct."""
     texts = [str(name).strip() for name in names]
-    for name in texts if len(set(texts)) < len(texts) else ():
-        if texts.count(name) > 1:
+    for name, count in collections.Counter(texts).items():
+        if count > 1:
             raise InputError(f"{title} has more than one column {name!r}; use distinct names")
-    return dict(zip(texts, columns, strict=True))
+    return texts
 
 
 class _Stream:
@@ -197,11 +209,8 @@ class _Stream:
         self.__arrow_c_stream__ = frame.__arrow_c_stream__
 
 
-def frame_source(engine: Engine, frame: Any, time: Hashable = None) -> Source:
-    """Return the rows of a DataFrame of any library, an Arrow table, or a dict of columns.
-
-    `time` is the time of all rows, if the frame has no column of times.
-    """
+def _frame_source(engine: Engine, frame: Any, time: Hashable) -> Source:
+    """Return the rows of a DataFrame of any library, an Arrow table, or a dict of columns."""
     title, table = f"the {type(frame).__name__}", f"frame_{uuid.uuid4().hex}"
     originals: dict[str, Hashable] = {}
     zones: list[str] = []
@@ -209,11 +218,13 @@ def frame_source(engine: Engine, frame: Any, time: Hashable = None) -> Source:
     if hasattr(frame, "__arrow_c_stream__") and not hasattr(frame, "reset_index"):
         given: Any = _Stream(frame)
     else:
-        columns = dict((_with_index(frame) if hasattr(frame, "reset_index") else frame).items())
-        zones = [quoted(str(name)) for name, column in columns.items() if _has_zone(column)]
-        given = _columns(title, list(columns), [_array(column, originals) for column in columns.values()])
-        if len({len(array) for array in given.values()}) > 1:
-            raise InputError(f"the columns of {title} differ in length; use one value for each row")
+        items = list((_with_index(frame) if hasattr(frame, "reset_index") else frame).items())
+        columns = dict(zip(_stripped(title, [key for key, _ in items]), [c for _, c in items], strict=True))
+        zones = [quoted(name) for name, column in columns.items() if _has_zone(column)]
+        given = {name: _array(column, originals) for name, column in columns.items()}
+        if len({len(array) for array in given.values()}) != 1:
+            raise InputError(f"the columns of {title} must be of one length, with one value for each row")
+        originals = {str(key).strip(): key for key, _ in items} | originals
     engine.connection.register("given", given)
     constant = "" if time is None else f"{literal(time)} AS time, "
     aware = ", ".join(f"timezone('UTC', {name}) AS {name}" for name in zones)
@@ -271,10 +282,15 @@ def names_of(frame: Any) -> list[str]:
     return [str(name) for name in (*getattr(getattr(frame, "index", None), "names", ()), *columns)]
 
 
+def _is_list(part: Any) -> bool:
+    """Return whether something is a list of values, not of rows."""
+    return isinstance(part, list | tuple) and not any(isinstance(value, list) for value in part[:1])
+
+
 def is_table(given: Any) -> bool:
     """Return whether something is a table with named columns: a dict of them, or a frame."""
     if isinstance(given, dict):
-        parts = [list(part[:1]) if isinstance(part, list | tuple) else part for part in given.values()]
+        parts = [[0] if _is_list(part) else part for part in given.values()]
         return bool(parts) and all(np.ndim(part) == 1 and not hasattr(part, "nodes") for part in parts)
     # In this order: a LazyFrame warns when asked for its columns.
     named = any(hasattr(given, name) for name in ("collect_schema", "column_names", "columns"))

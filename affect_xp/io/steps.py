@@ -1,4 +1,4 @@
-"""From files, tables, graphs and matrices to the steps that a model takes."""
+"""`read_steps`: the steps of files, tables, graphs and matrices."""
 
 import dataclasses
 import glob
@@ -14,14 +14,14 @@ from affect_xp.datasets._npz import existing_file
 from affect_xp.exceptions import InputError, InputTypeError, InputWarning
 from affect_xp.io import matrices
 from affect_xp.io.engine import Engine
-from affect_xp.io.observed import Snapshot
+from affect_xp.io.kinds import KINDS
 from affect_xp.io.options import ReadOptions
-from affect_xp.io.roles import find_roles, has_times, is_edge_list
-from affect_xp.io.snapshots import KINDS
-from affect_xp.io.sources import FILES, ending, file_source, frame_source, is_table, names_of
-from affect_xp.io.tables import dated_index
+from affect_xp.io.roles import dated_index, find_roles, has_times, is_edge_list
+from affect_xp.io.snapshot import Snapshot
+from affect_xp.io.sources import JSON, PARQUET, TEXT, ending, is_table, names_of, part_source
 from affect_xp.io.times import Freq, parse_freq
 from affect_xp.proximity import is_sparse
+from affect_xp.proximity.graphs import is_graph
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -196,6 +196,8 @@ def read_steps(
     ('A', 'B', 'C')
     """
     options = ReadOptions(**{name: given for name, given in locals().items() if name != "table"})
+    is_series = hasattr(table, "to_frame") and not hasattr(table, "columns")
+    table = table.to_frame() if is_series else table
     freq, parts = parse_freq(options.freq), _parts(table)
     if not parts:
         return _matrix_steps(table, options)
@@ -211,12 +213,7 @@ def _table_steps(
     parts: list[tuple[Hashable, Any]], options: ReadOptions, freq: Freq | None, *, rewrite: bool = False
 ) -> Steps:
     engine = Engine(options.memory_limit)
-    sources = [
-        file_source(engine, part, options, rewrite=rewrite)
-        if isinstance(part, Path)
-        else frame_source(engine, part, time)
-        for time, part in parts
-    ]
+    sources = [part_source(engine, part, time, options, rewrite=rewrite) for time, part in parts]
     roles = find_roles(sources[0].title, list(sources[0].columns), options, dated_index(engine, sources[0]))
     _check_suited(roles.kind, sources[0].title, options, freq)
     table = KINDS[roles.kind](engine, sources, roles, options, freq)
@@ -273,15 +270,17 @@ def _parts(table: Any) -> list[tuple[Hashable, Any]]:
 
 def _files(path: str | os.PathLike[str]) -> list[Path]:
     """Return the file with a name, or the files that match a pattern, in the order of their names."""
-    text = os.fspath(path)
-    matching = glob.has_magic(text) and not Path(text).exists()
-    found = [Path(name) for name in sorted(glob.glob(text, recursive=True))] if matching else []
-    if matching and not found:
+    matching = glob.has_magic(text := os.fspath(path)) and not Path(text).exists()
+    found = (
+        [Path(name) for name in sorted(glob.glob(text, recursive=True))]
+        if matching
+        else [existing_file(text)]
+    )
+    if not found:
         raise InputError(f"path must match a file, but no file matches {text}; check its name and folder")
-    found = found or [existing_file(text)]
     for file in found:
-        if ending(file) not in (*FILES, *(matrices.READERS if len(found) == 1 else ())):
-            known = ", ".join([*FILES, *matrices.READERS])
+        if ending(file) not in (*TEXT, *JSON, *PARQUET, *(matrices.READERS if len(found) == 1 else ())):
+            known = ", ".join([*TEXT, *JSON, *PARQUET, *matrices.READERS])
             raise InputError(f"{file} must end in one of {known}; rename the file to what it contains")
     return found
 
@@ -293,30 +292,23 @@ def _matrix_steps(table: Any, options: ReadOptions) -> Steps:
     if options.kind in ("edges", "series"):
         raise InputError(f"kind={options.kind!r} is for tables, but {title} contains matrices; omit it")
     table = matrices.stacked(table) if is_table(table) else table
-    if is_sparse(table) or matrices.is_graph(table) or (is_array(table) and table.ndim != 3):
+    if is_sparse(table) or is_graph(table) or (is_array(table) and table.ndim != 3):
         raise InputTypeError(f"{title} is one step; pass a list with one entry per step")
-    # Of an iterator there is one iteration, of others any number; the first begins here.
-    once = isinstance(table, Iterator)
-    iterations: Iterator[matrices.Timed]
-    iterations = (_pairs(table, title) for _ in (range(1) if once else itertools.count()))
-    begun = next(iterations)
+    begun = _pairs(table, title)
     first = next(begun, None)
     if first is None:
         raise InputError(f"{title} contains no steps; pass at least one")
-    iterations = itertools.chain([itertools.chain([first], begun)], iterations)
+    unread = [itertools.chain([first], begun)]
 
     def snapshots() -> Iterator[Snapshot]:
-        pairs = next(iterations, None)
-        if pairs is None:
+        if not unread and isinstance(table, Iterator):
             raise InputError(f"{title} was read already, and can be read only once; pass a list")
+        pairs = unread.pop() if unread else _pairs(table, title)
         return (matrices.as_snapshot(*pair, options) for pair in pairs)
 
     kind = matrices.kind_of(matrices.as_snapshot(*first, options), first[1])
-    n_steps = (
-        getattr(table, "n_steps", None)
-        if isinstance(table, str) or not isinstance(table, Sized)
-        else len(table)
-    )
+    sized = isinstance(table, Sized) and not isinstance(table, str)
+    n_steps = len(table) if sized else getattr(table, "n_steps", None)
     return Steps(snapshots, kind if options.kind == "auto" else options.kind, title, n_steps=n_steps)
 
 

@@ -1,4 +1,4 @@
-"""A table in DuckDB: its rows typed by role, checked, with objects and windows numbered, taken by window."""
+"""A table over time in DuckDB: rows typed by role and checked, objects and windows numbered."""
 
 import abc
 import itertools
@@ -9,31 +9,31 @@ from typing import Any
 import numpy as np
 
 from affect_xp.exceptions import InputError
+from affect_xp.io import times
 from affect_xp.io.engine import Engine, literal, reason
-from affect_xp.io.observed import Snapshot
 from affect_xp.io.options import ReadOptions
-from affect_xp.io.roles import Roles, is_index
+from affect_xp.io.roles import Roles
+from affect_xp.io.snapshot import Snapshot
 from affect_xp.io.sources import FORGET, REJECTED, Source
-from affect_xp.io.times import SINCE_1970, Freq, numbers_as_dates, readings, shown, since_1970, strptime
+from affect_xp.io.times import OLDEST, SINCE_1970, Freq, shown
 
 CHUNK_VALUES = 2**21  # fetched at once
 SAMPLE = 1000  # rows that suggest how times are written; all rows are checked
-NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN")
+NUMBERS = re.compile("U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL|BOOLEAN")
+MISSING = r"(?i)\s*(na|#?n/a|nan|nat|<na>|null|none)?\s*"
 # No list: IN may become a join, which changes the order of rows, and many lists take long to plan.
-IS_MISSING = r"({t} IS NULL OR regexp_full_match({t}::VARCHAR, '(?i)\s*(na|n/a|nan|nat|<na>|null|none)?\s*'))"
+IS_MISSING = f"({{t}} IS NULL OR regexp_full_match({{t}}::VARCHAR, '{MISSING}'))"
 TRIMMED = "nullif(trim({t}, ' \t\r\n\u00a0\u2009\u3000\ufeff'), '')"
-NUMBER = "CASE WHEN isfinite(try_cast({t} AS DOUBLE)) THEN try_cast({t} AS DOUBLE) END"
-COMMA = "CASE WHEN NOT contains({t}, '.') THEN replace({t}, ',', '.') END"
-OLDEST = "TIMESTAMP '1000-01-01'"  # %Y takes 24 for a year, too
 Cells = dict[str, np.ndarray]  # columns of the rows of one window
 
 
-class Table(abc.ABC):
+class TableOverTime(abc.ABC):
     """The rows of one or several sources.
 
-    In DuckDB they are first the table `raw`, with columns p (time), o0, o1 (ids) and v0, v1, ... (values, NaN
-    if missing), in the order of the sources. `ids` numbers the objects and `windows` the windows. `cells` has
-    the rows of all steps, with the number w of their window.
+    In DuckDB they are first the table `raw`, with columns p (time), o0, o1 (ids) and v (a list of values, or
+    the only one, which needs less memory), in the order of the sources. `ids` numbers the objects and
+    `windows` the windows. `cells` has the rows of all steps, with a place r; a step has the rows between two
+    entries of `bounds`.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Table(abc.ABC):
     p, window : str
         The SQL of the time of a row, and of the start of its window.
     notes, doubts : list of str
-        What to tell the user; the doubts also as a warning.
+        What the user should know; the doubts are also a warning.
     """
 
     def __init__(
@@ -55,14 +55,17 @@ class Table(abc.ABC):
         self.notes: list[str] = []
         self.doubts: list[str] = []
         self.objects = [f"o{i}" for i in range(len(roles.objects))]
-        self.values = [f"v{i}" for i in range(len(roles.values))]
         self._load()
-        self.check("time", {roles.time: "p"}, "{x} IS NULL")
-        self.check("value", dict(zip(roles.values, self.values, strict=True)), "isnan({x})")
+        self.ids = self._number_objects() if self.objects else self._originals(roles.values)
+        self._check_cells()
         self._set_window()
-        self.ids: list[Hashable] = self._number_objects() if self.objects else list(roles.values)
         self.prepare()
         self.run("DROP TABLE raw")
+
+    @property
+    def n_steps(self) -> int | None:
+        """The number of steps, if it is known before they are made."""
+        return None if self.roles.kind == "series" and self.options.missing == "drop" else len(self.times)
 
     @abc.abstractmethod
     def prepare(self) -> None:
@@ -72,31 +75,35 @@ class Table(abc.ABC):
     def snapshot(self, time: Hashable, cells: Cells) -> Snapshot | None:
         """Return what is observed in a window; None if that is nothing."""
 
-    @property
-    def n_steps(self) -> int | None:
-        """The number of steps, if it is known before they are made."""
-        return len(self.times)
-
     def __iter__(self) -> Iterator[Snapshot]:
-        size = max(CHUNK_VALUES // (len(self.values) + 2), 1)
+        size = max(CHUNK_VALUES // (len(self.roles.values) + 2), 1)
         starts = np.flatnonzero(np.diff(np.cumsum(self.counts) // size, prepend=-1)).tolist()
         for first, last in itertools.pairwise([*starts, len(self.times)]):
             bounds = self.bounds[first : last + 1]
-            part = f"SELECT * FROM cells WHERE w >= {bounds[0]} AND w < {bounds[-1]}"
-            cells = self.run(part, fetch="fetchnumpy")
-            if (np.diff(cells["w"]) < 0).any():
-                order = np.argsort(cells["w"], kind="stable")
-                cells = {name: column[order] for name, column in cells.items()}
-            ends = np.searchsorted(cells["w"], bounds).tolist()
+            cells = self.fetch(bounds[0], bounds[-1])
+            ends = np.searchsorted(cells["r"], bounds).tolist()
             for time, low, high in zip(self.times[first:last], ends[:-1], ends[1:], strict=True):
                 snapshot = self.snapshot(time, {name: column[low:high] for name, column in cells.items()})
                 if snapshot is not None:
                     yield snapshot
 
+    def fetch(self, low: int, high: int) -> Cells:
+        """Return the rows of `cells` with low ≤ r < high, in the order of r; v has a row for each."""
+        rows = f"FROM cells WHERE r >= {low} AND r < {high}"
+        cells = self.run(f"SELECT COLUMNS('[^v]') {rows}", fetch="fetchnumpy")
+        if self.roles.values:
+            each = "v" if len(self.roles.values) == 1 else "unnest(v)"
+            v = self.run(f"SELECT {each} AS v {rows}", fetch="fetchnumpy")["v"]
+            cells["v"] = np.ma.filled(v, np.nan).reshape(len(cells["r"]), -1)
+        if (np.diff(cells["r"]) >= 0).all():
+            return cells
+        order = np.argsort(cells["r"], kind="stable")
+        return {name: column[order] for name, column in cells.items()}
+
     # Rows
 
     def read(self, sql: str) -> Any:
-        """Return the result of a query over {rows}, with columns t, o0, o1, v0, v1, ..."""
+        """Return the result of a query over {rows}, with columns t, o0, o1, and v, a list."""
         rows = " UNION ALL ".join(map(self._select, self.sources))
         found = self.run(f"{FORGET}; {sql.replace('{rows}', f'({rows})')}", self.title)
         titles = {source.file: source.title for source in self.sources if source.file}
@@ -104,91 +111,89 @@ class Table(abc.ABC):
             raise InputError(f"line {line} of {titles[file]} cannot be read: {text[:80]!r}; {reason(why)}")
         return found
 
+    def _used(self, source: Source) -> list[tuple[str, str]]:
+        """Return the SQL and the types of the columns of a source that have a role."""
+        for name in self.roles.used:
+            if name not in source.columns:
+                raise InputError(f"{source.title} has no column {name!r}, unlike {self.sources[0].title}")
+        return [source.columns[name] for name in self.roles.used]
+
     def _select(self, source: Source) -> str:
-        lacking = [name for name in self.roles.used if name not in source.columns]
-        if lacking:
-            raise InputError(f"{source.title} has no column {lacking[0]!r}, unlike {self.sources[0].title}")
-        pairs = zip(self.roles.used, ("t", *self.objects, *self.values), strict=True)
-        columns = ", ".join(f"{source.columns[name]} AS {role}" for name, role in pairs)
-        return f"SELECT {columns} FROM {source.rows}"
+        columns = self._used(source)
+        pairs = zip(columns[: len(self.objects) + 1], ["t", *self.objects], strict=True)
+        values = columns[len(self.objects) + 1 :]
+        as_type = "DOUBLE" if all(NUMBERS.match(of) for _, of in values) else "VARCHAR"
+        cells = (sql if of == as_type else f"{sql}::{as_type}" for sql, of in values)
+        if self.options.decimal == "," and as_type == "VARCHAR":
+            cells = (f"translate({cell}, ',.', '.?')" for cell in cells)
+        v = f"[{', '.join(cells)}]" if values else "NULL::DOUBLE[]"
+        return (
+            f"SELECT {', '.join(f'{sql} AS {name}' for (sql, _), name in pairs)}, {v} AS v FROM {source.rows}"
+        )
 
     def _load(self) -> None:
-        types: dict[str, set[str]] = {}
-        for source in self.sources:
-            for name, of, *_ in self.run(f"DESCRIBE {self._select(source)}", source.title):
-                types.setdefault(name, set()).add(of)
-        if len({"ZONE" in of for of in types["t"]}) > 1:
+        types = [[of for _, of in self._used(source)] for source in self.sources]
+        if len({"ZONE" in of for of, *_ in types}) > 1:
             what = f"column {self.roles.time!r} has a time zone in some tables only"
             raise InputError(f"{what}; convert all to UTC")
-        self.reading = self._reading(types["t"])
-        self.texts = any(re.match("VARCHAR|ENUM", of) for name in self.objects for of in types[name])
-        typed = {"t": self.reading.replace("{t}", "t")}
-        for name in self.values:
-            commas = self.options.decimal == "," and "VARCHAR" in types[name]
-            typed[name] = f"try_cast({COMMA.replace('{t}', name) if commas else name} AS DOUBLE)"
-        ids = {name: f"{name}{'::VARCHAR' if self.texts else ''}" for name in self.objects}
-        cells = ", ".join(f"{sql} AS {name.replace('t', 'p')}" for name, sql in (typed | ids).items())
+        texts = not all(NUMBERS.match(of) for row in types for of in row[1 : len(self.objects) + 1])
+        self.name = TRIMMED if texts else "nullif({t}, 'nan'::DOUBLE)"  # the SQL of an id
+        self.reading = self._reading({of for of, *_ in types})
+        ids = "".join(f", {name}{'::VARCHAR' if texts else ''} AS {name}" for name in self.objects)
+        each = "v[1] AS DOUBLE" if len(self.roles.values) == 1 else "v AS DOUBLE[]"
+        v = f", try_cast({each}) AS v" if self.roles.values else ""
+        cells = f"{self.reading.replace('{t}', 't')} AS p{ids}{v}"
         self.read(f"CREATE TEMP TABLE raw AS SELECT {cells} FROM {{rows}}")
-        self._check_read(typed)
 
-    def _check_read(self, typed: dict[str, str]) -> None:
-        """Raise at the first time or value that is there but cannot be read. `typed`: the SQL of each."""
-        counts = ", ".join(f"count({name.replace('t', 'p')})" for name in typed)
-        total, *found = self.run(f"SELECT count(*), {counts} FROM raw")[0]
-        gaps = [name for name, count in zip(typed, found, strict=True) if count < total]
-        for part in _batches(gaps, 50):  # all at once take long to plan
-            tests = (f"{typed[name]} IS NULL AND NOT {IS_MISSING.replace('{t}', name)}" for name in part)
-            flags = ", ".join(f"{test} AS is_{name}" for name, test in zip(part, tests, strict=True))
-            rows = f"(SELECT row_number() OVER () - 1 AS row, {flags} FROM {{rows}})"
-            some = " OR ".join(f"is_{name}" for name in part)
-            for row, *bad in self.read(f"SELECT * FROM {rows} WHERE {some} ORDER BY row LIMIT 1"):
-                raise InputError(self._unread(row, part[bad.index(True)]))
-            missing = ", ".join(f"{name} = coalesce({name}, 'nan'::DOUBLE)" for name in part if name != "t")
-            self.run(f"UPDATE raw SET {missing}" if missing else "SELECT 1")
+    def _check_cells(self) -> None:
+        """Raise at the first time, id or value that is missing or cannot be read, or leave such rows out."""
+        drop, given = self.options.missing == "drop", f"NOT {IS_MISSING}"
+        blanks = [f"{self.name.replace('{t}', name)} IS NULL" for name in self.objects]
+        tests = {"time": "p IS NULL", "id": " OR ".join(blanks) if None in self.ids else "false"}
+        if len(self.roles.values) == 1:
+            tests["value"] = "v IS NULL OR NOT isfinite(v)"
+        elif self.roles.values:
+            tests["value"] = f"list_count(v) < {len(self.roles.values)} OR NOT isfinite(list_min(v))"
+            tests["value"] += " OR NOT isfinite(list_max(v))"  # NaN is the largest
+        if not self.run(f"SELECT 1 FROM raw WHERE {' OR '.join(tests.values())} LIMIT 1"):
+            return
+        bad = [f"{self.reading} IS NULL{f' AND {given}' if drop else ''}".replace("{t}", "t")]
+        bad += ["false"] * len(blanks) if drop else blanks
+        value = f"NOT coalesce(isfinite(try_cast({{t}} AS DOUBLE)), false){f' AND {given}' if drop else ''}"
+        texts = ", ".join(f"{name}::VARCHAR" for name in ("t", *self.objects))
+        cells = f"list_concat([{texts}], v::VARCHAR[]) AS texts"
+        cells += f", list_concat([{', '.join(bad)}], [{value.replace('{t}', 'x')} FOR x IN v]) AS bad"
+        rows = f"(SELECT row_number() OVER () - 1 AS row, {cells} FROM {{rows}})"
+        first = f"FROM {rows} WHERE list_contains(bad, true) ORDER BY row LIMIT 1"
+        for row, n, text in self.read(f"SELECT row, list_position(bad, true) AS n, texts[n] {first}"):
+            raise InputError(self._problem(row, n - 1, text))
+        for what, test in tests.items() if drop else ():
+            if what != "value" or self.roles.kind != "series":  # series leave out the object, not the row
+                ((count,),) = self.run(f"DELETE FROM raw WHERE {test}")
+                self.notes += [f"rows without a {what} left out: {count}"] if count else []
 
-    def check(self, what: str, columns: dict[str, str], missing: str) -> None:
-        """Raise at the first row without a time, id or value, or leave such rows out.
-
-        `columns`: the columns in `raw`, by name. `missing`: the SQL that tests a column {x}.
-        """
-        kept = what == "value" and self.roles.kind == "series" and self.options.missing == "drop"
-        for part in _batches(list(columns), 100):
-            if what == "value" and not self._first("NOT isfinite({x})", columns, part):
-                continue
-            for row, column in self._first("isinf({x})", columns, part) if what == "value" else ():
-                raise InputError(self._unread(row, columns[column]))
-            for row, column in () if kept else self._first(missing, columns, part):
-                if self.options.missing == "error":
-                    how = "pass missing='drop' to leave such rows out, or fill it in first"
-                    raise InputError(f"{self._place(row)} has no {what} in column {column!r}; {how}")
-                tests = " OR ".join(missing.replace("{x}", columns[name]) for name in part)
-                ((count,),) = self.run(f"DELETE FROM raw WHERE {tests}")
-                self.notes.append(f"rows without a {what} left out: {count}")
-
-    def _first(self, test: str, columns: dict[str, str], part: list[str]) -> list[tuple[int, str]]:
-        """Return the first row of `raw` for which a test of one of the columns is true, and the column."""
-        tests = [f"({test.replace('{x}', columns[name])})" for name in part]
-        sql = f"SELECT rowid, {', '.join(tests)} FROM raw WHERE {' OR '.join(tests)} ORDER BY rowid LIMIT 1"
-        return [(row, part[flags.index(True)]) for row, *flags in self.run(sql)]
-
-    def _unread(self, row: int, name: str) -> str:
-        """Return the message for a time or a value that cannot be read; `name` is that in {rows}."""
-        column = self.roles.time if name == "t" else self.roles.values[self.values.index(name)]
-        ((text,),) = self.read(f"SELECT {name}::VARCHAR FROM {{rows}} LIMIT 1 OFFSET {row}")
-        where, given = self._place(row), self.options.time_format
-        if name != "t" and re.fullmatch(r"\s*[-+]?inf(inity)?\s*", text, re.IGNORECASE):
+    def _problem(self, row: int, at: int, text: str | None) -> str:
+        """Return the message for a cell that is missing or cannot be read; `at` is its place in `used`."""
+        column, where, given = self.roles.used[at], self._place(row), self.options.time_format
+        what = "time" if at == 0 else "id" if at <= len(self.objects) else "value"
+        if text is None or what == "id" or re.fullmatch(MISSING, text):
+            how = "pass missing='drop' to leave such rows out, or fill it in first"
+            return f"{where} has no {what} in column {column!r}; {how}"
+        if what == "time":
+            zoned = bool(re.search(r":\d\d.*([Zz]|UTC|[+-]\d\d(:?\d\d)?)$", text.strip()))
+            why = f"cannot be read {f'by time_format={given!r}' if given else f'as a {self.scale}'}"
+            if self.scale == "date" and not given and zoned != ("%z" in self.reading):
+                why = "mixes times with and without a time zone; convert all to UTC"
+            return f"{where}: {text!r} in column {column!r} {why}"
+        if re.fullmatch(r"\s*[-+]?inf(inity)?\s*", text, re.IGNORECASE):
             how = "replace it by a number, or leave it empty and pass missing='drop'"
             return f"{where} has the value {text.strip()} in column {column!r}; {how}"
-        if name != "t":
-            how = "name the columns to use with features=[...]"
-            how += ", or the ends of edges with source= and target=" if self.options.kind == "auto" else ""
-            how = "pass decimal=',' for decimal commas" if re.search(r"\d,\d", text) else how
-            return f"{where} has no number in column {column!r}; {how}"
-        zoned = bool(re.search(r":\d\d.*([Zz]|UTC|[+-]\d\d(:?\d\d)?)$", text.strip()))
-        why = f"cannot be read {f'by time_format={given!r}' if given else f'as a {self.scale}'}"
-        if self.scale == "date" and not given and zoned != ("%z" in self.reading):
-            why = "mixes times with and without a time zone; convert all to UTC"
-        return f"{where}: {text!r} in column {column!r} {why}"
+        how = "name the columns to use with features=[...]"
+        how += ", or the ends of edges with source= and target=" if self.options.kind == "auto" else ""
+        how = "pass weight= with a column of numbers" if self.roles.kind == "edges" else how
+        comma = "pass decimal=',' for decimal commas, or remove separators of thousands"
+        how = comma if re.search(r"\d,\d", text) else how
+        return f"{where} has no number in column {column!r}; {how}"
 
     def _place(self, row: int) -> str:
         """Return what messages call a row, counted from 0."""
@@ -203,59 +208,60 @@ class Table(abc.ABC):
 
     def _reading(self, types: set[str]) -> str:
         """Return the SQL of the time {t} of a row; NULL if it is missing or not a time."""
-        number, time_format = (
-            all(of.lstrip("U").startswith(NUMBERS) for of in types),
-            self.options.time_format,
-        )
+        number, time_format = all(map(NUMBERS.match, types)), self.options.time_format
         if all(of.startswith(("TIMESTAMP", "DATE")) for of in types):
             sql = "make_timestamp(epoch_us({t}))"
         elif time_format in SINCE_1970:
-            sql = since_1970(time_format).replace("{t}", "try_cast({t} AS DOUBLE)")
+            sql = times.since_1970(time_format).replace("{t}", "try_cast({t} AS DOUBLE)")
         elif time_format is not None:
-            sql = strptime([time_format]).replace("{t}", "{t}::BIGINT::VARCHAR" if number else "trim({t})")
+            sql = times.strptime([time_format]).replace(
+                "{t}", "{t}::BIGINT::VARCHAR" if number else "trim({t})"
+            )
         else:
-            self.scale, sql = ("number", NUMBER) if number else self._text_reading()
-        if self.scale == "label":
-            return f"CASE WHEN NOT {IS_MISSING} THEN trim({{t}}) END"
+            self.scale, sql = ("number", times.NUMBER) if number else self._text_reading()
         return f"nullif(greatest({sql}, {OLDEST}), {OLDEST})" if self.scale == "date" else sql
 
     def _text_reading(self) -> tuple[str, str]:
         """Return the scale of times that are texts, and the SQL that reads one of them."""
         rows = f"(SELECT trim(t) AS t FROM {{rows}} WHERE NOT {IS_MISSING.replace('{t}', 't')})"
         sample = [text for (text,) in self.read(f"SELECT t FROM {rows} LIMIT {SAMPLE}")]
-        if 2 * len(self.run(_values(sample, f"{NUMBER} IS NOT NULL"))) > len(sample):  # others are errors
-            return "number", NUMBER
-        few = _values(list(dict.fromkeys(sample))[:100], "true")
-        found = self._fitting(readings(sample), lambda sql: self.run(f"{sql} FROM ({few})"))
+        ((numeric,),) = self.run(f"SELECT count({times.NUMBER.replace('{t}', 't')}) FROM {_texts(sample)}")
+        if 2 * numeric > len(sample):  # the others are errors
+            return "number", times.NUMBER
+        found = self._fitting(times.date_readings(sample), _texts(list(dict.fromkeys(sample))[:100]))
         if len(found) > 1:
-            found = self._fitting(found, lambda sql: self.read(f"{sql} FROM {rows}"))
+            found = self._fitting(found, rows)
             self._check_unique(found, rows)
         for name, sql in list(found.items())[:1]:
             if not name.startswith("%Y-%m-%d"):
                 self.notes.append(f"times such as {sample[0]!r} are read as {name}")
-            return "date", sql.replace("{t}", "trim({t})")
+            return (
+                "date",
+                f"coalesce({sql}, {sql.replace('{t}', 'trim({t})')})",
+            )  # few have blanks at the ends
         if sample:
             dated = any(re.search(r"\d\D+\d", text) for text in sample)
             what = f"times such as {sample[0]!r} are labels, in the order in which they appear"
             (self.doubts if dated else self.notes).append(f"{what}; pass time_format= if they are dates")
-        return "label", ""
+        return "label", f"CASE WHEN NOT {IS_MISSING} THEN trim({{t}}) END"
 
-    @staticmethod
-    def _fitting(found: dict[str, str], run: Any) -> dict[str, str]:
+    def _fitting(self, found: dict[str, str], rows: str) -> dict[str, str]:
         """Return the readings that fit most of the texts; none, if none fits."""
         tests = (f"count(nullif({sql.replace('{t}', 't')} >= {OLDEST}, false))" for sql in found.values())
-        fits = list(zip(found, *run(f"SELECT {', '.join(tests)}"), strict=True))
-        most = max(count for _, count in fits)
-        return {name: found[name] for name, count in fits if count == most > 0}
+        (counts,) = (self.read if "{rows}" in rows else self.run)(f"SELECT {', '.join(tests)} FROM {rows}")
+        return {name: found[name] for name, n in zip(found, counts, strict=True) if n == max(counts) > 0}
 
     def _check_unique(self, found: dict[str, str], rows: str) -> None:
         """Raise if two ways to read the times give different dates."""
-        for (one, a), (other, b) in itertools.combinations(found.items(), 2):
-            a, b = a.replace("{t}", "t"), b.replace("{t}", "t")
-            for text, first, second in self.read(f"SELECT t, {a}, {b} FROM {rows} WHERE {a} <> {b} LIMIT 1"):
-                both = f"{text!r} is {first:%d %B %Y} by {one!r} and {second:%d %B %Y} by {other!r}"
-                how = f"pass time_format={one!r} or time_format={other!r}"
-                raise InputError(f"column {self.roles.time!r} of {self.title} is ambiguous: {both}; {how}")
+        dates = ", ".join(sql.replace("{t}", "t") for sql in found.values())
+        for text, read in self.read(
+            f"SELECT t, [{dates}] AS read FROM {rows} WHERE len(list_distinct(read)) > 1 LIMIT 1"
+        ):
+            ways = {date: name for date, name in zip(reversed(read), reversed(found), strict=True) if date}
+            (second, other), (first, one) = list(ways.items())[-2:]
+            both = f"{text!r} is {first:%d %B %Y} by {one!r} and {second:%d %B %Y} by {other!r}"
+            how = f"pass time_format={one!r} or time_format={other!r}"
+            raise InputError(f"column {self.roles.time!r} of {self.title} is ambiguous: {both}; {how}")
 
     def _set_window(self) -> None:
         """Set the SQL of windows, after a check that `freq` suits the times."""
@@ -268,71 +274,60 @@ class Table(abc.ABC):
             how = unit if number else "for freq, pass time_format='%d/%m/%Y'"
             raise InputError(f"{column} contains {self.scale}s such as {shown(low)!r}; {how}")
         if self.scale == "number" and not number:
-            ways = numbers_as_dates(low, high)
-            if len(ways) != 1:
+            name, sql = times.numbers_as_dates(low, high)
+            self.p, first = sql.replace("{t}", "p"), low
+            low, unread = self.run(f"SELECT min({self.p}), count_if({self.p} IS NULL) FROM raw")[0]
+            if unread:
                 how = "pass freq as a number, too, or time_format='s' (since 1970), '%Y%m%d' or '%Y'"
-                raise InputError(f"{column} contains numbers such as {low:.12g}, but freq is a time; {how}")
-            ((name, sql),) = ways.items()
-            what, self.p, self.scale = f"{column} contains {low:.15g}", sql.replace("{t}", "p"), "date"
-            low = self.run(f"SELECT min({self.p}) FROM raw")[0][0]
-            self.doubts.append(f"{what}, read as {shown(low)}; confirm it with time_format={name!r}")
+                raise InputError(f"{column} contains numbers such as {first:.12g}, but freq is a time; {how}")
+            self.scale, what = "date", f"{column} contains {first:.15g}, read as {shown(low)}"
+            self.doubts.append(f"{what}; confirm it with time_format={name!r}")
         self.window = self.freq.window(self.p, low, self.options.origin)
 
     # Objects and windows
 
     def _number_objects(self) -> list[Hashable]:
-        """Make the table `ids`: id, name, and the number k in the order of appearance. Return the ids."""
-        name = TRIMMED.replace("{t}", "id") if self.texts else "id"
+        """Make the table `ids`: id, name, and the number k in the order of appearance. Return the names."""
         side = "SELECT o{0} AS id, 2 * min(rowid) + {0} AS r, {0} AS side FROM raw GROUP BY 1"
         sides = " UNION ALL ".join(side.format(i) for i in range(len(self.objects)))
+        name = self.name.replace("{t}", "id")
         columns = f"id, {name} AS name, min(min(r)) OVER (PARTITION BY {name}) AS first"
         ends = "bool_or(side = 0) AS source, bool_or(side = 1) AS target"
         grouped = f"SELECT {columns}, {ends} FROM ({sides}) GROUP BY id"
         ranked = f"SELECT *, (dense_rank() OVER (ORDER BY first) - 1)::INT AS k FROM ({grouped})"
-        self.run(f"CREATE OR REPLACE TEMP TABLE ids AS {ranked}")
-        if self.run("SELECT 1 FROM ids WHERE name IS NULL LIMIT 1"):
-            missing = f"{name.replace('id', '{x}')} IS NULL"
-            self.check("id", dict(zip(self.roles.objects, self.objects, strict=True)), missing)
-            return self._number_objects()
+        self.run(f"CREATE TEMP TABLE ids AS {ranked}")
         names = self.run("SELECT any_value(name) FROM ids GROUP BY k ORDER BY k")
-        originals = {text: id for source in self.sources for text, id in source.originals.items()}
-        return [originals.get(name, name) for (name,) in names]
+        return self._originals([name for (name,) in names])
 
-    def number_windows(self, rows: str, window: str, place: str = "rowid") -> None:
-        """Make the table `windows`: start w and number k; set the starts and the numbers of rows."""
-        counts = f"count(*) AS n, min({place}) AS first, max({place}) AS last"
-        grouped = f"SELECT {window} AS w, {counts} FROM {rows} GROUP BY 1"
+    def _originals(self, names: Sequence[Hashable]) -> list[Hashable]:
+        """Return ids as the caller wrote them."""
+        known: dict[Any, Hashable] = {}
+        for source in self.sources:
+            known |= source.originals
+        return [known.get(name, name) for name in names]
+
+    def number_windows(self, rows: str, window: str, time: str = "w") -> None:
+        """Make the table `windows`: start w, number k and first r; set the times and the bounds.
+
+        `rows` have a time p, the row `place` of the sources, and r.
+        """
+        columns = "count(*) AS n, min(r) AS first, min(place) AS low, max(place) AS high, min(p) AS q"
+        grouped = f"SELECT {window} AS w, {columns} FROM {rows} GROUP BY 1"
         order = "first" if self.scale == "label" else "w"
         numbered = f"SELECT *, (row_number() OVER (ORDER BY {order}) - 1)::INT AS k FROM ({grouped})"
         self.run(f"CREATE TEMP TABLE windows AS {numbered}")
-        found = self.run("SELECT w, n, first, last FROM windows ORDER BY k")
-        self.times: list[Hashable] = [plain(w) for w, *_ in found]
-        self.counts, self.firsts = [n for _, n, *_ in found], [first for *_, first, _ in found]
-        self.bounds: Sequence[int] = range(len(found) + 1)
-        self.in_order = all(a[3] < b[2] for a, b in itertools.pairwise(found))
-        if not self.in_order:
-            self.notes.append("rows are not in the order of time and were sorted")
+        found = self.run(f"SELECT {time}, n, first, low, high FROM windows ORDER BY k")
+        self.times: list[Hashable] = [plain(start) for start, *_ in found]
+        self.counts, self.bounds = [row[1] for row in found], [*(row[2] for row in found), 2**62]
+        self.in_order = all(a[4] < b[3] for a, b in itertools.pairwise(found))
+        self.notes += [] if self.in_order else ["rows are not in the order of time and were sorted"]
 
 
-def _batches(names: list[str], size: int) -> Iterator[list[str]]:
-    return (names[start : start + size] for start in range(0, len(names), size))
-
-
-def _values(texts: list[str], test: str) -> str:
-    """Return the SQL of the texts t for which a test of {t} is true."""
-    rows = ", ".join(f"({literal(text)})" for text in texts) or "(NULL)"
-    return f"SELECT t FROM (VALUES {rows}) AS texts(t) WHERE {test.replace('{t}', 't')}"
+def _texts(texts: list[str]) -> str:
+    """Return the SQL of a table of texts t."""
+    return f"(SELECT unnest([{', '.join(map(literal, texts))}]::VARCHAR[]) AS t)"
 
 
 def plain(time: Any) -> Hashable:
     """Return a time as the caller would write it: 3, not 3.0."""
     return int(time) if isinstance(time, float) and time.is_integer() else time
-
-
-def dated_index(engine: Engine, source: Source) -> str | None:
-    """Return the index column of a saved DataFrame, if it contains dates."""
-    for name in filter(is_index, source.columns):
-        sql = f"SELECT trim({source.columns[name]}::VARCHAR) FROM {source.rows} LIMIT 1"
-        if re.match(r"\d+[-/.]\d+[-/.]\d|\d+[- ][A-Z]", "".join(text or "" for (text,) in engine.run(sql))):
-            return name
-    return None

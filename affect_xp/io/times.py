@@ -18,9 +18,7 @@ DAY = 86_400_000_000
 UNITS: dict[str, tuple[float, str]] = {
     name: (size, unit)
     for names, size, unit in (
-        ("ns N", 1e-3, "time"),
-        ("us U µs", 1, "time"),
-        ("ms L", 1000, "time"),
+        *(("ns N", 1e-3, "time"), ("us U µs", 1, "time"), ("ms L", 1000, "time")),
         ("s S sec second seconds", 1_000_000, "time"),
         ("min T m minute minutes", 60_000_000, "time"),
         ("h H hour hours", 3_600_000_000, "time"),
@@ -42,11 +40,14 @@ DATES = (
     *(f"%{a}{sep}%{b}{sep}%{y}" for sep in "/.-" for y in "Yy" for a, b in ("dm", "md")),
     *("%y/%m/%d", "%y.%m.%d", "%y-%m-%d", *(f"%d{sep}%b{sep}%{y}" for sep in " -" for y in "Yy")),
     *("%d %B %Y", "%b %d %Y", "%B %d %Y", "%b %d, %Y", "%B %d, %Y", "%a %b %d %Y"),
+    *("%Y%m%dT%H%M%S", "%a %b %d %H:%M:%S %Y"),
     *("%b %Y", "%B %Y", "%b-%Y", "%b-%y", "%Y-%m", "%Y/%m", "%m/%Y"),
 )
 CLOCKS = (" %H:%M:%S", " %H:%M", "T%H:%M:%S", "T%H:%M", " %H:%M:%S.%f", "T%H:%M:%S.%f")
 HALVES = (" %I:%M %p", " %I:%M:%S %p", " %I:%M%p")
 SINCE_1970 = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}  # in microseconds
+OLDEST = "TIMESTAMP '1000-01-01'"  # %Y also reads 24 as a year
+NUMBER = "CASE WHEN isfinite(try_cast({t} AS DOUBLE)) THEN try_cast({t} AS DOUBLE) END"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,34 +102,32 @@ def parse_freq(freq: object) -> Freq | None:
     """
     if freq is None:
         return None
+    freq = getattr(freq, "freqstr", freq)  # of an offset of pandas
     if isinstance(freq, np.timedelta64 | datetime.timedelta):
         freq = f"{np.timedelta64(freq, 'us').astype(int)}us"
     if isinstance(freq, bool) or not isinstance(freq, str | numbers.Real):
         raise InputTypeError(f"freq must be a string such as '7D', or a number, got {freq!r}")
-    text = str(freq).strip()
+    text, unit, first = str(freq).strip(), "number", 0
     if re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|nan|inf", text):
-        return _positive(float(text), "number", freq)
-    # A number and a unit, several of them ("1d12h"), or a unit with an anchor ("W-FRI")
-    body, _, anchor = text.partition("-")
-    parts = re.findall(r"(\d+\.?\d*|\.\d+|)\s*([A-Za-zµ]+)", body)
-    known = [UNITS.get(name, (0, "unknown")) for _, name in parts]
-    units, ends = {unit for _, unit in known}, [name for _, name in parts if re.match("B?[QAY]", name)]
-    calendar = WEEKDAYS if units == {"week"} else MONTHS if ends else []
-    understood = bool(parts) and "unknown" not in units and (not anchor or anchor in calendar)
-    understood &= "".join(map("".join, parts)) == "".join(body.split())
-    if not understood or (len(parts) > 1 and not units <= {"time", "week"}):
-        raise InputError(f"freq={freq!r} is not understood; {UNDERSTOOD}")
-    # W-FRI ends on Friday and QE-JAN in January, but QS-FEB starts in February.
-    first = (calendar.index(anchor) + (not parts[0][1].endswith("S"))) % len(calendar) if anchor else 0
-    width = sum(float(count or 1) * size for (count, _), (size, _) in zip(parts, known, strict=True))
-    return _positive(width, units.pop() if len(parts) == 1 else "time", freq, first)
-
-
-def _positive(width: float, unit: str, freq: object, anchor: int = 0) -> Freq:
+        width = float(text)
+    else:  # a number and a unit, several of them ("1d12h"), or a unit with an anchor ("W-FRI")
+        body, _, anchor = text.partition("-")
+        parts = re.findall(r"(\d+\.?\d*|\.\d+|)\s*([A-Za-zµ]+)", body)
+        known = [UNITS.get(name, (0, "unknown")) for _, name in parts]
+        units, yearly = {unit for _, unit in known}, any(re.match("B?[QAY]", name) for _, name in parts)
+        calendar = WEEKDAYS if units == {"week"} else MONTHS if yearly else []
+        understood = parts and "unknown" not in units and (not anchor or anchor in calendar)
+        understood = understood and "".join(map("".join, parts)) == "".join(body.split())
+        if not understood or (len(parts) > 1 and not units <= {"time", "week"}):
+            raise InputError(f"freq={freq!r} is not understood; {UNDERSTOOD}")
+        # W-FRI ends on Friday and QE-JAN in January, but QS-FEB starts in February.
+        first = (calendar.index(anchor) + (not parts[0][1].endswith("S"))) % len(calendar) if anchor else 0
+        width = sum(float(count or 1) * size for (count, _), (size, _) in zip(parts, known, strict=True))
+        unit = units.pop() if len(parts) == 1 else "time"
     whole = width if unit == "number" or not math.isfinite(width) else round(width)
     if not (0 < width < math.inf) or abs(whole - width) > 1e-9:
         raise InputError(f"freq must be a positive width, whole in months and rows, got {freq!r}")
-    return Freq(whole, unit, anchor)
+    return Freq(whole, unit, first)
 
 
 def _moment(text: str) -> datetime.datetime:
@@ -136,7 +135,7 @@ def _moment(text: str) -> datetime.datetime:
     return moment.astimezone(datetime.UTC).replace(tzinfo=None) if moment.tzinfo else moment
 
 
-def readings(sample: list[str]) -> dict[str, str]:
+def date_readings(sample: list[str]) -> dict[str, str]:
     """Return the SQL of each way to read texts as dates, by name. In the SQL, {t} is the text."""
     text = max(sample, default="", key=len)
     clocks = ["", *(clock for clock in (*CLOCKS, *HALVES) if ":" in text)]
@@ -160,12 +159,13 @@ def since_1970(unit: str) -> str:
     return f"make_timestamp(round({{t}} * {SINCE_1970[unit]!r})::BIGINT)"
 
 
-def numbers_as_dates(low: float, high: float) -> dict[str, str]:
-    """Return the SQL of each way to read numbers {t} as dates from 1973 to 2100, by `time_format`."""
-    if 19_000_101 <= low <= high <= 21_001_231:
-        return {"%Y%m%d": "try_strptime({t}::BIGINT::VARCHAR, '%Y%m%d')"}
+def numbers_as_dates(low: float, high: float) -> tuple[str, str]:
+    """Return the `time_format` and the SQL that read numbers {t} as dates from 1973 to 2100, else as NULL."""
+    for form, first, last in (("%Y%m%d", 19_000_101, 21_001_231), ("%Y%m", 190_001, 210_012)):
+        if first <= low <= high <= last:
+            return form, f"try_strptime({{t}}::BIGINT::VARCHAR, '{form}')"
     fit = (unit for unit, us in SINCE_1970.items() if 1e14 <= low * us <= high * us <= 4.1e15)
-    return {unit: since_1970(unit) for unit in fit}
+    return next(((unit, since_1970(unit)) for unit in fit), ("", "NULL::TIMESTAMP"))
 
 
 def shown(time: Hashable) -> str:

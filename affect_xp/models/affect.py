@@ -94,9 +94,10 @@ class Affect(Evolving):
         better. See `affect_xp.affect.movers`.
     alpha_tol : float
         The change of an estimated α, or of one given by a function, that ends the iterations of a step; with
-        forgetting="objects", the change of a and of every sᵢ. A step of sparse similarities whose α is known
-        not to depend on labels by more than this uses the previous labels and one iteration, for any `init`.
-        With 0 the number of iterations is that of the paper.
+        forgetting="objects", a tenth of the share of objects that change clusters. A step of sparse
+        similarities whose α is known not to depend on labels by more than this starts from the previous
+        labels for any `init`, and has one iteration if forgetting="global". With 0 the number of iterations
+        is that of the paper.
     events : EventRules
         The thresholds of events, and how long a missing cluster is remembered.
     random_state : None, int, or numpy.random.Generator

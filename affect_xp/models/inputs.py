@@ -21,10 +21,11 @@ from affect_xp.checks import check_choice
 from affect_xp.clustering.base import as_clusterer
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.io import Snapshot
-from affect_xp.io.matrices import graph_adjacency, is_graph, timed
+from affect_xp.io.matrices import timed
 from affect_xp.progress import Progress
 from affect_xp.proximity import Factored, Proximity, as_proximity, is_sparse
 from affect_xp.proximity.chunked import Chunked
+from affect_xp.proximity.graphs import graph_adjacency, is_graph
 from affect_xp.proximity.kernels import KERNELS, Block, features_to_proximity
 from affect_xp.proximity.preparation import Preparation, Request, decide
 from affect_xp.tracking.history import Record

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from affect_xp.affect.hindsight import Found, Products, View, two_sided
-from affect_xp.affect.step import Iterations, Options, Past, State, Step, conclude
+from affect_xp.affect.step import Iterations, Options, Past, State, Step, conclude, trust_of
 from affect_xp.array.namespace import current_device_of
 from affect_xp.array.random import draw_seed
 from affect_xp.array.threads import own_threads
@@ -20,7 +20,7 @@ from affect_xp.models.base import Given, IdsOrNone, rng_restored_on_error
 from affect_xp.models.inputs import check_alike, columns_of, reporting, zip_steps
 from affect_xp.partition import as_ids
 from affect_xp.progress import Progress
-from affect_xp.proximity import Pair, Proximity
+from affect_xp.proximity import ObjectBlend, Pair, Proximity
 from affect_xp.tracking.history import History, Record
 
 
@@ -88,8 +88,8 @@ def smooth(
         Whether to return Ψ̂ of all steps.
     **options
         Parameters of `Affect` for both passes: `proximity`, `scale`, `gamma`, `rescale`,
-        `absent`, `max_absence`, `n_iter`, `init`, `correction`, `alpha_tol`, `events`, `random_state`. Both
-        passes also share the decisions of the first step. `alpha` is always estimated.
+        `absent`, `max_absence`, `n_iter`, `init`, `correction`, `forgetting`, `alpha_tol`, `events`,
+        `random_state`. Both passes also share the decisions of the first step. `alpha` is always estimated.
 
     Examples
     --------
@@ -112,11 +112,6 @@ def smooth(
     if not isinstance(forward.alpha, str):  # the only valid string is "estimate"
         raise InputError(
             f"smooth estimates the weights of past and future, got alpha={forward.alpha!r}; omit alpha"
-        )
-    if forward.forgetting != "global":
-        raise InputError(
-            "smooth weighs past and future by one number for all pairs, got "
-            f"forgetting={forward.forgetting!r}; omit it, or use Affect"
         )
     steps = list(zip_steps(forward._steps_of(sequence), ids, times))
     if not steps:
@@ -150,9 +145,8 @@ def _records(
     backward, clusterer = _Backward(forward, steps, shown), as_clusterer(forward.clusterer)
     seed = forward._seed
     assert seed is not None
-    options = Options(
-        n_iter=forward.n_iter, correction=forward.correction, seed=seed, alpha_tol=forward.alpha_tol
-    )
+    shared = "n_iter", "correction", "alpha_tol", "forgetting"
+    options = Options(seed=seed, **{name: getattr(forward, name) for name in shared})
     named: State | None = None  # the smoothed clusters of the previous step
     spare: Proximity | None = None  # storage of the step before it, which is not read any more
     for t, (given, given_ids, time) in enumerate(steps):
@@ -196,19 +190,23 @@ class _Taken:
     step: Step
     record: Record
     products: Products | None
+    by_object: bool
 
     @staticmethod
     def of(step: Step, record: Record) -> "_Taken":
         """Return the step without its proximities."""
         light = dataclasses.replace(step, observed=None, blend=None, groups=None)  # type: ignore[arg-type]
-        return _Taken(light, record, Products.of(step.groups))
+        return _Taken(light, record, Products.of(step.groups), isinstance(step.blend, ObjectBlend))
 
     def again(self, before: State | None, W: Proximity) -> Step:
         """Return the step with its proximities, given the state before it."""
         past = Past.of(before, self.step.state.ids, W)
         if past.start is None or past.smoothed is None:
             return dataclasses.replace(self.step, observed=W)
-        blend = Pair(W, past.smoothed, past.alignment).blend(self.step.alphas[-1])
+        pair, alpha, moved = Pair(W, past.smoothed, past.alignment), self.step.alphas[-1], self.step.moved
+        if not self.by_object or moved is None:
+            return dataclasses.replace(self.step, observed=W, blend=pair.blend(alpha))
+        blend = ObjectBlend(pair, alpha, trust_of(moved, past.alignment))
         return dataclasses.replace(self.step, observed=W, blend=blend)
 
 

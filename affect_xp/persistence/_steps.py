@@ -145,7 +145,7 @@ def _pack_record(record: Record, names: NameTable) -> Json:
         "alpha": encode(record.alpha, "alpha"),
         "alphas": [encode(alpha, "alpha") for alpha in record.alphas],
         "ids": names.add(record.ids),
-        "events": [[getattr(event, name) for name in _EVENT] for event in record.events],
+        "events": [_pack_event(event) for event in record.events],
         "scores": None if scores is None else [[k, encode(score, "score")] for k, score in scores.items()],
         "n_iter": record.n_iter,
         "noise": encode(record.noise, "noise"),
@@ -203,8 +203,19 @@ def _unpack_record(
 
 
 _EVENT = tuple(field.name for field in dataclasses.fields(Event))
+_OF_MOVES = ("objects", "probabilities")  # the last fields; other events do not store them
+
+
+def _pack_event(event: Event) -> Json:
+    fields = [getattr(event, name) for name in _EVENT if name not in _OF_MOVES]
+    if not event.objects:
+        return fields
+    return [*fields, [encode(name, "id") for name in event.objects], list(event.probabilities)]
 
 
 def _unpack_event(stored: Sequence[Json]) -> Event:
-    fields = dict(zip(_EVENT, stored, strict=True))
-    return Event(**{**fields, "before": tuple(fields["before"]), "after": tuple(fields["after"])})
+    fields: dict[str, Any] = dict(zip(_EVENT, stored, strict=len(stored) > len(_EVENT) - len(_OF_MOVES)))
+    if "objects" in fields:
+        fields["objects"] = [decode(name) for name in fields["objects"]]
+    values: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in fields.items()}
+    return Event(**values)

@@ -10,7 +10,7 @@ from affect_xp.checks import check_int
 from affect_xp.plots._style import COLOURS, axes_or_new, history_of, label_steps, plain
 from affect_xp.plots.flows import CLUSTER_COLOURS, OTHERS, Flow, flow, gathered
 from affect_xp.plots.memberships import ABSENT, memberships
-from affect_xp.tracking.change_points import told_changes
+from affect_xp.tracking.change_points import changes_with_note
 from affect_xp.tracking.history import History
 
 Run = Any  # a fitted model, or its `history_`
@@ -89,7 +89,7 @@ def plot_alpha(
     label_steps(ax, history.times)
     note = ""
     if isinstance(changes, bool):
-        changes, note = told_changes(history) if changes else ([], "")
+        changes, note = changes_with_note(history) if changes else ([], "")
     _mark_changes(ax, history, changes)
     if note:
         ax.text(0.5, 0.02, note, transform=ax.transAxes, ha="center", fontsize="small", wrap=True)

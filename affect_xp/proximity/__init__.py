@@ -16,6 +16,7 @@ N       number of pairs in a block, (k, k)
 """
 
 from affect_xp.proximity._base import Proximity
+from affect_xp.proximity._occupied import Occupied
 from affect_xp.proximity.blend import Blend, GroupedPair, ObjectBlend, Pair
 from affect_xp.proximity.checks import as_proximity, is_plain, summed_proximity
 from affect_xp.proximity.chunked import Chunked
@@ -32,6 +33,7 @@ __all__ = [
     "Grouped",
     "GroupedPair",
     "ObjectBlend",
+    "Occupied",
     "Pair",
     "Proximity",
     "Sparse",

@@ -11,6 +11,7 @@ import numpy as np
 from affect_xp import display
 from affect_xp.array.namespace import (
     array_namespace,
+    as_array,
     device_of,
     host_view,
     is_array,
@@ -329,11 +330,11 @@ class Summable(Proximity):
         Plain sums lose digits if the mean is large and the spread is small. On the host, which can check
         this without waiting, a second pass follows; a device uses the accurate sums at once.
         """
-        return self.group(partition).moments()
+        return Summed(self, partition.labels[:, None], partition.k, partition).moments()
 
     def square_distance(self, partition: Partition, means: Array) -> Array:
         """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})², in two passes if the first one lost digits."""
-        return self.group(partition).distance_to(means)
+        return Summed(self, partition.labels[:, None], partition.k, partition).distance_to(means)
 
     @property
     @abc.abstractmethod
@@ -341,17 +342,8 @@ class Summable(Proximity):
         """Whether plain sums are tried first: where lost digits can be seen without waiting."""
 
     def plain_moments(self, partition: Partition, sums: Array, squares: Array) -> tuple[Array, Array] | None:
-        """Return μ = Σw/N and Σ(w − μ)² = Σw² − Nμ², or None if digits were lost."""
-        xp, count = array_namespace(sums), partition.pair_counts
-        means = sums / not_zero(count)
-        left = squares - count * means * means
-        varied = count - identity(count) > 1  # the others have no spread
-        w_ii = self.diagonal()
-        own = identity(count) * ((w_ii * w_ii) @ partition.membership)  # subtracted from the squares
-        exact = (left >= MIN_SHARE_LEFT * squares) & (squares >= MIN_OFF_DIAGONAL_SHARE * own)
-        if not bool(xp.all(exact | ~varied)):
-            return None
-        return means, xp.where(varied, left, xp.zeros_like(left))
+        """Return μ and Σ(w − μ)² of each block from plain sums, or None if digits were lost."""
+        return plain_moments(self.diagonal(), partition, sums, squares)
 
     def plain_distance(self, partition: Partition, means: Array, sums: Array) -> Array | None:
         """Return Σw² − 2Σμ Σw + ΣNμ², given Σw of each block, or None if digits were lost."""
@@ -362,6 +354,21 @@ class Summable(Proximity):
         exact = total >= MIN_SHARE_LEFT * (squares + spread)
         exact &= squares >= MIN_OFF_DIAGONAL_SHARE * (w_ii @ w_ii)
         return total if bool(exact) else None
+
+
+def plain_moments(
+    w_ii: Array, partition: Partition, sums: Array, squares: Array
+) -> tuple[Array, Array] | None:
+    """Return μ = Σw/N and Σ(w − μ)² = Σw² − Nμ² of each block, or None if digits were lost."""
+    xp, count = array_namespace(sums), partition.pair_counts
+    means = sums / not_zero(count)
+    left = squares - count * means * means
+    varied = count - identity(count) > 1  # the others have no spread
+    own = identity(count) * ((w_ii * w_ii) @ partition.membership)  # subtracted from the squares
+    exact = (left >= MIN_SHARE_LEFT * squares) & (squares >= MIN_OFF_DIAGONAL_SHARE * own)
+    if not bool(xp.all(exact | ~varied)):
+        return None
+    return means, xp.where(varied, left, xp.zeros_like(left))
 
 
 def checked_dtype(w: Array, name: str) -> Array:
@@ -377,6 +384,27 @@ def checked_dtype(w: Array, name: str) -> Array:
             f"{name} must be of dtype float32 or float64, got {w.dtype}; use astype({smaller!r})"
         )
     return w
+
+
+def feature_matrix(X: object) -> Array:
+    """Return features in float32 or float64, with a row for each object; values are not checked."""
+    x = as_array(X)
+    if x.ndim != 2 or x.shape[0] == 0:
+        hint = "; use X[:, None] for one feature" if x.ndim == 1 else ""
+        raise InputError(
+            "X must have a row for each object and a column for each feature, "
+            f"got shape {tuple(x.shape)}{hint}"
+        )
+    return checked_dtype(x, "X")
+
+
+def not_finite(X: Array) -> InputError:
+    """Return the error that names the first entry of X that is not finite."""
+    host = to_host(X, reason="finding the bad feature")[0]
+    i, j = np.argwhere(~np.isfinite(host))[0]
+    return InputError(
+        f"X must be finite, but X[{i}, {j}] = {host[i, j]}; leave out objects without data or fill it in"
+    )
 
 
 def log2(largest: float) -> float:

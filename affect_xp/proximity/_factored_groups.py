@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from affect_xp.proximity.factored import Factored
 
 
+# Bounds pay off from this number of multiplications on, in all distances to centroids.
+MIN_BOUNDED_WORK = 2**22
+
+
 @final
 @dataclasses.dataclass(frozen=True, eq=False)
 class FactoredGroups(Grouped):
@@ -48,7 +52,8 @@ class FactoredGroups(Grouped):
     def nearest(self, sizes: Array, own: Array, bounds: Bounds | None = None) -> tuple[Array, Bounds | None]:
         """Return the nearest centroid of each object, (n, R); in NumPy, bounds skip most of the search."""
         blocks = list(row_blocks(self.labels, n_columns=self.k))
-        if len(blocks) == 1 or self.n_runs > 1 or not isinstance(self.labels, np.ndarray):
+        few = len(blocks) == 1 and self.proximity.rank * self.k * self.labels.shape[0] < MIN_BOUNDED_WORK
+        if few or self.n_runs > 1 or not isinstance(self.labels, np.ndarray):
             return super().nearest(sizes, own)
         W, t, m = self.proximity, self.t, sizes[0, :]
         if self.k == 1 or m.min() == 0 or W.weights.min() < 0:

@@ -423,6 +423,23 @@ class ObjectBlend(_PairBlend):
             psi = gather(self.pair.past.matmul(sv, places), source, 0)
         return both[:, :r] + self.alpha * (trust[:, None] * (psi - both[:, r:]))
 
+    def grouped(self, labels: Array, k: int, given: Partition | None = None) -> Grouped:
+        """Return Ψ̂ with the labels of its objects; it is formed, since W·SZ depends on the weights."""
+        return self.formed().grouped(labels, k, given)
+
+    def submatrix(self, index: Array | None = None) -> Array:
+        """Return the blend among the objects at `index`, by default all; no other entries are formed."""
+        if self._formed is not None:
+            return self._formed.submatrix(index)
+        pair, source, s = self.pair, self.pair.alignment.source, self.trust
+        w = pair.current.submatrix(index)
+        xp, places = array_namespace(w), index
+        if index is not None:
+            s = xp.take(s, index)
+        if source is not None:
+            places = not_negative(source if index is None else xp.take(source, index))
+        return w + self.alpha * (s[:, None] * s[None, :]) * (pair.past.submatrix(places) - w)
+
     def formed(self, *, out: Proximity | None = None) -> Proximity:
         """Return the blend as a stored proximity, formed once; it may use the storage of `out`."""
         if self._formed is None:

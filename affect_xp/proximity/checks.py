@@ -29,7 +29,7 @@ from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.partition import Partition
 from affect_xp.proximity._base import TOLERANCE, Proximity, checked_dtype, log2
 from affect_xp.proximity.checks_sparse import checked_sparse
-from affect_xp.proximity.chunked import Chunked
+from affect_xp.proximity.chunked import Chunked, probe
 from affect_xp.proximity.dense import Dense, label_sums
 from affect_xp.proximity.sparse import Sparse, is_sparse
 
@@ -189,6 +189,11 @@ def _probe(w: Array, dtype: object) -> tuple[float, float, float]:
 
     Products are computed in the given dtype. NaN and infinite entries make the first number NaN or infinite.
     """
+    if Chunked.can_hold(w):
+        v, step = _probe_vector(w.shape[0]), max(1, w.shape[0] // SAMPLE_ROWS)
+        right, down, least = probe(w, v, step, dtype)
+        with np.errstate(invalid="ignore"):
+            return float(np.abs(right - down).max()), float(np.abs(right).max()), least
     v = from_host(_probe_vector(w.shape[0]), w, dtype)
     with np.errstate(invalid="ignore", over="ignore"):
         right, down = _halves(w.T if is_by_columns(w) else w, v)

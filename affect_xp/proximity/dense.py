@@ -160,12 +160,18 @@ class Dense(Summable):
         earlier = None if known.squares is None else (known.partition, known.squares)
         return Summed(self, labels, k, given, wz=known.wz, earlier=earlier)
 
+    def with_sums(self, partition: Partition, squares: str) -> "Dense":
+        """Return W with its sums by label and sums of squares (see `label_sums`), if it is NumPy's."""
+        if not can_sum_rows(self.array, partition.labels) or partition.n != self.n:
+            return self
+        sums = label_sums(self.array, partition, squares=squares)
+        known = self.square_sum if sums.square_sum is None else sums.square_sum
+        return dataclasses.replace(self, sums=sums, square_sum=known)
+
     def summed(self, partition: Partition, *, squares: bool = True) -> Summed:
         """Return W by labels, with W·Z and perhaps sums of squares; if it is NumPy's, from one pass."""
-        if not can_sum_rows(self.array, partition.labels):
-            return self.group(partition)  # type: ignore[return-value]
-        sums = label_sums(self.array, partition, squares="blocks" if squares else "none")
-        return dataclasses.replace(self, sums=sums).grouped(partition.labels[:, None], partition.k, partition)
+        W = self.with_sums(partition, "blocks" if squares else "none")
+        return W.grouped(partition.labels[:, None], partition.k, partition)
 
     def squared_difference(self, other: "Dense") -> Array:
         """Return Σ (wᵢⱼ − oᵢⱼ)² over all entries, a number."""
@@ -395,30 +401,36 @@ class Dense(Summable):
         """Return wᵢⱼ + α sᵢsⱼ (ψᵢⱼ − wᵢⱼ), in one pass."""
         w, psi, source = self.array, past.array, alignment.source
         xp = array_namespace(w, psi)
-        a = xp.astype(alpha, w.dtype) if is_array(alpha) else alpha
-        s = xp.astype(trust, w.dtype)
+        s = xp.astype(trust * alpha**0.5, w.dtype)  # √α s, so that weights are exactly symmetric
+        fits = out is not None and source is None and (out.array.dtype, out.n) == (w.dtype, self.n)
+        target: Array = out.array if fits else None  # type: ignore[union-attr]
+        magnitude = joint_magnitude(self, past)
+        if source is None and can_sum_rows(w, psi):
+            target = np.empty_like(w) if target is None else target
+            _blend_by_object(w, psi, s, target)
+            return Dense(target, known_magnitude=magnitude)
 
         def rows_of(rows: slice) -> Array:
             block = (psi[rows, :] if source is None else _aligned_rows(psi, source, rows)) - w[rows, :]
-            block *= s[rows, None] * s[None, :]  # exactly symmetric
-            block *= a
+            block *= s[rows, None] * s[None, :]
             block += w[rows, :]
             return xp.astype(block, w.dtype, copy=False)
 
-        fits = out is not None and source is None and (out.array.dtype, out.n) == (w.dtype, self.n)
-        target = out.array if fits else None  # type: ignore[union-attr]
-        magnitude = joint_magnitude(self, past)
         return Dense(fill_rows(w, row_blocks(w), rows_of, target), known_magnitude=magnitude)
 
     def block_products(self, past: "Dense", alignment: Alignment, partition: Partition) -> Array:
-        """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block, (k, k), in one pass."""
+        """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block, (k, k), in half a pass if objects are the same."""
         w, psi, z, source = self.array, past.array, partition.membership, alignment.source
         xp = array_namespace(w, psi)
         parts: dict[int, Array] = {}
 
         def add(rows: slice) -> None:
+            if source is None:
+                x = xp.astype(w[rows, rows.start :], z.dtype, copy=False) * psi[rows, rows.start :]
+                parts[rows.start] = _both_halves(x, z, z[rows, :], rows)
+                return
             x = xp.astype(w[rows, :], z.dtype)
-            x *= psi[rows, :] if source is None else _aligned_rows(psi, source, rows)
+            x *= _aligned_rows(psi, source, rows)
             parts[rows.start] = z[rows, :].T @ thin_product(x, z)
 
         for_each_block(add, row_blocks(w), w)
@@ -505,6 +517,22 @@ def _blend(w: np.ndarray, psi: np.ndarray, a: np.ndarray | float, out: np.ndarra
 
     run_blocks(fill, range(N_SUMS))
     return float(totals.sum())
+
+
+def _blend_by_object(w: np.ndarray, psi: np.ndarray, s: np.ndarray, out: np.ndarray) -> None:
+    """Write W + S(Ψ − W)S into `out`, which may be Ψ."""
+    n, height = len(w), max(1, BLENDED_ENTRIES // len(w))
+
+    def fill(part: int) -> None:
+        weights = np.empty((height, n), w.dtype)
+        for start in range(0, n, height)[part::N_SUMS]:
+            rows = slice(start, min(start + height, n))
+            block = out[rows]
+            np.subtract(psi[rows], w[rows], out=block)
+            block *= np.multiply(s[rows, None], s, out=weights[: len(block)])
+            block += w[rows]
+
+    run_blocks(fill, range(N_SUMS))
 
 
 def _sum_of_squares(x: Array) -> float:

@@ -11,7 +11,6 @@ import numpy as np
 from affect_xp.array import namespace
 from affect_xp.array.namespace import (
     array_namespace,
-    as_array,
     device_of,
     from_host,
     gather,
@@ -31,7 +30,14 @@ from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction, check_int
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.partition import UNCHANGED, Alignment, Partition
-from affect_xp.proximity._base import Proximity, checked_dtype, joint_magnitude, log2, measured_magnitude
+from affect_xp.proximity._base import (
+    Proximity,
+    feature_matrix,
+    joint_magnitude,
+    log2,
+    measured_magnitude,
+    not_finite,
+)
 from affect_xp.proximity._columns import (
     Factor,
     Factors,
@@ -147,7 +153,7 @@ class Factored(Proximity):
             The columns of a step are dropped when the product of the forgetting factors since then (of
             those that are Python floats) is below this value.
         """
-        X, size = _checked_features(as_array(X))
+        X, size = _checked_features(X)
         magnitude = size if weights is None else None
         p, xp, wide = X.shape[1], array_namespace(X), wide_dtype(X)
         if max_rank is not None and check_int("max_rank", max_rank, 1) < p:
@@ -592,26 +598,16 @@ class Factored(Proximity):
         )._compress()
 
 
-def _checked_features(X: Array) -> tuple[Array, float]:
-    """Return features as a real, finite array with one row per object, and the magnitude of their dot
-    products; raise otherwise.
-    """
-    if X.ndim != 2 or X.shape[0] == 0:
-        raise InputError(
-            f"X must have a row for each object and a column for each feature, got shape {tuple(X.shape)}"
-        )
-    X = checked_dtype(X, "X")
-    xp = array_namespace(X)
+def _checked_features(given: Array) -> tuple[Array, float]:
+    """Return finite features, and the magnitude of their dot products."""
+    X = feature_matrix(given)
     if X.shape[1] == 0:
         return X, -math.inf
+    xp = array_namespace(X)
     with np.errstate(invalid="ignore"):
         largest = float(to_host(xp.max(xp.abs(X)), reason="are the features finite?")[0])
     if not math.isfinite(largest):
-        host = to_host(X, reason="finding the bad entry")[0]
-        i, j = np.argwhere(~np.isfinite(host))[0]
-        raise InputError(
-            f"X must be finite, but X[{i}, {j}] = {host[i, j]}; leave out objects without data or fill it in"
-        )
+        raise not_finite(X)
     if largest > math.sqrt(sys.float_info.max / X.shape[1]) / X.shape[0]:  # sums over pairs do not overflow
         raise InputError(
             f"X holds numbers up to {largest:.3g}, whose dot products are too large; divide X by a constant"

@@ -21,6 +21,7 @@ from affect_xp.array.namespace import (
     not_negative,
     not_zero,
     one_hot,
+    ratio,
     row_blocks,
     rows_at,
     wide_dtype,
@@ -64,6 +65,41 @@ class Moves:
     def rows(self) -> Array:
         """Their rows of the matrix; row 0 for objects that are not in the matrix."""
         return self.objects if self.places is None else not_negative(self.places)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class AllBlocks:
+    """All blocks of a partition, in arrays (k, k)."""
+
+    partition: Partition
+
+    @property
+    def m_c(self) -> Array:
+        """The size of the cluster of the rows, (k, 1)."""
+        return self.partition.sizes[:, None]
+
+    @property
+    def m_d(self) -> Array:
+        """The size of the cluster of the columns, (1, k)."""
+        return self.partition.sizes[None, :]
+
+    @functools.cached_property
+    def copies(self) -> Array:
+        """How often each value occurs in its block: twice within a cluster, by symmetry, (k, k)."""
+        return identity(self.counts) + 1
+
+    @property
+    def counts(self) -> Array:
+        """The number of pairs i ≠ j of each block, (k, k)."""
+        return self.partition.pair_counts
+
+    def transposed(self, x: Array) -> Array:
+        """Return the value of the block (d, c) in place of that of (c, d)."""
+        return x.T
+
+    def matrix(self, x: Array) -> Array:
+        """Return values of blocks as a matrix, (k, k)."""
+        return x
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -197,6 +233,25 @@ class Grouped(abc.ABC):
         if w is None:
             return None
         return cuda.residual_sums(w, self.partition.short_labels, means, diagonal_means)
+
+    @property
+    def blocks(self) -> Any:
+        """The blocks of the arrays of moments: all, (k, k), or only occupied ones."""
+        return AllBlocks(self.partition)
+
+    def on(self, blocks: Any) -> "Grouped":
+        """Return the same groups with arrays for these blocks."""
+        return self
+
+    def together(self, other: "Grouped") -> "tuple[Grouped, Grouped]":
+        """Return both with arrays for the same blocks."""
+        return self, other
+
+    def block_means(self) -> Array:
+        """Return the mean of each block, (k, k)."""
+        partition, total = self.partition, self.sums()
+        own = identity(total) * partition.totals(self.diagonal())
+        return ratio(total - own, partition.pair_counts)
 
     def near(self, other: "Grouped") -> "Grouped":
         """Return the same groups, able to reuse sums of `other`, whose labels are similar."""

@@ -15,7 +15,6 @@ import numpy as np
 
 from affect_xp.array.namespace import (
     array_namespace,
-    as_array,
     check_in_memory,
     device_of,
     from_host,
@@ -29,6 +28,7 @@ from affect_xp.array.typing import Array, Seed
 from affect_xp.checks import check_choice, check_int
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.proximity import Dense, Proximity
+from affect_xp.proximity._base import feature_matrix, not_finite
 from affect_xp.proximity.chunked import Chunked, pairwise
 
 __all__ = ["KERNELS", "Kernel", "features_to_proximity", "nystroem_features", "random_fourier_features"]
@@ -297,29 +297,17 @@ class _Size:
 
 def _checked_features(X: Array) -> tuple[Array, _Size]:
     """Return X as a finite array of floats, and its magnitude, read with one transfer."""
-    x = as_array(X)
+    x = feature_matrix(X)
+    if x.shape[1] == 0:
+        raise InputError(f"X has no features, got shape {tuple(x.shape)}")
     xp = array_namespace(x)
-    if x.ndim != 2 or 0 in x.shape:
-        hint = "; use X[:, None] for one feature" if x.ndim == 1 else ""
-        raise InputError(
-            f"X must be a matrix with one row of features per object, got shape {tuple(x.shape)}{hint}"
-        )
-    if xp.isdtype(x.dtype, ("integral", "bool")):
-        x = xp.astype(x, wide_dtype(x))
-    if x.dtype not in (xp.float32, xp.float64):
-        raise InputTypeError(f"X must have dtype float32 or float64, got {x.dtype}; use astype(float32)")
     wide = xp.astype(x, wide_dtype(x), copy=False)
     with np.errstate(invalid="ignore", over="ignore"):
         largest = xp.max(xp.abs(wide))
         unit = not_zero(largest)  # so that no square overflows
         facts = to_host(xp.stack([largest, xp.var(wide / unit)]), reason="checking features")[0]
     if not np.isfinite(facts[0]):
-        host = to_host(x, reason="finding the bad feature")[0]
-        i, f = np.argwhere(~np.isfinite(host))[0]
-        raise InputError(
-            f"X must be finite, but X[{i}, {f}] = {host[i, f]}; "
-            "drop objects without data, or impute the values"
-        )
+        raise not_finite(x)
     return x, _Size(float(facts[0]), float(facts[1]))
 
 

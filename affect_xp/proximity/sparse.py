@@ -13,6 +13,7 @@ import scipy.sparse
 
 from affect_xp.array import cuda, namespace
 from affect_xp.array.namespace import (
+    MANY_CLUSTERS,
     array_namespace,
     block_bytes,
     device_of,
@@ -32,6 +33,7 @@ from affect_xp.checks import check_fraction
 from affect_xp.exceptions import InputTypeError
 from affect_xp.partition import Alignment, Partition
 from affect_xp.proximity._base import Summable, joint_magnitude, measured_magnitude
+from affect_xp.proximity._occupied import Occupied
 from affect_xp.proximity.grouped import Summed, identity
 
 Matrix = Any  # a sparse matrix or array of scipy.sparse or cupyx.scipy.sparse
@@ -208,6 +210,12 @@ class Sparse(Summable):
         spread = xp.zeros((self.n, v.shape[1]), dtype=v.dtype, device=device_of(v))
         xp.add.at(spread, rows, v)
         return self.matmul(spread)
+
+    def grouped(self, labels: Array, k: int, given: Partition | None = None) -> Any:
+        """Return W with the labels of its objects; of many clusters only the occupied blocks."""
+        if k > MANY_CLUSTERS and labels.shape[1] == 1 and isinstance(labels, np.ndarray):
+            return Occupied(self, labels, k, given)
+        return Summed(self, labels, k, given)
 
     def block_sums(
         self, partition: Partition, *, squares: bool = True
@@ -532,8 +540,10 @@ def _view(matrix: Matrix, rows: slice) -> Matrix:
 
 
 def _rows(matrix: Matrix, rows: slice) -> Matrix:
-    """Return some rows; no copy if these are all."""
-    return matrix if rows == slice(0, matrix.shape[0]) else matrix[rows, :]
+    """Return some rows; no copy if these are all, or on the host."""
+    if rows == slice(0, matrix.shape[0]):
+        return matrix
+    return _view(matrix, rows) if on_host(matrix.data) else matrix[rows, :]
 
 
 def with_values(matrix: Matrix, values: Array) -> Matrix:

@@ -14,7 +14,7 @@ from affect_xp.display import time_format
 from affect_xp.plots.flows import CLUSTER_COLOURS, Flow, flow
 from affect_xp.plots.memberships import ABSENT, Memberships, memberships
 from affect_xp.report.steps import DescribedStep
-from affect_xp.tracking.change_points import told_changes
+from affect_xp.tracking.change_points import changes_with_note
 from affect_xp.tracking.history import History
 
 # Limits that keep the page at a few megabytes.
@@ -50,7 +50,7 @@ def report_data(
     sizes, n_bars_left_out = _largest(found)
     links, n_links_left_out = _links(found, sizes)
     events, n_events_left_out = _events(history)
-    changes, changes_note = told_changes(history)
+    changes, changes_note = changes_with_note(history)
     return {
         "times": [_short(shown(time)) for time in history.times],
         "n": [record.n for record in history],

@@ -157,13 +157,13 @@ def change_points(source: Any, *, level: float = LEVEL) -> list[int]:
     return [t for t in range(1, len(tails)) if tails[t] < level and _begins(tails[t - 1], tails[t], level)]
 
 
-def told_changes(history: History) -> tuple[list[int], str]:
+def changes_with_note(history: History) -> tuple[list[int], str]:
     """Return the change points of a run, and a note if they cannot all be determined.
 
     Examples
     --------
-    >>> from affect_xp.tracking.change_points import told_changes
-    >>> told_changes(History())[1]
+    >>> from affect_xp.tracking.change_points import changes_with_note
+    >>> changes_with_note(History())[1]
     'A run of 0 steps is too short to detect changes: they are reported from step 3 on.'
     """
     if len(history) > 1 and not _is_measured(history):

@@ -6,7 +6,9 @@ the two are similar enough (see `matching_weights`), and survives steps in which
 """
 
 import dataclasses
-from collections.abc import Callable, Hashable, Iterable, Sequence
+import functools
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import scipy  # imports its submodules lazily
@@ -104,6 +106,7 @@ def matching_weights(
     smaller: np.ndarray,
     continuity: float,
     min_share: float,
+    n_matched: int | None = None,
 ) -> np.ndarray:
     """Return the weight of each pair of clusters in the matching, 0 if the id must not continue.
 
@@ -129,11 +132,26 @@ def matching_weights(
     smaller : array that broadcasts to (k_before, k)
         min(n_c, n_d).
     continuity, min_share : float
+    n_matched : int, optional
+        The largest number of pairs in a matching, if the arrays list pairs and are not tables.
     """
     scale = np.sqrt(out * into)
     may_go_on = (table > 0) & (table >= continuity * scale) & (table >= min_share * smaller)
     similarity = table / np.maximum(scale, 1)
-    return np.where(may_go_on, table + similarity / (1 + min(table.shape)), 0)
+    n_matched = min(table.shape) if n_matched is None else n_matched
+    return np.where(may_go_on, table + similarity / (1 + n_matched), 0)
+
+
+def _sparse_weights(
+    table: Any, sizes_before: np.ndarray, sizes: np.ndarray, continuity: float, min_share: float
+) -> Any:
+    """Return `matching_weights` of a sparse table as a sparse array."""
+    c, d = table.nonzero()
+    out, into = table.sum(axis=1)[c], table.sum(axis=0)[d]
+    smaller, most = np.minimum(sizes_before[c], sizes[d]), min(table.shape)
+    values = matching_weights(table.data, out, into, smaller, continuity, min_share, most)
+    allowed = values > 0
+    return scipy.sparse.csr_array((values[allowed], (c[allowed], d[allowed])), shape=table.shape)
 
 
 def match_clusters(weights: np.ndarray, names: np.ndarray, fresh: int) -> np.ndarray:
@@ -150,17 +168,40 @@ def match_clusters(weights: np.ndarray, names: np.ndarray, fresh: int) -> np.nda
         The first unused name.
     """
     matched = np.full(weights.shape[1], -1, dtype=np.int64)
-    rows, columns = scipy.optimize.linear_sum_assignment(weights, maximize=True)
-    chosen = weights[rows, columns] > 0
-    matched[columns[chosen]] = names[rows[chosen]]
+    for rows, columns, part in _independent_parts(weights):
+        r, c = scipy.optimize.linear_sum_assignment(part, maximize=True)
+        chosen = part[r, c] > 0
+        matched[columns[c[chosen]]] = names[rows[r[chosen]]]
     new = matched < 0
     matched[new] = fresh + np.arange(new.sum())
     return matched
 
 
+def _independent_parts(weights: Any) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield parts of a table that can be matched separately: their rows, their columns, and weights.
+
+    The whole table is one part, unless it is sparse.
+    """
+    if not scipy.sparse.issparse(weights):
+        yield np.arange(weights.shape[0]), np.arange(weights.shape[1]), weights
+        return
+    k = weights.shape[0]
+    rows, columns = weights.nonzero()
+    size = sum(weights.shape)
+    links = scipy.sparse.coo_array((weights.data, (rows, k + columns)), shape=(size, size))
+    _, part = scipy.sparse.csgraph.connected_components(links, directed=False)
+    order = np.argsort(part[rows], kind="stable")
+    for entries in np.split(order, np.flatnonzero(np.diff(part[rows][order])) + 1):
+        some_rows, r = np.unique(rows[entries], return_inverse=True)
+        some_columns, c = np.unique(columns[entries], return_inverse=True)
+        dense = np.zeros((len(some_rows), len(some_columns)))
+        dense[r, c] = weights.data[entries]
+        yield some_rows, some_columns, dense
+
+
 Members = Callable[[], Sequence[frozenset[Hashable]]]
 
-KINDS = ("split", "merge", "return", "birth", "death", "growth", "shrink", "continuation")
+KINDS = ("split", "merge", "return", "birth", "death", "growth", "shrink", "move", "continuation")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,6 +228,10 @@ class EventRules(Parameters):
     growth, shrink, continuation
         A name at both steps. The cluster grows or shrinks if the larger size is at least 1 + `growth` times
         the smaller one, and larger by at least `min_objects`.
+    move
+        Objects change from one cluster to another, and the probability that each of them has moved is larger
+        than `move`. There is one event for each pair of clusters, and none if probabilities are not known;
+        see `Record.moved`.
 
     Parameters
     ----------
@@ -206,6 +251,8 @@ class EventRules(Parameters):
     min_objects : int
         The minimum number of objects in a part of a split or a merge, and the minimum change in size of a
         growth or a shrink. With 1, a single object can cause an event.
+    move : float
+        The probability above which the change of a single object is an event. With 1 there are none.
 
     Examples
     --------
@@ -222,10 +269,11 @@ class EventRules(Parameters):
     continuity: float = CONTINUITY
     min_share: float = MIN_SHARE
     min_objects: int = 2
+    move: float = 0.9
 
     def check(self) -> None:
         """Raise if a parameter is invalid."""
-        for name in ("overlap", "part", "continuity", "min_share"):
+        for name in ("overlap", "part", "continuity", "min_share", "move"):
             check_fraction(name, getattr(self, name))
         check_int("max_dormant", self.max_dormant, 0)
         check_int("min_objects", self.min_objects, 1)
@@ -243,7 +291,7 @@ class Event:
     Attributes
     ----------
     kind : str
-        "split", "merge", "return", "birth", "death", "growth", "shrink" or "continuation".
+        "split", "merge", "return", "birth", "death", "growth", "shrink", "move" or "continuation".
     before, after : tuples of int
         The names of the previous and the current clusters. A cluster that returns appears in both.
     n_common : int
@@ -251,12 +299,18 @@ class Event:
         for a death, the number that are in some cluster now.
     size_before, size_after : int
         The total number of objects in the previous and in the current clusters.
+    objects : tuple of hashables
+        The ids of the objects of a move, the most probable first; empty for other events.
+    probabilities : tuple of float
+        The probability that each of them has moved.
 
     Examples
     --------
     >>> from affect_xp.tracking.events import Event
     >>> print(Event("split", (3,), (3, 7), n_common=18, size_before=20, size_after=19))
     cluster 3 (20 objects) split into clusters 3 and 7
+    >>> print(Event("move", (3,), (7,), 2, 20, 19, objects=("ann", "bob"), probabilities=(0.99, 0.95)))
+    ann and bob moved from cluster 3 to cluster 7
     """
 
     kind: str
@@ -265,6 +319,8 @@ class Event:
     n_common: int
     size_before: int
     size_after: int
+    objects: tuple[Hashable, ...] = ()
+    probabilities: tuple[float, ...] = ()
 
     def __str__(self) -> str:
         return _SENTENCES[self.kind].format(
@@ -275,6 +331,7 @@ class Event:
             went=f", {self.n_common} now in other clusters" if self.n_common else "",
             size_before=_counted(self.size_before),
             size_after=_counted(self.size_after),
+            who=_listed(self.objects),
         )
 
 
@@ -286,17 +343,25 @@ _SENTENCES = {
     "death": "{before} ({size_before}{went}) disappeared",
     "growth": "{after} grew from {size_before} to {size_after}",
     "shrink": "{after} shrank from {size_before} to {size_after}",
+    "move": "{who} moved from {before} to {after}",
     "continuation": "{after} continued with {size_after}",
 }
 
 
+MAX_LISTED = 4  # objects in the text of an event
+
+
 def _named(names: tuple[int, ...]) -> str:
-    listed = [str(name) for name in names]
-    return (
-        f"clusters {', '.join(listed[:-1])} and {listed[-1]}"
-        if len(listed) > 1
-        else f"cluster {''.join(listed)}"
-    )
+    return f"cluster{'s' if len(names) > 1 else ''} {_joined([str(name) for name in names])}"
+
+
+def _listed(objects: tuple[Hashable, ...]) -> str:
+    listed, n_others = [str(name) for name in objects[:MAX_LISTED]], len(objects) - MAX_LISTED
+    return _joined([*listed, f"{n_others} other{'s' if n_others > 1 else ''}"] if n_others > 0 else listed)
+
+
+def _joined(texts: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1]))) if texts else ""
 
 
 def _counted(n: int) -> str:
@@ -371,7 +436,7 @@ def follow(
     ----------
     before : Clusters
         `Clusters.none()` at the first step.
-    table : (k_before, k) array
+    table : (k_before, k) array or sparse array
         Common objects of each previous and each current cluster; shape (0, k) at the first step.
     sizes : (k,) array
         The number of objects of each current cluster.
@@ -398,9 +463,14 @@ def follow(
     cluster 0 (9 objects) split into clusters 0 and 1
     cluster 0 shrank from 9 objects to 5 objects
     """
-    table, sizes = np.asarray(table).astype(np.int64), np.asarray(sizes).astype(np.int64)
-    smaller = np.minimum(before.sizes[:, None], sizes)
-    weights = matching_weights(table, *totals(table), smaller, rules.continuity, rules.min_share)
+    is_sparse = scipy.sparse.issparse(table)
+    table = (table if is_sparse else np.asarray(table)).astype(np.int64)
+    sizes = np.asarray(sizes).astype(np.int64)
+    if is_sparse:
+        weights = _sparse_weights(table, before.sizes, sizes, rules.continuity, rules.min_share)
+    else:
+        smaller = np.minimum(before.sizes[:, None], sizes)
+        weights = matching_weights(table, *totals(table), smaller, rules.continuity, rules.min_share)
     names = match_clusters(weights, before.names, before.fresh)
     returned: dict[int, tuple[Dormant, int]] = {}
     if before.dormant and (names >= before.fresh).any():
@@ -416,6 +486,43 @@ def follow(
     dormant = _dormant(before, now, members_before, rules.max_dormant)
     fresh = max(before.fresh, int(names[now.sizes > 0].max(initial=-1)) + 1)
     return dataclasses.replace(now, fresh=fresh, dormant=dormant), events
+
+
+def move_events(
+    before: Clusters, now: Clusters, labels: tuple[np.ndarray, np.ndarray], moved: np.ndarray, ids: Ids
+) -> tuple[Event, ...]:
+    """Return one event for each pair of clusters with names that differ, of the objects with moved > 0.
+
+    Parameters
+    ----------
+    before, now : Clusters
+    labels : two (n,) int arrays
+        The number of the previous and of the current cluster of each object; -1 for none.
+    moved : (n,) array
+        The probability that each object has moved, 0 for those that are not listed.
+    ids : sequence of hashables
+    """
+    places = np.flatnonzero((moved > 0) & (labels[0] >= 0) & (labels[1] >= 0))
+    places = places[np.argsort(-moved[places], kind="stable")]
+    old, new = labels[0][places], labels[1][places]
+    between: dict[tuple[int, int], list[int]] = {}
+    for c, d, i in zip(old.tolist(), new.tolist(), places.tolist(), strict=True):
+        if before.names[c] != now.names[d]:
+            between.setdefault((c, d), []).append(i)
+    events = [
+        Event(
+            "move",
+            (int(before.names[c]),),
+            (int(now.names[d]),),
+            n_common=len(who),
+            size_before=int(before.sizes[c]),
+            size_after=int(now.sizes[d]),
+            objects=tuple(ids[i] for i in who),
+            probabilities=tuple(float(moved[i]) for i in who),
+        )
+        for (c, d), who in between.items()
+    ]
+    return tuple(events)
 
 
 def members_of(labels: np.ndarray, ids: Ids, k: int) -> list[frozenset[Hashable]]:
@@ -454,10 +561,17 @@ def _matched_with_dormant(weights: np.ndarray, recalled: np.ndarray, before: Clu
     """Return the names of the current clusters, from the previous and the missing ones."""
     names = np.append(before.names, [d.name for d in before.dormant])
     # Ties: clusters of the previous step come first, then the most recently seen one.
-    both = np.concatenate([weights, recalled])
-    rank = np.append(np.full(len(weights), len(recalled)), np.arange(len(recalled))[::-1])
-    by_number = np.floor(both) * (len(names) ** 2 + 1) + rank[:, None]
-    return match_clusters(np.where(both > 0, by_number + both % 1 / 2, 0), names, before.fresh)
+    rank = np.append(np.full(weights.shape[0], len(recalled)), np.arange(len(recalled))[::-1])
+
+    def ranked(both: np.ndarray, rank: np.ndarray) -> np.ndarray:
+        by_number = np.floor(both) * (len(names) ** 2 + 1) + rank
+        return np.where(both > 0, by_number + both % 1 / 2, 0)
+
+    if scipy.sparse.issparse(weights):
+        both = scipy.sparse.vstack([weights, scipy.sparse.csr_array(recalled)]).tocsr()
+        both.data = ranked(both.data, rank[both.nonzero()[0]])
+        return match_clusters(both, names, before.fresh)
+    return match_clusters(ranked(np.concatenate([weights, recalled]), rank[:, None]), names, before.fresh)
 
 
 def _dormant(
@@ -474,6 +588,34 @@ def _dormant(
     return (*new, *old)
 
 
+class _Common:
+    """The numbers of common objects of previous and current clusters, from a table or a sparse table."""
+
+    def __init__(self, table: Any) -> None:
+        self.table, self.is_sparse = table, scipy.sparse.issparse(table)
+        self.out, self.into = np.asarray(table.sum(axis=1)), np.asarray(table.sum(axis=0))
+
+    @functools.cached_property
+    def pairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The pairs of clusters that have common objects, and the numbers of these."""
+        c, d = self.table.nonzero()
+        return c, d, self.table.data if self.is_sparse else self.table[c, d]
+
+    def between(self, rows: Sequence[int], columns: Sequence[int]) -> int:
+        """Return the number of common objects of some clusters; of all, if one side is empty."""
+        if not rows:
+            return int(self.into[list(columns)].sum())
+        if not columns:
+            return int(self.out[list(rows)].sum())
+        if not self.is_sparse:
+            return int(self.table[rows][:, columns].sum())
+        total, (indptr, indices) = 0, (self.table.indptr, self.table.indices)
+        for c in rows:
+            entries = slice(indptr[c], indptr[c + 1])
+            total += int(self.table.data[entries][np.isin(indices[entries], columns)].sum())
+        return total
+
+
 def _events(
     before: Clusters,
     now: Clusters,
@@ -482,16 +624,10 @@ def _events(
     rules: EventRules,
 ) -> tuple[Event, ...]:
     """Return the events, from the names on both sides and the table of common objects."""
-    is_part, has_part = _parts(before, now, table, rules)
-    events = [
-        _event("split", before, now, [c], _places(is_part[c]), table)
-        for c in range(len(before.names))
-        if is_part[c].sum() > 1
-    ] + [
-        _event("merge", before, now, _places(has_part[:, d]), [d], table)
-        for d in range(len(now.names))
-        if has_part[:, d].sum() > 1
-    ]
+    common = _Common(table)
+    is_part, has_part = _parts(before, now, common, rules)
+    events = [_event("split", before, now, [c], parts, common) for c, parts in _several(is_part)]
+    events += [_event("merge", before, now, parts, [d], common) for d, parts in _several(has_part[:, ::-1])]
     accounted = {name for event in events for name in (*event.before, *event.after)}
     places = {int(name): c for c, name in enumerate(before.names) if before.sizes[c] > 0}
     for d in _places(now.sizes > 0):
@@ -502,29 +638,43 @@ def _events(
         elif name in places:
             c = places.pop(name)
             kind = _change(int(before.sizes[c]), size, rules)
-            events.append(_event(kind, before, now, [c], [d], table))
+            events.append(_event(kind, before, now, [c], [d], common))
         elif name not in accounted:
-            events.append(_event("birth", before, now, [], [d], table))
+            events.append(_event("birth", before, now, [], [d], common))
     gone = [c for name, c in places.items() if name not in accounted]
-    events += [_event("death", before, now, [c], [], table) for c in gone]
+    events += [_event("death", before, now, [c], [], common) for c in gone]
+    return in_order(events)
+
+
+def in_order(events: Iterable[Event]) -> tuple[Event, ...]:
+    """Return events in the order of `KINDS`, then of names."""
     return tuple(sorted(events, key=lambda event: (KINDS.index(event.kind), event.before, event.after)))
 
 
 def _parts(
-    before: Clusters, now: Clusters, table: np.ndarray, rules: EventRules
+    before: Clusters, now: Clusters, common: "_Common", rules: EventRules
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return for each pair of a previous and a current cluster whether one is a part of the other.
+    """Return the pairs of a previous and a current cluster of which one is a part of the other, two (m, 2).
 
-    A cluster that has the name of a third one is never a part, even if it gained or lost many objects.
+    First the pairs in which the current one is a part, then those in which the previous one is. A cluster
+    that has the name of a third one is never a part, even if it gained or lost many objects.
     """
-    out, into = totals(table)
-    enough = table >= rules.min_objects
-    same = before.names[:, None] == now.names
+    out, into, (c, d, t) = common.out, common.into, common.pairs
+    enough, same = t >= rules.min_objects, before.names[c] == now.names[d]
     new = ~np.isin(now.names, before.names[before.sizes > 0])
-    ended = ~np.isin(before.names, now.names[now.sizes > 0])[:, None]
-    part_of_before = (table > rules.overlap * into) & (table >= rules.part * out)
-    part_of_now = (table > rules.overlap * out) & (table >= rules.part * into)
-    return enough & part_of_before & (same | new), enough & part_of_now & (same | ended)
+    ended = ~np.isin(before.names, now.names[now.sizes > 0])
+    part_of_before = (t > rules.overlap * into[d]) & (t >= rules.part * out[c])
+    part_of_now = (t > rules.overlap * out[c]) & (t >= rules.part * into[d])
+    pairs = np.stack([c, d], axis=1)
+    return pairs[enough & part_of_before & (same | new[d])], pairs[enough & part_of_now & (same | ended[c])]
+
+
+def _several(pairs: np.ndarray) -> Iterator[tuple[int, list[int]]]:
+    """Yield each first number of the pairs (m, 2) that occurs more than once, with its second numbers."""
+    found: dict[int, list[int]] = {}
+    for first, second in pairs.tolist():
+        found.setdefault(first, []).append(second)
+    yield from ((first, sorted(found[first])) for first in sorted(found) if len(found[first]) > 1)
 
 
 def _places(mask: np.ndarray) -> list[int]:
@@ -540,16 +690,14 @@ def _change(size_before: int, size: int, rules: EventRules) -> str:
 
 
 def _event(
-    kind: str, before: Clusters, now: Clusters, rows: Sequence[int], columns: Sequence[int], table: np.ndarray
+    kind: str, before: Clusters, now: Clusters, rows: Sequence[int], columns: Sequence[int], common: _Common
 ) -> Event:
     """Return the event of these rows and columns of the table; `n_common` counts all of an empty side."""
-    common = table[rows] if rows else table
-    common = common[:, columns] if columns else common
     return Event(
         kind,
         tuple(sorted(int(before.names[c]) for c in rows)),
         tuple(sorted(int(now.names[d]) for d in columns)),
-        n_common=int(common.sum()),
+        n_common=common.between(rows, columns),
         size_before=sum(int(before.sizes[c]) for c in rows),
         size_after=sum(int(now.sizes[d]) for d in columns),
     )

@@ -157,7 +157,8 @@ class History(UserList[Record]):
     def events_to_frame(self) -> Any:
         """Return a pandas DataFrame with one row per event of the clusters; see `Event`.
 
-        The columns are time, kind, before, after (names of clusters), n_common, size_before, size_after.
+        The columns are time, kind, before, after (names of clusters), n_common, size_before, size_after, and
+        for moves the ids of the objects and their probabilities.
         """
         names = [field.name for field in dataclasses.fields(Event)]
         rows = [

@@ -1,10 +1,11 @@
 """All workloads, in the order of the table."""
 
-from . import dense, factored, imports, linkage, spectral, step_on_device
+from . import chunked, dense, factored, imports, linkage, spectral, step_on_device
 
 WORKLOADS = (
     *dense.WORKLOADS,
     *factored.WORKLOADS,
+    *chunked.WORKLOADS,
     *spectral.WORKLOADS,
     *linkage.WORKLOADS,
     *imports.WORKLOADS,

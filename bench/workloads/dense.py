@@ -1,7 +1,9 @@
 """Dense proximities: α relative to reading the matrices, AFFECT to static k-means, and growth with n."""
 
 import functools
+import warnings
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import affect_xp as ax
 
@@ -15,6 +17,9 @@ CHECK = Goal(must=2)
 SMOOTH = Goal(must=2.5, aim=2)
 ALPHA_TIME = Goal(must=3, aim=2)
 ALPHA_MEMORY = Goal(must=0.02)
+WHOLE_STEP = {"default": Goal(must=12, aim=8), "1 iteration, init previous": Goal(must=8, aim=6)}
+FIRST_STEP = Goal(must=1.5)
+KERNEL = Goal(must=10, aim=50, at_least=True)
 STEP = {3: Goal(must=1.5, aim=1), 1: Goal(must=1)}  # by the iterations of AFFECT
 GROWTH = Goal(must=2.1)
 STEP_MEMORY = Goal(must=2.1)
@@ -113,6 +118,62 @@ def step(setting: Setting) -> Case:
     return Case(ours, peers, rows)
 
 
+def whole_step(setting: Setting) -> Case:
+    """A whole step on raw arrays, relative to reading W once."""
+    n = setting.rows_at(full=6_000, quick=2_000, tiny=60)
+    features = [x for x, _ in drifting(n, 3, K, spread=1.0)]
+    dtypes = ("float64", "float32")
+    matrices = {name: [setting.device.array((x @ x.T).astype(name)) for x in features] for name in dtypes}
+    options = {"default": {}, "1 iteration, init previous": {"n_iter": 1, "init": "previous"}}
+
+    def fit(given: list[Any], **options: Any) -> Action:
+        return over(given, lambda: ax.Affect(ax.KMeans(K), random_state=0, **options).partial_fit)
+
+    def rows(measured: Measured) -> Iterator[Row]:
+        for dtype in dtypes:
+            what, read = f"dense k-means, n = {n:,}, k = {K}, {dtype}", measured.last(f"sum, {dtype}")
+            for name in options:
+                ratio = measured.last(f"{name}, {dtype}") / read
+                yield Row(f"{what}: a later step, {name}", "reading W once", ratio, WHOLE_STEP[name])
+            first = float(measured.seconds[f"default, {dtype}"][0]) / measured.last(f"default, {dtype}")
+            yield Row(f"{what}: the first step", "a later step", first, FIRST_STEP)
+
+    return Case(
+        ours={f"{name}, {d}": fit(matrices[d], **options[name]) for d in dtypes for name in options},
+        peers={f"sum, {d}": once(matrices[d][0].sum) for d in dtypes},
+        rows=rows,
+    )
+
+
+def kernel(setting: Setting) -> Case:
+    """k-means of a Gram matrix, relative to tslearn's KernelKMeans."""
+    with warnings.catch_warnings():  # optional libraries that are not installed
+        warnings.simplefilter("ignore")
+        from tslearn.clustering import KernelKMeans
+
+    n, counts = setting.rows_at(full=(5_000, (12, 100)), quick=(1_000, (12,)), tiny=(60, (3,)))
+    x, _ = next(drifting(n, 1, max(counts)))
+    w = x @ x.T
+    given = setting.device.array(w)
+
+    def rows(measured: Measured) -> Iterator[Row]:
+        for k in counts:
+            ratio = measured.ratio(f"tslearn, {k}", f"ours, {k}")
+            what = f"k-means of a Gram matrix, n = {n:,}, k = {k}: times faster"
+            yield Row(what, "tslearn KernelKMeans, one start, 10 iterations", ratio, KERNEL)
+
+    def fit(k: int) -> None:
+        with warnings.catch_warnings():  # it takes the rows for time series
+            warnings.simplefilter("ignore")
+            KernelKMeans(k, kernel="precomputed", max_iter=10, random_state=0).fit(w)
+
+    return Case(
+        ours={f"ours, {k}": once(functools.partial(ax.kmeans, given, k, rng=0)) for k in counts},
+        peers={f"tslearn, {k}": once(functools.partial(fit, k)) for k in counts},
+        rows=rows,
+    )
+
+
 def growth(setting: Setting) -> Case:
     """A dense step by the number of objects: time and memory."""
     sizes = setting.rows_at(
@@ -152,5 +213,7 @@ WORKLOADS = (
     Workload("smooth", smooth),
     Workload("alpha", alpha),
     Workload("dense-step", step),
+    Workload("dense-whole-step", whole_step),
+    Workload("kernel-kmeans", kernel, needs=("tslearn",)),
     Workload("dense-growth", growth),
 )

@@ -38,7 +38,7 @@ def importing(modules: str) -> Action:
     def action() -> Iterator[float]:
         env = os.environ | changed  # read here, because the number of threads is set while actions run
         env.pop("PYTHONDONTWRITEBYTECODE", None)
-        told = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-c", TIMED.format(f"import {modules}")],
             env=env,
             cwd=tempfile.gettempdir(),  # a folder without modules
@@ -46,7 +46,7 @@ def importing(modules: str) -> Action:
             text=True,
             check=True,
         )
-        yield float(told.stdout)
+        yield float(result.stdout)
 
     return action
 

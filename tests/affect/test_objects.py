@@ -1,8 +1,11 @@
 """forgetting="objects": whole runs against the slow twin, between libraries and storages, and its meaning."""
 
+import itertools
+
 import numpy as np
 import pytest
 import reference_movers as twin
+import scipy.sparse
 from storages import MAKERS, as_factored
 
 import affect_xp as ax
@@ -83,6 +86,33 @@ def test_movers_are_reported_whatever_the_forgetting():
             assert np.median(history[t].moved) < 0.01
 
 
+@pytest.mark.parametrize("forgetting", ["global", "objects"])
+@pytest.mark.parametrize("threshold", [0.5, 0.9, 1.0])
+def test_probable_moves_to_another_cluster_are_events(eager_xp, forgetting, threshold):
+    given = steps(8)
+    options = {"forgetting": forgetting, "rescale": None, "random_state": 0}
+    model = ax.Affect(ax.Spectral(3), events=ax.EventRules(move=threshold), **options)
+    history = model.fit([eager_xp.array(w) for _, w in given], ids=[ids for ids, _ in given]).history_
+    n_moves = 0
+    for before, record in itertools.pairwise(history):
+        was, now = before.by_id(), record.by_id()
+        probability = dict(zip(record.ids, eager_xp.numpy(record.moved).tolist(), strict=True))
+        expected = {
+            (i, was[i], c, probability[i])
+            for i, c in now.items()
+            if i in was and was[i] != c and probability[i] > threshold
+        }
+        found = [
+            (i, *event.before, *event.after, p)
+            for event in record.events
+            if event.kind == "move"
+            for i, p in zip(event.objects, event.probabilities, strict=True)
+        ]
+        assert set(found) == expected and len(found) == len(expected)
+        n_moves += len(found)
+    assert (n_moves > 0) == (threshold < 1)
+
+
 def test_movers_are_reported_by_the_data_and_not_by_the_clusterer():
     given = [w for _, w in steps(4, churn=False)]
     by_cut, by_means = (
@@ -135,7 +165,7 @@ def test_a_fixed_weight_is_used():
 
 
 @pytest.mark.parametrize("alpha", ["estimate", 0.4])
-def test_weights_that_hardly_change_end_a_step(alpha):
+def test_labels_that_hardly_change_end_a_step(alpha):
     given = [w for _, w in steps(4, churn=False)]
 
     def fitted(tolerance):
@@ -148,6 +178,30 @@ def test_weights_that_hardly_change_end_a_step(alpha):
         assert ax.adjusted_rand_index(a.labels, b.labels) == 1
     assert sum(len(b.alphas) for b in early) < sum(len(a.alphas) for a in exact) or alpha != "estimate"
     assert [len(b.alphas) for b in fitted(1.0)] == [1] * 4
+
+
+@pytest.mark.parametrize("insensitive", [False, True])
+def test_large_sparse_steps_start_from_the_previous_labels(monkeypatch, insensitive):
+    given = [scipy.sparse.csr_array(w) for _, w in steps(5, churn=False)]
+    options = {"forgetting": "objects", "rescale": None, "random_state": 0}
+    expected = ax.Affect(ax.Spectral(3), init="previous" if insensitive else "static", **options).fit(given)
+    monkeypatch.setattr("affect_xp.affect.step.alpha_is_insensitive", lambda *_: insensitive)
+    found = ax.Affect(ax.Spectral(3), **options).fit(given)
+    for a, b in zip(expected.history_, found.history_, strict=True):
+        assert b.alphas == a.alphas
+        np.testing.assert_array_equal(b.labels, a.labels)
+
+
+def test_clusters_other_than_those_of_the_weights_give_new_weights():
+    # The groups of the second step have nothing to do with those of the first.
+    rng, alphas = np.random.default_rng(0), {}
+    for shift in (1, 8):
+        groups = [np.arange(24) // 8, np.arange(24) // shift % 3]
+        given = [rng.poisson(np.where(c[:, None] == c, 6.0, 0.3)).astype(float) for c in groups]
+        options = {"forgetting": "objects", "rescale": None, "init": "previous", "random_state": 0}
+        model = ax.Affect(ax.Spectral(3), **options).fit([w + w.T for w in given])
+        alphas[shift] = model.history_[1].alphas
+    assert len(alphas[1]) > 1 and len(alphas[8]) == 1
 
 
 def test_saved_and_resumed(tmp_path):
@@ -163,6 +217,8 @@ def test_saved_and_resumed(tmp_path):
     for a, b in zip(whole.history_, resumed.history_, strict=True):
         np.testing.assert_array_equal(a.labels, b.labels)
         np.testing.assert_array_equal(a.moved, b.moved)
+        assert a.events == b.events
+    assert any(event.objects for record in half.history_ for event in record.events)
 
 
 @pytest.mark.parametrize(
@@ -176,9 +232,3 @@ def test_saved_and_resumed(tmp_path):
 def test_bad_arguments(clusterer, options, message):
     with pytest.raises(InputError, match=message):
         ax.Affect(clusterer, **options).partial_fit(np.eye(4))
-
-
-def test_smooth_takes_one_weight_for_all_pairs():
-    given = [w for _, w in steps(3, churn=False)]
-    with pytest.raises(InputError, match="got forgetting='objects'; omit it, or use Affect"):
-        ax.smooth(given, ax.Spectral(3), forgetting="objects")

@@ -15,7 +15,15 @@ if not sys.platform.startswith("linux"):
 from bench import soak
 
 N = 20
-LENGTHS = {"dense": 200, "factored": 300, "capped": 120, "sparse": 200, "chunked": 40}
+LENGTHS = {
+    "dense": 200,
+    "factored": 300,
+    "capped": 120,
+    "sparse": 200,
+    "chunked": 40,
+    "dense-options": 150,
+    "sparse-options": 150,
+}
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -199,6 +200,33 @@ def test_completion_completes(shell, tmp_path):
     assert {"spectral"} == completed(shell, ["affect-xp", "run", "x.csv", "--method", "sp"], tmp_path)
 
 
+@pytest.mark.skipif(shutil.which("zsh") is None or os.name == "nt", reason="no zsh")
+def test_completion_completes_in_zsh(tmp_path):
+    """zsh completes in an interactive shell only, which needs a terminal."""
+    import pty
+
+    env = {**os.environ, "HOME": str(tmp_path), "TERM": "dumb"}
+    command("--install-completion", "--shell", "zsh", env=env)
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvpe("zsh", ["zsh", "-f", "-i"], env)
+
+    def typed(keys, expected):
+        os.write(terminal, keys.encode())
+        shown = ""
+        while expected not in shown:
+            ready, _, _ = select.select([terminal], [], [], 20)
+            assert ready, shown
+            shown += os.read(terminal, 4096).decode(errors="replace")
+
+    typed("PS1=; . ~/.zshrc; autoload -Uz compinit; compinit -u; unsetopt BEEP; echo rea''dy\n", "ready")
+    typed("affect-xp reprod\t", "reproduce ")
+    typed("\x15affect-xp run x.csv --method sp\t", "spectral ")
+    os.write(terminal, b"\x15exit\n")
+    os.close(terminal)
+    os.waitpid(pid, 0)
+
+
 @pytest.fixture
 def one_table(monkeypatch):
     """Replace every experiment by a trivial table; return the options they were run with."""
@@ -282,7 +310,7 @@ def test_reproduce_where_nothing_can_be_written(one_table, tmp_path, capsys):
         (["boids", "--runs", "many"], 'Invalid value for --runs: unable to convert "many"'),
         (["boids", "--seed", "-1"], "Must be >= 0"),
         (["boids", "--runs", "3", "--quick"], "leave out --quick or --runs"),
-        ([], "requires an argument"),
+        ([], "affect-xp reproduce needs NAME; `affect-xp reproduce --help` describes it"),
     ],
 )
 def test_wrong_arguments(arguments, told, capsys):

@@ -190,7 +190,7 @@ def test_proximities_are_not_made_of_proximities(edges, out, capsys):
 
 def test_graphs_have_no_dissimilarities(edges, out, capsys):
     assert call(edges, "-k", 2, "--method", "linkage", "--out", out) == 1
-    assert "linkage takes dissimilarities, but edges are similarities" in capsys.readouterr().err
+    assert "linkage needs dissimilarities, but edges are similarities" in capsys.readouterr().err
 
 
 def test_no_input(tmp_path, out, capsys):
@@ -203,7 +203,7 @@ def test_an_empty_table(tmp_path, out, capsys):
     path = tmp_path / "empty.csv"
     path.write_text("time,id,x\n", encoding="utf-8")
     assert call(path, "-k", 2, "--out", out) == 1
-    assert "holds no steps" in capsys.readouterr().err
+    assert "contains no steps" in capsys.readouterr().err
 
 
 def test_memory_that_is_not_enough(features, out, monkeypatch, capsys):
@@ -303,7 +303,7 @@ def test_series_have_no_columns_that_last(tmp_path, out, capsys):
     assert agreement(out, dict(zip("abcdef", [0, 0, 0, 1, 1, 1], strict=True))) == 1
     assert call(*options, "--scale", "standard") == 1
     assert "--scale standard is for features, but" in (error := capsys.readouterr().err)
-    assert "holds series; use --standardize" in error
+    assert "contains series; use --standardize" in error
 
 
 @pytest.fixture
@@ -498,7 +498,8 @@ def test_a_finished_run_is_not_replaced(features, out, capsys):
         assert call(features, "-k", 3, "--out", out, *hindsight) == 1
         error = capsys.readouterr().err
         assert (
-            f"{out} holds a finished run; give another --out, --overwrite to replace it, or --resume" in error
+            f"{out} contains a finished run; give another --out, --overwrite to replace it, or --resume"
+            in error
         )
     assert files(out) == before
     assert call(features, "-k", 3, "--out", out, "--overwrite", "--quiet") == 0
@@ -510,7 +511,7 @@ def test_a_checkpoint_without_results_is_not_replaced(features, out, capsys):
     assert call(features, "-k", 2, "--out", out, "--quiet") == 0
     (out / "summary.json").unlink()
     assert call(features, "-k", 2, "--out", out) == 1
-    assert "holds a run that was stopped" in capsys.readouterr().err
+    assert "contains a run that was stopped" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("changed", ["value", "id", "more rows"])

@@ -7,7 +7,7 @@ from representations import only_on
 import affect_xp as ax
 from affect_xp.clustering.base import Call, Count
 from affect_xp.clustering.bethe_hessian import bethe_hessian_scores
-from affect_xp.clustering.spectral import PERSISTENT_RULES, unevenness
+from affect_xp.clustering.spectral import PERSISTENT_RULES, density, unevenness
 from affect_xp.exceptions import InputError
 from affect_xp.partition import UNCHANGED
 from affect_xp.proximity import Chunked, Dense, Pair, Sparse
@@ -146,6 +146,23 @@ def test_auto_follows_the_degrees():
     for w, rule in ((even, "likelihood"), (uneven, "bethe-hessian")):
         auto, chosen = (ax.Spectral(r).cluster(Dense(w), Call(rng=0)) for r in ("auto", rule))
         assert auto.scores == chosen.scores and auto.count == chosen.count
+
+
+def test_auto_takes_the_silhouette_of_a_kernel():
+    rng = np.random.default_rng(0)
+    x = 5 * np.eye(4)[np.arange(80) % 4] + rng.normal(size=(80, 4))
+    kernel = np.exp(-np.square(x[:, None] - x[None]).sum(axis=2) / 16)
+    auto, other = (ax.Spectral(r).cluster(Dense(kernel), Call(rng=0)) for r in ("auto", "silhouette"))
+    assert auto.scores == other.scores and auto.partition.k == 4
+
+
+def test_density_of_the_pairs_of_a_step(xp):
+    w = graph(2)
+    share = np.count_nonzero(w - np.diag(np.diag(w))) / (len(w) * (len(w) - 1))
+    for W in kinds(xp, w):
+        assert density(W) == pytest.approx(share)
+        assert density(Pair(W, W, UNCHANGED).blend(0.5)) == pytest.approx(share)
+    assert density(ax.Factored.from_features(xp.array(np.ones((3, 2))))) == 1
 
 
 def test_the_unevenness_is_without_the_diagonal(xp):

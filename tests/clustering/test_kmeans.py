@@ -19,9 +19,9 @@ def clouds(rng, n=40, k=4, p=3):
     return rng.normal(size=(n, p)) + 2.0 * rng.normal(size=(k, p))[np.arange(n) % k]
 
 
-@pytest.fixture(params=["update the moved", "multiply anew"])
+@pytest.fixture(params=["update the moved", "multiply again"])
 def update(request, monkeypatch):
-    if request.param == "multiply anew":
+    if request.param == "multiply again":
         monkeypatch.setattr(module, "UPDATE_SHARE", -1.0)
 
 

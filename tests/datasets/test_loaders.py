@@ -328,6 +328,8 @@ class TestNasdaq:
             load_nasdaq(npz, sectors)
         with pytest.raises(InputError, match="does not exist; check its name"):
             load_nasdaq(path, tmp_path / "none.csv")
+        with pytest.raises(InputError, match="is a folder; name the file in it"):
+            load_nasdaq(tmp_path)
         with pytest.raises(InputError, match=r"end in \.npz or \.csv"):
             load_nasdaq(path.rename(tmp_path / "prices.txt"), sectors)
         with pytest.raises(InputError, match="window must be at least 2"):

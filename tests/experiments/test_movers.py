@@ -37,11 +37,13 @@ def test_a_small_run(monkeypatch, tmp_path):
     monkeypatch.setattr(movers, "METHODS", kept)
     monkeypatch.setattr(movers, "CALIBRATED", dict(list(movers.CALIBRATED.items())[:3]))
     report = reproduce("movers", Options(runs=2, data=tmp_path))
-    ari, difference, delay, calibration = report.tables
+    ari, difference, delay, hindsight, calibration = report.tables
     assert [row[0] for row in ari.cells()[1]] == list(kept)
     name = f"contacts, moves: {movers.OBJECTS}"
     assert 0 < ari[name].mean <= 1 and difference[name].mean == 0 and delay.measure == "delay"
+    assert [row[0] for row in hindsight.cells()[1]] == list(movers.SMOOTHED)
     assert len(calibration.cells()[1]) == 3 and len(report.claims) == 4
+    assert "contacts, moves, seeds 0 to 4" in report.claims[0].text
 
 
 def test_a_small_run_of_rules(monkeypatch, tmp_path):

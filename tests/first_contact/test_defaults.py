@@ -99,7 +99,7 @@ def found_in_counts(clusterer):
     return found
 
 
-def told_change(seed):
+def reported_change(seed):
     (moved, _), (same, _) = two_groups(seed, change=14), two_groups(seed)
     found = ax.change_points(of_features(2, seed).fit(moved))
     none = ax.change_points(of_features(2, seed).fit(same))
@@ -136,7 +136,7 @@ CASES = {
     "an offset, and a change": followed_with_offset,
     "heavy-tailed counts, k-means": found_in_counts(ax.KMeans(3)),
     "heavy-tailed counts, spectral": found_in_counts(ax.Spectral(3)),
-    "a sudden change is told": told_change,
+    "a sudden change is reported": reported_change,
     "a history in place of its model": history_for_model,
     "ids last while objects come and go": ids_last,
 }

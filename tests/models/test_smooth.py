@@ -9,7 +9,9 @@ import warnings
 import numpy as np
 import pytest
 import reference
+import reference_movers as movers
 from sequences import churning, compact, drifting
+from storages import MAKERS
 
 import affect_xp as ax
 from affect_xp.affect.forgetting import drift_from
@@ -18,7 +20,7 @@ from affect_xp.affect.step import State
 from affect_xp.array import threads
 from affect_xp.cli import main
 from affect_xp.datasets import colliding_gaussians, contacts, separated_gaussians
-from affect_xp.exceptions import InputError, InputTypeError, SkewedWarning
+from affect_xp.exceptions import InputError, InputTypeError, InputWarning, SkewedWarning
 from affect_xp.models import smooth as module
 from affect_xp.models.smooth import smooth
 from affect_xp.partition import Partition
@@ -144,6 +146,124 @@ def test_as_the_definition(eager_xp, small_blocks, churn, n_iter):
         np.testing.assert_allclose(eager_xp.numpy(found.smoothed[t].array), psi, atol=1e-9)
     assert isinstance(found.labels[0], np.ndarray) and eager_xp.owns(found.smoothed[1].array)
     assert found.weights.min(axis=1).max() > 0.01  # in the interior for at least one step
+
+
+def one_step_by_object(w, ids, neighbours, here, n_iter):
+    """Return labels, (a, b) and Ψ̂ of a step from twins of both passes: (labels, a, p, Ψ̂)."""
+    in_both = np.array([all(x in names for _, names in neighbours) for x in ids])
+    M = in_both[:, None] & in_both & ~np.eye(len(ids), dtype=bool)
+    sides = [
+        psi[np.ix_(*[[names.index(x) if x in names else 0 for x in ids]] * 2)] for psi, names in neighbours
+    ]
+
+    def terms_of(z):
+        z = np.where(in_both, z, -1)
+        return movers.two_sided_terms(*(movers.Sums(w, side, M, z, K) for side in sides))
+
+    trusts = [np.where(in_both, 1 - p, 0.0) for _, _, p, _ in here]
+    rest = here[0][3].copy()
+    after = np.array([x in neighbours[1][1] for x in ids])
+    rest[np.ix_(after, after)] = here[1][3][np.ix_(after, after)]
+    terms = sum(terms_of(labels) for labels, *_ in here) / 2
+    for _ in range(n_iter):
+        a, b = best_weights(terms)
+        change = sum(x * np.outer(s, s) * (y - w) for x, s, y in zip((a, b), trusts, sides, strict=True))
+        psi = np.where(in_both[:, None] & in_both, w + change, rest)
+        labels = by_anchors(psi)
+        terms = terms_of(labels)
+    return labels, (a, b), psi
+
+
+def by_anchors(w):
+    """A clusterer without rounding: each object joins the most similar of the first three."""
+    labels = np.argmax(np.asarray(w)[:, :K], axis=1)
+    labels[:K] = range(K)
+    return labels
+
+
+def steps_with_moves(n_steps, *, churn, n=20):
+    """Return counts between objects of three groups, and their ids; some objects change their group."""
+    rng, groups, made = np.random.default_rng(3), np.arange(26) % K, []
+    for t in range(n_steps):
+        groups[[3 * t % 26, 7 * t % 26]] = t % K
+        names = np.sort(rng.permutation(26)[:n]) if churn else np.arange(n)
+        c = groups[names]
+        upper = np.triu(rng.poisson(np.where(c[:, None] == c, 4.0, 0.7)), 1)
+        made.append(((upper + upper.T).astype(float), names.tolist()))
+    return made
+
+
+@pytest.mark.parametrize("n_iter", [1, 3])
+@pytest.mark.parametrize("churn", [False, True], ids=["same objects", "objects come and go"])
+def test_by_objects_as_the_definition(eager_xp, churn, n_iter):
+    given = steps_with_moves(6, churn=churn)
+    steps, ids = zip(*given, strict=True)
+    found = smooth(
+        [eager_xp.array(w) for w in steps],
+        lambda psi: eager_xp.array(by_anchors(eager_xp.numpy(psi.array))),
+        ids=ids,
+        n_iter=n_iter,
+        forgetting="objects",
+        rescale=None,
+        alpha_tol=0.0,
+        keep=True,
+    )
+    forward = movers.run([(names, w) for w, names in given], by_anchors, n_iter)
+    backward = movers.run([(names, w) for w, names in given[::-1]], by_anchors, n_iter)[::-1]
+    for t in range(1, 5):
+        neighbours = (forward[t - 1][3], ids[t - 1]), (backward[t + 1][3], ids[t + 1])
+        labels, weights, psi = one_step_by_object(
+            steps[t], ids[t], neighbours, (forward[t], backward[t]), n_iter
+        )
+        np.testing.assert_allclose(found.weights[t], weights, atol=1e-9)
+        np.testing.assert_allclose(eager_xp.numpy(found.smoothed[t].array), psi, atol=1e-9)
+        assert ax.adjusted_rand_index(found.labels[t], labels) == 1
+    for t, (labels, _, _, psi) in ((0, backward[0]), (5, forward[5])):
+        np.testing.assert_allclose(eager_xp.numpy(found.smoothed[t].array), psi, atol=1e-9)
+        assert ax.adjusted_rand_index(found.labels[t], labels) == 1
+    assert found.weights.min(axis=1).max() > 0.01
+
+
+@pytest.mark.parametrize("absent", ["forget", "keep"])
+@pytest.mark.parametrize("make", MAKERS)
+def test_by_objects_all_libraries_and_storages_agree(eager_xp, make, absent):
+    steps, ids = zip(*steps_with_moves(6, churn=True), strict=True)
+    options = {"forgetting": "objects", "absent": absent, "rescale": None, "random_state": 1}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InputWarning)  # dot products
+        mine, dense = (
+            smooth(given, ax.Spectral(K), ids=ids, keep=True, **options)
+            for given in ([make(eager_xp, w) for w in steps], steps)
+        )
+    np.testing.assert_allclose(mine.weights, dense.weights, atol=1e-7)
+    for t, labels in enumerate(dense.labels):
+        assert ax.adjusted_rand_index(eager_xp.numpy(mine.labels[t]), labels) == 1
+        full = mine.smoothed[t].matmul(eager_xp.array(np.eye(len(labels))))
+        np.testing.assert_allclose(eager_xp.numpy(full), dense.smoothed[t].array, atol=1e-7)
+
+
+def test_by_objects_states_found_again_are_the_same(monkeypatch):
+    steps, ids = zip(*steps_with_moves(9, churn=True), strict=True)
+    options = {"ids": ids, "forgetting": "objects", "rescale": None, "random_state": 0}
+    held = smooth(steps, ax.Spectral(K), **options)
+    monkeypatch.setattr(module, "SEGMENT", 1)
+    again = smooth(steps, ax.Spectral(K), **options)
+    np.testing.assert_allclose(again.weights, held.weights, atol=1e-12)
+
+
+def test_by_objects_a_move_cuts_the_past_off_and_keeps_the_future():
+    rng, groups = np.random.default_rng(0), np.arange(30) % K
+    steps = []
+    for t in range(7):
+        groups[0] = 0 if t < 3 else 1
+        upper = np.triu(rng.poisson(np.where(groups[:, None] == groups, 3.0, 0.5)), 1)
+        steps.append((upper + upper.T).astype(float))
+    found = smooth(steps, ax.Spectral(K), forgetting="objects", rescale=None, random_state=0, keep=True)
+    own, other = np.arange(30) % K == 1, np.arange(30) % K == 0
+    other[0] = False
+    for t, psi in enumerate(found.smoothed):
+        with_new, with_old = (psi.array[0, who].mean() for who in (own, other))
+        assert (with_new > 2 * with_old) if t >= 3 else (with_old > 2 * with_new)
 
 
 @pytest.mark.parametrize("churn", [False, True], ids=["same objects", "objects come and go"])

@@ -502,7 +502,7 @@ FIELDS = {
     Clusters: "names sizes fresh t dormant",
     Dormant: "name last_seen members",
     Record: "time n k alpha alphas labels ids events scores n_iter noise drift noise_of_means moved",
-    ax.Event: "kind before after n_common size_before size_after",
+    ax.Event: "kind before after n_common size_before size_after objects probabilities",
     ax.Dense: "array square_sum known_magnitude sums",
     ax.Sparse: "matrix prune known_magnitude",
     ax.Chunked: "array store _spill known_magnitude",

@@ -55,6 +55,23 @@ class TestAgainstTheFormula:
         make, expected = case
         np.testing.assert_allclose(eager_xp.numpy(make(maker).diagonal()), np.diag(expected), atol=1e-12)
 
+    @pytest.mark.parametrize("formed", [False, True])
+    def test_entries_of_some_objects(self, eager_xp, case, maker, formed):
+        make, expected = case
+        blend, index = make(maker), np.array([9, 1, 4])
+        if formed:
+            blend.formed()
+        found = blend.submatrix(eager_xp.array(index))
+        assert blend.is_formed is formed
+        np.testing.assert_allclose(eager_xp.numpy(found), expected[np.ix_(index, index)], atol=1e-12)
+        np.testing.assert_allclose(eager_xp.numpy(blend.submatrix()), expected, atol=1e-12)
+
+    def test_sums_by_labels(self, eager_xp, case, maker):
+        make, expected = case
+        labels = np.arange(11) % 3
+        found = make(maker).grouped(eager_xp.array(labels[:, None]), 3).rows(slice(0, 11))
+        np.testing.assert_allclose(eager_xp.numpy(found), expected @ np.eye(3)[labels], atol=1e-12)
+
     @pytest.mark.parametrize("overwrite", [False, True])
     @pytest.mark.parametrize("on_device", [False, True])
     def test_stored(self, eager_xp, small_blocks, case, maker, overwrite, on_device):

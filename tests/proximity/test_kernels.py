@@ -136,7 +136,7 @@ def test_bad_arguments():
     x = features()
     typed = {"kind": exceptions.InputTypeError}
     error("'dot', 'rbf', 'cosine', 'euclidean', got 'gauss'", features_to_proximity, x, "gauss")
-    error("got complex128", features_to_proximity, x + 1j, **typed)
+    error("got dtype complex128; pass its real part", features_to_proximity, x + 1j, **typed)
     error("got float16", features_to_proximity, x.astype(np.float16), **typed)
     error("got shape (0, 3)", features_to_proximity, x[:0])
     error("has no parameter gamma; valid ones: none", features_to_proximity, x, gamma=1.0, **typed)

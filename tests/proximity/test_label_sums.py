@@ -123,3 +123,15 @@ def test_a_step_from_an_array_is_one_from_a_proximity(ids):
         models[1].partial_fit(ax.Dense(features @ features.T), names)
         assert np.array_equal(models[0].labels_, models[1].labels_)
         np.testing.assert_allclose(models[0].alpha_, models[1].alpha_, rtol=1e-11)
+
+
+def test_alpha_of_dense_is_one_pass_over_each_matrix(monkeypatch):
+    rng = np.random.default_rng(0)
+    w, past = (x + x.T for x in rng.normal(size=(2, 40, 40)))
+    labels = rng.integers(-1, 4, 40)
+    expected = ax.forgetting_factor(w, past, labels)
+    read = []
+    monkeypatch.setattr(dense, "label_sums", lambda w, *a, **k: read.append(w) or sums_of(w, *a, **k))
+    found = ax.forgetting_factor(ax.Dense(w), ax.Dense(past), labels)
+    assert float(found) == pytest.approx(float(expected), rel=1e-12)
+    assert [x is w for x in read] == [True, False] and read[1] is past

@@ -159,9 +159,9 @@ def test_the_step_selector(opened, report, model):
     slider.fill("10")
     assert title(page) == "Step 11 of 30: 2024-03-11"
     assert page.locator("#chosen").inner_text() == "2024-03-11"
-    told = page.locator("#step-events").inner_text()
+    text = page.locator("#step-events").inner_text()
     for event in model.history_[10].events:
-        assert (str(event) in told) == (event.kind != "continuation")
+        assert (str(event) in text) == (event.kind != "continuation")
     assert members(page) == of_record(model.history_[10])
     page.wait_for_function("() => location.hash === '#step=11'")
     slider.focus()

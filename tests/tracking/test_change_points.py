@@ -220,7 +220,7 @@ def test_alpha_that_was_given_tells_no_changes(alpha):
     assert all((r.noise, r.drift, r.noise_of_means) == (None, None, None) for r in model.history_)
     with pytest.raises(InputError, match='alpha="estimate"'):
         ax.change_points(model)
-    assert "estimated" in change_points.told_changes(model.history_)[1]
+    assert "estimated" in change_points.changes_with_note(model.history_)[1]
     assert ax.change_points(run(0, 1, alpha=alpha)) == []
 
 

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import reference
+import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +21,7 @@ from affect_xp.tracking.events import (
     match_clusters,
     matching_weights,
     members_of,
+    move_events,
     totals,
 )
 
@@ -58,6 +60,19 @@ def clusters(**sizes_or_ids):
 
 def kinds(events):
     return [(event.kind, event.before, event.after) for event in events]
+
+
+def test_moves_are_listed_by_pairs_of_clusters():
+    before = Clusters(np.array([4, 7]), np.array([3, 3]), fresh=8, t=0)
+    now = Clusters(np.array([7, 4, 8]), np.array([2, 3, 1]), fresh=9, t=1)
+    old, new = np.array([0, 0, 0, 1, 1, 1, -1]), np.array([0, 1, 0, 1, 1, 2, 0])
+    moved = np.array([0.91, 0.95, 0.97, 0.0, 0.99, 0.92, 0.99])
+    found = move_events(before, now, (old, new), moved, "abcdefg")
+    assert found == (
+        Event("move", (7,), (4,), 1, 3, 3, ("e",), (0.99,)),
+        Event("move", (4,), (7,), 2, 3, 2, ("c", "a"), (0.97, 0.91)),
+        Event("move", (7,), (8,), 1, 3, 1, ("f",), (0.92,)),
+    )
 
 
 class TestEvents:
@@ -200,6 +215,10 @@ class TestEvents:
             Event("death", (9,), (), 3, 4, 0): "cluster 9 (4 objects, 3 now in other clusters) disappeared",
             Event("growth", (2,), (2,), 4, 4, 8): "cluster 2 grew from 4 objects to 8 objects",
             Event("shrink", (2,), (2,), 1, 4, 1): "cluster 2 shrank from 4 objects to 1 object",
+            Event("move", (2,), (5,), 1, 4, 4, ("a",), (0.9,)): "a moved from cluster 2 to cluster 5",
+            Event(
+                "move", (2,), (5,), 6, 9, 8, tuple("abcdef"), (0.9,) * 6
+            ): "a, b, c, d and 2 others moved from cluster 2 to cluster 5",
             Event("continuation", (2,), (2,), 4, 4, 4): "cluster 2 continued with 4 objects",
         }
         assert {event.kind for event in written} == set(KINDS)
@@ -810,3 +829,31 @@ def test_the_order_of_objects_does_not_matter(case, random):
     )  # the previous objects, in another order
     names = ax.match_labels(now[order], before[there], order, there, **rules)
     np.testing.assert_array_equal(names, ax.match_labels(now, before, **rules)[order])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_sparse_table_gives_the_same_names_and_events(seed):
+    rng, n, k = np.random.default_rng(seed), 300, 20
+    labels = [rng.integers(-1, k, n)]
+    for _ in range(3):  # some clusters disappear, and some of these return
+        moved = np.where(rng.random(n) < 0.2, rng.integers(-1, k, n), labels[0])
+        labels.append(np.where(np.isin(moved, rng.integers(0, k, 3)), rng.integers(0, k, n), moved))
+    states = [Clusters.none(), Clusters.none()]
+    for before, now in zip([np.full(n, -1), *labels[:-1]], labels, strict=True):
+        k_before = len(states[0].names)
+        table = np.zeros((k_before, k), dtype=int)
+        both = (before >= 0) & (now >= 0)
+        np.add.at(table, (before[both], now[both]), 1)
+        table = table * 1000 + rng.integers(0, 10, table.shape) * (table > 0)  # without ties
+        known = {
+            "sizes": 2000 * np.bincount(now[now >= 0], minlength=k),
+            "members_before": lambda before=before: members_of(before, range(n), k),
+            "members": lambda now=now: members_of(now, range(n), k),
+        }
+        found = [
+            follow(state, given, **known)
+            for state, given in zip(states, [table, scipy.sparse.csr_array(table)], strict=True)
+        ]
+        np.testing.assert_array_equal(found[0][0].names, found[1][0].names)
+        assert found[0][1] == found[1][1]
+        states = [state for state, _ in found]

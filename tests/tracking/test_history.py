@@ -39,8 +39,13 @@ def test_where_probabilities_are_known_they_decide():
 
 def test_events_are_rows():
     split = Event("split", (0,), (0, 2), 18, 20, 19)
-    events = History((record(0, "ab", [0, 0]), record(5, "ab", [0, 2], events=(split,)))).events_to_frame()
-    assert events.values.tolist() == [[5, "split", (0,), (0, 2), 18, 20, 19]]
+    move = Event("move", (0,), (2,), 1, 2, 1, ("b",), (0.95,))
+    made = record(5, "ab", [0, 2], events=(split, move))
+    events = History((record(0, "ab", [0, 0]), made)).events_to_frame()
+    assert events.values.tolist() == [
+        [5, "split", (0,), (0, 2), 18, 20, 19, (), ()],
+        [5, "move", (0,), (2,), 1, 2, 1, ("b",), (0.95,)],
+    ]
 
 
 def test_stability_is_the_share_of_members_kept():

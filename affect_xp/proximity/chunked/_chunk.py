@@ -4,7 +4,7 @@ The rows and columns of a chunk are different objects, except on the diagonal. A
 represents its transpose. Chunks are widened to float64 one block of rows at a time, and never written to.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -16,9 +16,14 @@ from affect_xp.array.namespace import (
     one_hot,
     ratio,
     row_blocks,
+    to_host,
     wide_dtype,
 )
 from affect_xp.array.typing import Array
+from affect_xp.proximity._base import MIN_OFF_DIAGONAL_SHARE, MIN_SHARE_LEFT
+
+# Rows of a NumPy chunk that are widened at a time: they stay in cache during several products.
+CHUNK_ROWS = 32
 
 
 def chunk_diagonal(w: Array) -> Array:
@@ -27,19 +32,128 @@ def chunk_diagonal(w: Array) -> Array:
     return xp.astype(xp.linalg.diagonal(w), wide_dtype(w))
 
 
+def _widened(w: Array, dtype: object) -> Iterator[tuple[slice, Array]]:
+    """Yield blocks of rows in another precision; NumPy blocks share a buffer that the next one overwrites."""
+    if not isinstance(w, np.ndarray):
+        xp = array_namespace(w)
+        yield from ((rows, xp.astype(w[rows, :], dtype, copy=False)) for rows in row_blocks(w))
+        return
+    buffer = None if w.dtype == dtype else np.empty((CHUNK_ROWS, w.shape[1]), dtype=dtype)  # type: ignore[call-overload]
+    for rows in row_blocks(w, host_rows=CHUNK_ROWS):
+        x = w[rows]
+        if buffer is not None:
+            x = buffer[: len(x)]
+            np.copyto(x, w[rows])
+        yield rows, x
+
+
+def chunk_probe(
+    w: Array,
+    v_rows: np.ndarray,
+    v_columns: np.ndarray,
+    sample: slice,
+    dtype: object,
+    on_diagonal: bool,
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return W·v and Wᵀ·v in some precision, and the largest |wᵢⱼ| of some rows and the diagonal."""
+    xp, wide = array_namespace(w), wide_dtype(w)
+    v_r, v_c = from_host(v_rows, w, dtype), from_host(v_columns, w, dtype)
+    right, down = [], xp.zeros(w.shape[1], dtype=wide, device=device_of(w))
+    with np.errstate(invalid="ignore", over="ignore"):
+        for rows, x in _widened(w, dtype):
+            right.append(xp.astype(x @ v_c, wide))
+            down += xp.astype(v_r[rows] @ x, wide)
+        seen = [xp.max(xp.abs(w[sample, :]))] if sample.start < w.shape[0] else []
+        seen += [xp.max(xp.abs(xp.linalg.diagonal(w)))] if on_diagonal else []
+        largest = xp.max(xp.stack(seen)) if seen else down[0] * 0
+    arrays = xp.concat(right), down, xp.astype(largest, wide)
+    found = to_host(*arrays, reason="checking symmetry")
+    return found[0], found[1], float(found[2])
+
+
 def chunk_products(
     w: Array, v_rows: Array, v_columns: Array, on_diagonal: bool
 ) -> tuple[Array, Array | None]:
     """Return W·V for the columns and, off the diagonal, Wᵀ·V for the rows, in the precision of V."""
     xp = array_namespace(w, v_columns)
     right, down = [], None
-    for rows in row_blocks(w):
-        x = xp.astype(w[rows, :], v_columns.dtype, copy=False)
+    for rows, x in _widened(w, v_columns.dtype):
         right.append(x @ v_columns)
         if not on_diagonal:
             part = v_rows[rows, :].T @ x
             down = part if down is None else down + part
     return xp.concat(right), None if down is None else down.T
+
+
+def chunk_moments_and_products(
+    w: Array, c_rows: Array, c_columns: Array, k: int, on_diagonal: bool
+) -> tuple[Array, tuple[Array, Array | None]]:
+    """Return `chunk_moments`, and `chunk_products` with the memberships, in one pass if digits allow it.
+
+    μ = S/N,   Σ(w − μ)² = Q − Nμ²,   S = Z_rᵀ(WZ_c),   Q = Z_rᵀ(W² Z_c)
+    """
+    wide = wide_dtype(w)
+    z_rows, z_columns = one_hot(c_rows, k, wide), one_hot(c_columns, k, wide)
+    if not isinstance(w, np.ndarray):
+        products = chunk_products(w, z_rows, z_columns, on_diagonal)
+        return centred_moments(w, c_rows, c_columns, k, on_diagonal), products
+    right, down, q = np.empty((len(w), k)), np.zeros((k, w.shape[1])), np.zeros((k, k))
+    square = np.empty((CHUNK_ROWS, w.shape[1]))
+    for rows, x in _widened(w, wide):
+        np.matmul(x, z_columns, out=right[rows])
+        if not on_diagonal:
+            down += z_rows[rows].T @ x
+        with np.errstate(over="ignore"):
+            squares = np.multiply(x, x, out=square[: len(x)])
+        q += z_rows[rows].T @ (squares @ z_columns)
+    m_rows, m_columns, s = z_rows.sum(axis=0), z_columns.sum(axis=0), z_rows.T @ right
+    count, own = m_rows[:, None] * m_columns, np.zeros(k)
+    if on_diagonal:
+        w_ii = chunk_diagonal(w)
+        own = (w_ii * w_ii) @ z_rows
+        count, s, q = count - np.diag(m_rows), s - np.diag(w_ii @ z_rows), q - np.diag(own)
+    means = ratio(s, count)
+    left = q - count * means * means
+    exact = (left >= MIN_SHARE_LEFT * q) & (q >= MIN_OFF_DIAGONAL_SHARE * np.diag(own)) & (q < np.inf)
+    moments = np.stack([count, means, np.where(count > 1, left, 0.0)])
+    if not (exact | (count <= 1)).all():
+        moments = centred_moments(w, c_rows, c_columns, k, on_diagonal)
+    elif not on_diagonal:
+        moments = merged_moments(np.stack([moments, moments.transpose(0, 2, 1)]))
+    return moments, (right, None if on_diagonal else down.T)
+
+
+def chunk_block_squares(w: Array, z_rows: Array, z_columns: Array, on_diagonal: bool) -> Array:
+    """Return Z_rᵀ(W² Z_c): Σ wᵢⱼ² of each block over a chunk and its transpose, (k, k)."""
+    total: Array = 0
+    for rows, x in _widened(w, z_columns.dtype):
+        total = total + z_rows[rows, :].T @ ((x * x) @ z_columns)
+    return total if on_diagonal else total + total.T
+
+
+def chunk_squares_and_products(
+    w: Array, z_rows: Array, z_columns: Array, on_diagonal: bool
+) -> tuple[Array, tuple[Array, Array | None]]:
+    """Return Σ wᵢⱼ² over the objects in clusters of a chunk and its transpose, and `chunk_products`."""
+    squares = chunk_squares(w, z_rows, z_columns, on_diagonal)
+    return squares, chunk_products(w, z_rows, z_columns, on_diagonal)
+
+
+def chunk_squares(
+    w: Array, z_rows: Array | None = None, z_columns: Array | None = None, on_diagonal: bool = True
+) -> Array:
+    """Return Σ wᵢⱼ² over the objects in clusters (None: all) of a chunk and its transpose, 0-d."""
+    xp, wide = array_namespace(w), wide_dtype(w)
+    total = xp.zeros((), dtype=wide, device=device_of(w))
+    some = z_rows is not None and z_columns is not None
+    in_rows, in_columns = (xp.sum(z, axis=1) for z in (z_rows, z_columns)) if some else (None, None)
+    for rows, x in _widened(w, wide):
+        if in_rows is None or in_columns is None:
+            flat = xp.reshape(x, (-1,))
+            total = total + flat @ flat
+        else:
+            total = total + in_rows[rows] @ ((x * x) @ in_columns)
+    return total if on_diagonal else 2 * total
 
 
 def with_products(
@@ -100,6 +214,11 @@ def chunk_moments(w: Array, c_rows: Array, c_columns: Array, k: int, on_diagonal
 
     The entries wᵢᵢ are excluded; a chunk off the diagonal includes its transpose.
     """
+    return chunk_moments_and_products(w, c_rows, c_columns, k, on_diagonal)[0]
+
+
+def centred_moments(w: Array, c_rows: Array, c_columns: Array, k: int, on_diagonal: bool) -> Array:
+    """Return the same as `chunk_moments`, from differences."""
     xp = array_namespace(w)
     z_columns = one_hot(c_columns, k, wide_dtype(w))
     m_columns = xp.sum(z_columns, axis=0)
@@ -177,6 +296,12 @@ def chunk_blend(
     """Return α·past + (1 − α)·W for pairs of known objects (None: all), and W for the others."""
     xp = array_namespace(w, past)
     a = xp.astype(alpha, w.dtype) if is_array(alpha) else alpha
+    if isinstance(w, np.ndarray) and known_rows is None:
+        blended, share = np.empty_like(w), np.empty((CHUNK_ROWS, w.shape[1]), w.dtype)
+        for rows in row_blocks(w, host_rows=CHUNK_ROWS):
+            np.multiply(past[rows], a, out=blended[rows], casting="same_kind")
+            blended[rows] += np.multiply(w[rows], 1 - a, out=share[: rows.stop - rows.start])
+        return blended
     blended = xp.astype(a * past + (1 - a) * w, w.dtype, copy=False)
     if known_rows is None or known_columns is None:
         return blended

@@ -28,11 +28,16 @@ from affect_xp.proximity.chunked._chunk import (
     chunk_blend,
     chunk_blend_by_object,
     chunk_block_products,
+    chunk_block_squares,
     chunk_copy,
     chunk_diagonal,
     chunk_moments,
+    chunk_moments_and_products,
+    chunk_probe,
     chunk_products,
     chunk_square_distance,
+    chunk_squares,
+    chunk_squares_and_products,
     chunk_with_absent,
     mirrored_product,
     product,
@@ -61,7 +66,7 @@ from affect_xp.proximity.chunked._plan import (
 )
 from affect_xp.proximity.chunked._spill import Spill, StoredChunk, opened
 
-__all__ = ["Chunked", "pairwise"]
+__all__ = ["Chunked", "pairwise", "probe"]
 
 log = logging.getLogger("affect_xp")
 
@@ -102,6 +107,7 @@ class Chunked(Proximity):
     store: str | os.PathLike[str] | None = None
     _spill: Spill | None = None  # the chunks of a blend or copy in a store
     known_magnitude: float | None = dataclasses.field(default=None, kw_only=True)
+    _square_sums: Node | None = dataclasses.field(default=None, kw_only=True)  # Σ wᵢⱼ², if planned
 
     can_hold = staticmethod(is_dask_array)
 
@@ -244,8 +250,76 @@ class Chunked(Proximity):
         self, z: Array | None, partition: Partition
     ) -> tuple[tuple[Array, Array], Array | None]:
         """Return the moments of the blocks and W·Z in one pass."""
-        moments, product = self._reduced("moments", partition, chunk_moments, partition.k, stacked_moments, z)
+        labels, k = self._split(partition.labels), partition.k
+        function = chunk_moments if z is None else chunk_moments_and_products
+
+        def part(chunk: Node, i: int, j: int) -> Node:
+            return task(function, chunk, labels[i], labels[j], k, i == j)
+
+        moments, product = self._reduced("moments", part, stacked_moments, products=z is not None)
         return (moments[1, :, :], moments[2, :, :]), product
+
+    def square_sum_with(self, z: Array | None, partition: Partition) -> tuple[Array, Array | None]:
+        """Return Σ wᵢⱼ² over the objects in clusters and, if z is given, W·Z, in one pass."""
+        if partition.n_outside == 0 and (z is None or self.knows_squares):
+            return self.square_sum, None if z is None else self.matmul(z)
+        z_parts = self._split(partition.membership)
+        function = chunk_squares if z is None else chunk_squares_and_products
+
+        def part(chunk: Node, i: int, j: int) -> Node:
+            return task(function, chunk, z_parts[i], z_parts[j], i == j)
+
+        return self._reduced("squares", part, summed, products=z is not None)
+
+    def block_squares(self, partition: Partition) -> Array:
+        """Return Σ wᵢⱼ² of each block, with the diagonal, (k, k), in one pass."""
+        z = self._split(partition.membership)
+
+        def part(chunk: Node, i: int, j: int) -> Node:
+            return task(chunk_block_squares, chunk, z[i], z[j], i == j)
+
+        return self._reduced("squares by block", part, summed)[0]
+
+    @property
+    def knows_squares(self) -> bool:
+        """Whether Σ wᵢⱼ² is known or planned, as for blends and copies."""
+        return self._square_sums is not None or "square_sum" in self.__dict__
+
+    @functools.cached_property
+    def square_sum(self) -> Array:
+        """Σ wᵢⱼ²; computed once."""
+        if self._square_sums is not None:
+            return compute([self._square_sums])[0]
+
+        def plan(chunks: Nodes) -> list[Node]:
+            parts = [task(chunk_squares, w, None, None, i == j) for (i, j), w in chunks.items()]
+            return [tree(parts, summed)]
+
+        return self._ask("squares", plan)[0]
+
+    def _reduced(
+        self,
+        question: str,
+        part: Callable[[Node, int, int], Node],
+        combine: Callable[..., Array],
+        *,
+        products: bool = False,
+    ) -> tuple[Array, Array | None]:
+        """Combine the results of a task for each chunk; with `products`, results and products of each.
+
+        One task does both: passing chunks between tasks would keep them in memory.
+        """
+
+        def plan(chunks: Nodes) -> list[Node]:
+            parts = {place: part(chunk, *place) for place, chunk in chunks.items()}
+            if not products:
+                return [tree(list(parts.values()), combine)]
+            sides = {place: task(operator.getitem, both, 1) for place, both in parts.items()}
+            first = [task(operator.getitem, both, 0) for both in parts.values()]
+            return [tree(first, combine), *self._plan_sums(sides)]
+
+        result, *product = self._ask(f"{question} and product" if products else question, plan)
+        return result, _concat(product) if products else None
 
     def square_distance(self, partition: Partition, means: Array) -> Array:
         """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² in one pass."""
@@ -255,39 +329,17 @@ class Chunked(Proximity):
         self, z: Array | None, partition: Partition, means: Array
     ) -> tuple[Array, Array | None]:
         """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² and W·Z in one pass."""
-        total, product = self._reduced(
-            "distance", partition, chunk_square_distance, constant(means), summed, z
-        )
+        labels, mu = self._split(partition.labels), constant(means)
+        v = None if z is None else self._split(z)
+
+        def part(chunk: Node, i: int, j: int) -> Node:
+            arguments = labels[i], labels[j], mu, i == j
+            if v is None:
+                return task(chunk_square_distance, chunk, *arguments)
+            return task(with_products, chunk, chunk_square_distance, arguments, v[i], v[j], i == j)
+
+        total, product = self._reduced("distance", part, summed, products=z is not None)
         return array_namespace(total).reshape(total, ()), product
-
-    def _reduced(
-        self,
-        question: str,
-        partition: Partition,
-        function: Callable[..., Array],
-        argument: object,
-        combine: Callable[..., Array],
-        z: Array | None,
-    ) -> tuple[Array, Array | None]:
-        """Combine the results of `function` on each chunk and the labels of its rows and columns; and W·Z."""
-        labels = self._split(partition.labels)
-
-        def plan(chunks: Nodes) -> list[Node]:
-            arguments = {(i, j): (labels[i], labels[j], argument, i == j) for i, j in chunks}
-            if z is None:
-                return [tree([task(function, w, *arguments[p]) for p, w in chunks.items()], combine)]
-            # One task does both: passing chunks between tasks would keep them in memory.
-            v = self._split(z)
-            both = {
-                (i, j): task(with_products, w, function, arguments[i, j], v[i], v[j], i == j)
-                for (i, j), w in chunks.items()
-            }
-            products = {place: task(operator.getitem, pair, 1) for place, pair in both.items()}
-            parts = [task(operator.getitem, pair, 0) for pair in both.values()]
-            return [tree(parts, combine), *self._plan_sums(products)]
-
-        result, *product = self._ask(question if z is None else f"{question} and product", plan)
-        return result, None if z is None else _concat(product)
 
     def _split(self, values: Array) -> list[Node]:
         """Split `values` by the rows of the chunks."""
@@ -397,9 +449,11 @@ class Chunked(Proximity):
             spill = Spill(store)
             compute([written(chunk, *calls[place]) for place, chunk in self._stored(spill).items()])
             return self._kept_in(spill, magnitude)
-        kept = dict(zip(calls, persist([task(*call) for call in calls.values()]), strict=True))
-        array = mirrored(kept, self.array.chunks[0], self.like)
-        return Chunked(array, known_magnitude=magnitude)
+        chunks = {place: task(*call) for place, call in calls.items()}
+        squares = tree([task(chunk_squares, w, None, None, i == j) for (i, j), w in chunks.items()], summed)
+        *made, squares = persist([*chunks.values(), squares])
+        array = mirrored(dict(zip(calls, made, strict=True)), self.array.chunks[0], self.like)
+        return Chunked(array, known_magnitude=magnitude, _square_sums=squares)
 
     def _kept_in(self, spill: Spill, magnitude: float | None) -> "Chunked":
         """Return the proximity whose chunks are in a folder of the store."""
@@ -484,6 +538,25 @@ def pairwise(x: Array, block: Callable[[Array, Array | None], Array], dtype: obj
     nodes = {(i, j): task(block, parts[i], None if i == j else parts[j]) for i, j in places}
     xp = array_namespace(x._meta)
     return Chunked(mirrored(nodes, rows, xp.empty((0, 0), dtype=dtype, device=device_of(x._meta))))
+
+
+def probe(array: Array, v: np.ndarray, step: int, dtype: object) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return Wv and Wᵀv of a dask array, and the largest |wᵢⱼ| of every step-th row and the diagonal.
+
+    One task per chunk; only vectors are moved.
+    """
+    w, ends = square_chunks(array), np.cumsum([0, *square_chunks(array).chunks[0]])
+    parts = [constant(v[a:b]) for a, b in itertools.pairwise(ends)]
+    samples = [slice(-int(start) % step, None, step) for start in ends]
+    places = list(itertools.product(range(len(parts)), repeat=2))
+    nodes = w.to_delayed()
+    calls = [task(chunk_probe, nodes[i, j], parts[i], parts[j], samples[i], dtype, i == j) for i, j in places]
+    right, down, least = np.zeros(len(v)), np.zeros(len(v)), 0.0
+    for (i, j), (right_part, down_part, largest) in zip(places, compute(calls), strict=True):
+        right[ends[i] : ends[i + 1]] += right_part
+        down[ends[j] : ends[j + 1]] += down_part
+        least = float(np.maximum(least, largest))  # NaN stays
+    return right, down, least
 
 
 def _some_sums(parts: list[tuple[StoredChunk, bool, tuple[np.ndarray, Array]]]) -> Array:

@@ -224,3 +224,42 @@ def test_packed_files_in_another_encoding(encoding, tmp_path):
     assert duckdb and steps_of(packed, encoding=encoding) == [("1", ("Zoë",), [[2.0]])]
     with pytest.raises(InputError, match="cp1252"):
         read_steps(packed, encoding="cp1252")
+
+
+def test_columns_with_one_name():
+    with pytest.raises(InputError, match="the DataFrame has more than one column 'x'"):
+        read_steps(pd.concat([LONG, LONG[["x"]]], axis=1))
+    with pytest.raises(InputError, match="the columns of the DataFrame must be of one length"):
+        read_steps(pd.DataFrame())
+
+
+def test_a_series_with_times_and_ids():
+    assert steps_of(LONG.set_index(["date", "id"])["x"]) == TWO_DAYS
+
+
+def test_names_of_columns_that_are_numbers():
+    frame = pd.DataFrame([[1.0, 2.0], [3.0, 4.0]], index=DAYS[1:], columns=[7, 8])
+    assert steps_of(frame, freq="2 rows") == [("2024-01-01", (7, 8), [[1.0, 3.0], [2.0, 4.0]])]
+
+
+def test_ids_that_are_all_tuples():
+    assert steps_of({"time": [1, 1], "id": [("a", 1), ("b", 2)], "x": [1, 2]}) == [
+        ("1", (("a", 1), ("b", 2)), [[1.0], [2.0]])
+    ]
+
+
+def test_offsets_of_pandas():
+    found = steps_of(LONG, freq=pd.offsets.MonthEnd(), aggregate="sum")
+    assert found == [("2024-01-01", ("a", "b"), [[4.0], [2.0]])]
+
+
+def test_a_folder(tmp_path):
+    with pytest.raises(InputError, match="is a folder; name the file in it"):
+        read_steps(tmp_path)
+
+
+def test_ids_that_are_numbers_with_a_gap():
+    gap = LONG.assign(id=[1.0, np.nan, 1.0])
+    with pytest.raises(InputError, match="row 2 of the DataFrame has no id in column 'id'"):
+        read_steps(gap)
+    assert [ids for _, ids, _ in steps_of(gap, missing="drop")] == [(1,), (1,)]
