@@ -39,6 +39,7 @@ _NUMPY = (np.ndarray, np.generic)  # includes zero-dimensional arrays
 # few launches instead.
 HOST_BLOCK_BYTES = 2**20
 HOST_BLOCK_ROWS = 48
+WIDENED_ROWS = 32  # they stay in cache during several products
 DEVICE_BLOCK_BYTES = 128 * 2**20
 # On a device many threads add to few sums; each sum is kept in so many parts that they seldom meet.
 N_PARTIAL_SUMS = 256
@@ -243,6 +244,22 @@ def widened_product(w: Array, v: Array) -> Array:
 
     for_each_block(fill, row_blocks(w), w)
     return product
+
+
+def widened_blocks(w: Array, dtype: object) -> Iterator[tuple[slice, Array]]:
+    """Yield blocks of rows in another precision; NumPy blocks share a buffer that the next one overwrites."""
+    if not isinstance(w, np.ndarray):
+        xp = array_namespace(w)
+        yield from ((rows, xp.astype(w[rows, :], dtype, copy=False)) for rows in row_blocks(w))
+        return
+    shape = WIDENED_ROWS, w.shape[1]
+    buffer = None if w.dtype == dtype else np.empty(shape, dtype=dtype)  # type: ignore[call-overload]
+    for rows in row_blocks(w, host_rows=WIDENED_ROWS):
+        x = w[rows]
+        if buffer is not None:
+            x = buffer[: len(x)]
+            np.copyto(x, w[rows])
+        yield rows, x
 
 
 def eager_product(product: Callable[[Array], Array], like: Array) -> tuple[Array, Callable[[Array], Array]]:

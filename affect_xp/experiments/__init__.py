@@ -53,7 +53,7 @@ EXPERIMENTS = {
     "networks": Experiment("networks", "Networks of contacts, measured and simulated", 5, 1),
     "counts": Experiment("counts", 'What rescale="auto" decides on weights of many kinds', 5, 1),
     "movers": Experiment("movers", "Objects that move from one group to another", 20, 1),
-    "groups": Experiment("groups", "The number of groups of a network, by rule", 2, 1),
+    "groups": Experiment("groups", "The number of groups of a network, by rule", 1, 1),
     "changes": Experiment("changes", "Change points: how many are found", 12, 1),
 }
 

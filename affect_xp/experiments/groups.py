@@ -18,7 +18,7 @@ from affect_xp.experiments._report import Claim, Measured, Report
 from affect_xp.experiments._runs import over_runs
 from affect_xp.experiments.movers import DataSet, Grid, data_sets, scored
 
-RUNS = 2
+RUNS = 1
 MAX_CLUSTERS = 20
 RULES = ("likelihood", "bethe-hessian", "auto", "eigengap", "modularity", "silhouette")
 OTHERS = RULES[3:]

@@ -4,9 +4,7 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, final
 
-import numpy as np
-
-from affect_xp.array.namespace import array_namespace, from_host, not_zero, row_blocks
+from affect_xp.array.namespace import array_namespace, can_sum_rows, from_host, not_zero, row_blocks
 from affect_xp.array.typing import Array
 from affect_xp.proximity._bounds import Bounds, nearest_by_blocks
 from affect_xp.proximity._columns import combined, project
@@ -53,7 +51,7 @@ class FactoredGroups(Grouped):
         """Return the nearest centroid of each object, (n, R); in NumPy, bounds skip most of the search."""
         blocks = list(row_blocks(self.labels, n_columns=self.k))
         few = len(blocks) == 1 and self.proximity.rank * self.k * self.labels.shape[0] < MIN_BOUNDED_WORK
-        if few or self.n_runs > 1 or not isinstance(self.labels, np.ndarray):
+        if few or self.n_runs > 1 or not can_sum_rows(self.labels):
             return super().nearest(sizes, own)
         W, t, m = self.proximity, self.t, sizes[0, :]
         if self.k == 1 or m.min() == 0 or W.weights.min() < 0:

@@ -16,6 +16,7 @@ from affect_xp.array.namespace import (
     MANY_CLUSTERS,
     array_namespace,
     block_bytes,
+    can_sum_rows,
     device_of,
     for_each_block,
     from_host,
@@ -213,7 +214,7 @@ class Sparse(Summable):
 
     def grouped(self, labels: Array, k: int, given: Partition | None = None) -> Any:
         """Return W with the labels of its objects; of many clusters only the occupied blocks."""
-        if k > MANY_CLUSTERS and labels.shape[1] == 1 and isinstance(labels, np.ndarray):
+        if k > MANY_CLUSTERS and labels.shape[1] == 1 and can_sum_rows(labels):
             return Occupied(self, labels, k, given)
         return Summed(self, labels, k, given)
 

@@ -22,6 +22,7 @@ from affect_xp.models.rg import RG
 from affect_xp.tracking.history import History
 
 da = pytest.importorskip("dask.array")
+Delayed = pytest.importorskip("dask.delayed").Delayed
 
 N = 8
 NAMES = list("abcdefgh")
@@ -83,7 +84,7 @@ def contents(value, path="model"):
     """Return everything below a value as {path: plain value}; arrays as (dtype, shape, bytes)."""
     if isinstance(value, np.ndarray):
         return {path: (str(value.dtype), value.shape, value.tobytes())}
-    if isinstance(value, da.Array):
+    if isinstance(value, da.Array | Delayed):
         return contents(value.compute(), path)
     if scipy.sparse.issparse(value):
         return _all({name: getattr(value, name) for name in ("data", "indices", "indptr", "shape")}, path)
@@ -439,7 +440,7 @@ BAD_OPTIONS = [
     (["-k", "0"], "n_clusters must be at least 1, got 0"),
     (["-k", "many"], "-k many is neither a number"),
     (["-k", "2", "--alpha", "2", "--overwrite"], "alpha must be between 0 and 1, got 2.0"),
-    (["-k", "2", "--alpha", "2"], "holds a finished run"),
+    (["-k", "2", "--alpha", "2"], "contains a finished run"),
     (["-k", "2", "--n-iter", "0"], "for --n-iter. Must be > 0"),
     (["-k", "2", "--linkage", "single"], "--linkage is for --method linkage, not kmeans"),
     (

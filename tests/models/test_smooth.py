@@ -667,7 +667,7 @@ def test_offline_without_steps(tmp_path, capsys):
     path = tmp_path / "empty.csv"
     path.write_text("time,id,x\n", encoding="utf-8")
     assert call(path, "-k", 2, "--offline", "--out", tmp_path / "out") == 1
-    assert "holds no steps" in capsys.readouterr().err
+    assert "contains no steps" in capsys.readouterr().err
 
 
 def test_blas_has_one_thread_meanwhile(monkeypatch):

@@ -4,12 +4,14 @@ The rows and columns of a chunk are different objects, except on the diagonal. A
 represents its transpose. Chunks are widened to float64 one block of rows at a time, and never written to.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
 from affect_xp.array.namespace import (
+    WIDENED_ROWS,
     array_namespace,
+    can_sum_rows,
     device_of,
     from_host,
     is_array,
@@ -18,33 +20,16 @@ from affect_xp.array.namespace import (
     row_blocks,
     to_host,
     wide_dtype,
+    widened_blocks,
 )
 from affect_xp.array.typing import Array
 from affect_xp.proximity._base import MIN_OFF_DIAGONAL_SHARE, MIN_SHARE_LEFT
-
-# Rows of a NumPy chunk that are widened at a time: they stay in cache during several products.
-CHUNK_ROWS = 32
 
 
 def chunk_diagonal(w: Array) -> Array:
     """Return the diagonal of a chunk in wide floats."""
     xp = array_namespace(w)
     return xp.astype(xp.linalg.diagonal(w), wide_dtype(w))
-
-
-def _widened(w: Array, dtype: object) -> Iterator[tuple[slice, Array]]:
-    """Yield blocks of rows in another precision; NumPy blocks share a buffer that the next one overwrites."""
-    if not isinstance(w, np.ndarray):
-        xp = array_namespace(w)
-        yield from ((rows, xp.astype(w[rows, :], dtype, copy=False)) for rows in row_blocks(w))
-        return
-    buffer = None if w.dtype == dtype else np.empty((CHUNK_ROWS, w.shape[1]), dtype=dtype)  # type: ignore[call-overload]
-    for rows in row_blocks(w, host_rows=CHUNK_ROWS):
-        x = w[rows]
-        if buffer is not None:
-            x = buffer[: len(x)]
-            np.copyto(x, w[rows])
-        yield rows, x
 
 
 def chunk_probe(
@@ -60,7 +45,7 @@ def chunk_probe(
     v_r, v_c = from_host(v_rows, w, dtype), from_host(v_columns, w, dtype)
     right, down = [], xp.zeros(w.shape[1], dtype=wide, device=device_of(w))
     with np.errstate(invalid="ignore", over="ignore"):
-        for rows, x in _widened(w, dtype):
+        for rows, x in widened_blocks(w, dtype):
             right.append(xp.astype(x @ v_c, wide))
             down += xp.astype(v_r[rows] @ x, wide)
         seen = [xp.max(xp.abs(w[sample, :]))] if sample.start < w.shape[0] else []
@@ -77,7 +62,7 @@ def chunk_products(
     """Return W·V for the columns and, off the diagonal, Wᵀ·V for the rows, in the precision of V."""
     xp = array_namespace(w, v_columns)
     right, down = [], None
-    for rows, x in _widened(w, v_columns.dtype):
+    for rows, x in widened_blocks(w, v_columns.dtype):
         right.append(x @ v_columns)
         if not on_diagonal:
             part = v_rows[rows, :].T @ x
@@ -94,12 +79,12 @@ def chunk_moments_and_products(
     """
     wide = wide_dtype(w)
     z_rows, z_columns = one_hot(c_rows, k, wide), one_hot(c_columns, k, wide)
-    if not isinstance(w, np.ndarray):
+    if not can_sum_rows(w):
         products = chunk_products(w, z_rows, z_columns, on_diagonal)
         return centred_moments(w, c_rows, c_columns, k, on_diagonal), products
     right, down, q = np.empty((len(w), k)), np.zeros((k, w.shape[1])), np.zeros((k, k))
-    square = np.empty((CHUNK_ROWS, w.shape[1]))
-    for rows, x in _widened(w, wide):
+    square = np.empty((WIDENED_ROWS, w.shape[1]))
+    for rows, x in widened_blocks(w, wide):
         np.matmul(x, z_columns, out=right[rows])
         if not on_diagonal:
             down += z_rows[rows].T @ x
@@ -126,7 +111,7 @@ def chunk_moments_and_products(
 def chunk_block_squares(w: Array, z_rows: Array, z_columns: Array, on_diagonal: bool) -> Array:
     """Return Z_rᵀ(W² Z_c): Σ wᵢⱼ² of each block over a chunk and its transpose, (k, k)."""
     total: Array = 0
-    for rows, x in _widened(w, z_columns.dtype):
+    for rows, x in widened_blocks(w, z_columns.dtype):
         total = total + z_rows[rows, :].T @ ((x * x) @ z_columns)
     return total if on_diagonal else total + total.T
 
@@ -147,7 +132,7 @@ def chunk_squares(
     total = xp.zeros((), dtype=wide, device=device_of(w))
     some = z_rows is not None and z_columns is not None
     in_rows, in_columns = (xp.sum(z, axis=1) for z in (z_rows, z_columns)) if some else (None, None)
-    for rows, x in _widened(w, wide):
+    for rows, x in widened_blocks(w, wide):
         if in_rows is None or in_columns is None:
             flat = xp.reshape(x, (-1,))
             total = total + flat @ flat
@@ -296,9 +281,9 @@ def chunk_blend(
     """Return α·past + (1 − α)·W for pairs of known objects (None: all), and W for the others."""
     xp = array_namespace(w, past)
     a = xp.astype(alpha, w.dtype) if is_array(alpha) else alpha
-    if isinstance(w, np.ndarray) and known_rows is None:
-        blended, share = np.empty_like(w), np.empty((CHUNK_ROWS, w.shape[1]), w.dtype)
-        for rows in row_blocks(w, host_rows=CHUNK_ROWS):
+    if can_sum_rows(w) and known_rows is None:
+        blended, share = np.empty_like(w), np.empty((WIDENED_ROWS, w.shape[1]), w.dtype)
+        for rows in row_blocks(w, host_rows=WIDENED_ROWS):
             np.multiply(past[rows], a, out=blended[rows], casting="same_kind")
             blended[rows] += np.multiply(w[rows], 1 - a, out=share[: rows.stop - rows.start])
         return blended

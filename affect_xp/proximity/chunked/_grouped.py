@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from affect_xp.array.namespace import is_host_value
 from affect_xp.array.typing import Array
 from affect_xp.proximity._base import MIN_OFF_DIAGONAL_SHARE, MIN_SHARE_LEFT, plain_moments
 from affect_xp.proximity.grouped import Stored
@@ -38,7 +37,7 @@ class ChunkedGroups(Stored):
     @functools.cached_property
     def _moments(self) -> tuple[Array, Array]:
         W, partition = self.proximity, self.partition
-        if self.is_multiplied and is_host_value(W.like):
+        if self.is_multiplied and W.sums_plainly:
             w_ii, z = self.diagonal(), partition.membership
             sums = z.T @ self.array - np.diag(w_ii @ z)
             squares = W.block_squares(partition) - np.diag((w_ii * w_ii) @ z)
@@ -51,7 +50,7 @@ class ChunkedGroups(Stored):
     def distance_to(self, means: Array) -> Array:
         """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² = Σw² − 2Σμ Σw + ΣNμ², or from differences if digits are lost."""
         W, partition = self.proximity, self.partition
-        if not is_host_value(W.like):
+        if not W.sums_plainly:
             distance, wz = W.square_distance_with(self._wanted, partition, means)
             self._keep(wz)
             return distance

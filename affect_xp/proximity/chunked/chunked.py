@@ -18,7 +18,7 @@ from typing import final
 import numpy as np
 from array_api_compat import is_dask_array
 
-from affect_xp.array.namespace import array_namespace, device_of, from_host, to_host
+from affect_xp.array.namespace import array_namespace, device_of, from_host, is_host_value, to_host
 from affect_xp.array.typing import Array
 from affect_xp.exceptions import InputTypeError
 from affect_xp.partition import UNCHANGED, Alignment, Partition
@@ -134,6 +134,11 @@ class Chunked(Proximity):
     def like(self) -> Array:
         """An empty array with the library, device and dtype of the chunks."""
         return meta_of(self.array)
+
+    @property
+    def sums_plainly(self) -> bool:
+        """Whether plain sums are tried first: where lost digits can be seen without waiting."""
+        return is_host_value(self.like)
 
     @functools.cached_property
     def _slices(self) -> list[slice]:
