@@ -18,6 +18,7 @@ from affect_xp.array.namespace import (
     from_host,
     gather,
     is_array,
+    keep,
     label_counts,
     label_table,
     label_totals,
@@ -88,12 +89,16 @@ class Alignment:
         The number of objects present at both steps.
     n_new : int
         The number of objects present only at t.
+    new_places, gone_places : int arrays or None
+        The positions of objects present only at t or only at t-1, if they are known.
     """
 
     source: Array | None
     target: Array | None
     n_common: int
     n_new: int
+    new_places: Array | None = None
+    gone_places: Array | None = None
 
     @property
     def n_gone(self) -> int:
@@ -107,11 +112,13 @@ class Alignment:
 
     def new(self) -> Array:
         """Return the positions at t of the new objects."""
-        return places_of(self.source < 0, self.n_new)  # type: ignore[operator]
+        known = self.new_places
+        return places_of(self.source < 0, self.n_new) if known is None else known  # type: ignore[operator]
 
     def gone(self) -> Array:
         """Return the positions at t-1 of the objects that left."""
-        return places_of(self.target < 0, self.n_gone)  # type: ignore[operator]
+        known = self.gone_places
+        return places_of(self.target < 0, self.n_gone) if known is None else known  # type: ignore[operator]
 
     def common(self) -> tuple[Array, Array]:
         """Return the positions of the common objects at t and at t-1; requires that something changed."""
@@ -131,7 +138,8 @@ def align(ids: Ids, past_ids: Ids, like: Array) -> Alignment:
     target = np.full(len(past_ids), -1, dtype=np.int64)
     target[source[known]] = np.flatnonzero(known)
     n_common = int(known.sum())
-    return Alignment(from_host(source, like), from_host(target, like), n_common, len(ids) - n_common)
+    places = (from_host(np.flatnonzero(x < 0), like) for x in (source, target))
+    return Alignment(from_host(source, like), from_host(target, like), n_common, len(ids) - n_common, *places)
 
 
 def positions(ids: Ids, past_ids: Ids) -> np.ndarray:
@@ -216,6 +224,12 @@ class Partition:
         return m[:, None] * (m[None, :] - eye)
 
     @functools.cached_property
+    def short_labels(self) -> Array:
+        """Labels as 16-bit integers, which kernels keep in cache."""
+        xp = array_namespace(self.labels)
+        return xp.astype(self.labels, xp.int16)
+
+    @functools.cached_property
     def safe_labels(self) -> Array:
         """Labels valid as indices: 0 in place of -1."""
         return not_negative(self.labels)
@@ -233,9 +247,7 @@ class Partition:
         """Return the same partition without the labels of the objects at which `known` is negative."""
         if known is None:
             return self
-        xp = array_namespace(self.labels)
-        labels = xp.where(known >= 0, self.labels, -xp.ones_like(self.labels))
-        return Partition(labels, self.k, self._outside(n_unknown))
+        return Partition(keep(self.labels, known, -1), self.k, self._outside(n_unknown))
 
     def _outside(self, n_unknown: int | None) -> int | None:
         """Return the number of unlabelled objects after `n_unknown` labels are removed."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 ITEM = 4  # bytes of a float32
 SAMPLE = 60  # objects
+WHOLE = ("products", "residuals", "blend", "extremes")  # kernels that read a whole matrix
 MATRICES = {"blend": 3}  # number of matrices that a kernel reads and writes; 1 by default
 
 
@@ -85,6 +86,14 @@ def _watch(count: Any) -> Iterator[tuple[Any, dict[str, int]]]:
         yield seen, traffic
 
 
+def _entries_read(name: str, w: Any, grid: Any, given: tuple[Any, ...]) -> int:
+    """Return how many entries of W a kernel reads: all, some rows, or the diagonal."""
+    if name in WHOLE:
+        return int(w.size)
+    n_rows = given[0].shape[0] if name == "regroup" else grid if name == "guess_means" else 1
+    return int(n_rows * w.shape[0])
+
+
 @contextlib.contextmanager
 def _kernel_traffic() -> Iterator[dict[str, int]]:
     """Count the bytes read and written by the kernels of this package, which `cupy_cpu` cannot count."""
@@ -93,7 +102,7 @@ def _kernel_traffic() -> Iterator[dict[str, int]]:
     def counted(name: str, w: Any, grid: Any, block: Any, n_bins: int, given: tuple[Any, ...]) -> None:
         arrays = [x for x in given if hasattr(x, "nbytes") and hasattr(x, "data")]
         if w is not None:
-            entries = given[0].shape[0] * w.shape[0] if name == "regroup" else w.size
+            entries = _entries_read(name, w, grid, given)
             total["entries"] += MATRICES.get(name, 1) * entries
             total["bytes"] += entries * w.itemsize
         total["bytes"] += sum(x.nbytes for x in arrays)

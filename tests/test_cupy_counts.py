@@ -1,5 +1,7 @@
 """Operations of CuPy, counted by `cupy_cpu`: the real CuPy code executed on a CPU."""
 
+import contextlib
+
 import numpy as np
 import pytest
 
@@ -61,3 +63,46 @@ def test_a_step_copies_a_few_times_more_than_its_kmeans():
     # The check of W, the sample, the matching, and each α, which decides whether to stop.
     assert count.d2h <= record.n_iter + 3 + len(record.alphas), count.where
     assert count.largest < N * N * 4  # the smoothed matrix is overwritten
+
+
+def launches(count):
+    return count.launch + count.gemm + count.blas + count.solver + count.sparse + count.sort
+
+
+def graph(seed):
+    rng = np.random.default_rng(seed)
+    own = np.arange(N) % K
+    links = np.triu(rng.random((N, N)) < np.where(own[:, None] == own, 0.1, 0.01), 1)
+    return cupyx_sparse().csr_matrix(cupy.asarray((links | links.T).astype(np.float32)))
+
+
+def cupyx_sparse():
+    import cupyx.scipy.sparse
+
+    return cupyx.scipy.sparse
+
+
+# An iteration of Lloyd takes five launches, of two labellings of changed objects twelve; α takes nine.
+STEPS = {
+    "previous": (lambda t: matrix(t).array, 0, {"init": "previous"}, 150, 5),
+    "auto": (lambda t: matrix(t).array, 0, {}, 165, 5),
+    "objects come and go": (lambda t: matrix(t).array, 5, {}, 170, 12),
+    "sparse": (graph, 0, {}, 260, 7),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_needs_few_launches(name):
+    make, churn, options, fixed, by_iteration = STEPS[name]
+    arrays = [make(t) for t in range(3)]
+
+    def last_step(watch):
+        model = ax.Affect(ax.KMeans(K), random_state=0, scale="none", rescale=None, **options)
+        for t, w in enumerate(arrays):
+            with watch if t == 2 else contextlib.nullcontext() as count:
+                model.partial_fit(w, range(churn * t, churn * t + N))
+        return model.history_[-1], count
+
+    last_step(contextlib.nullcontext())  # compiles the kernels
+    record, count = last_step(cupy_cpu.count())
+    assert launches(count) <= fixed + by_iteration * record.n_iter, (launches(count), record.n_iter)

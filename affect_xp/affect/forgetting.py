@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 
 from affect_xp.affect.moments import MomentsByBlock, mean_variances, moments_of
+from affect_xp.array import cuda
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
     is_array,
+    is_cupy,
     on_input_device,
     ratio,
     row_blocks,
@@ -131,6 +133,9 @@ def noise_and_drift(W: Grouped, past: Grouped, correction: str | None = None) ->
 
 def drift_from(past: Grouped, moments: MomentsByBlock) -> Array:
     """Return Σ(ψ − μ)², off and on the diagonal."""
+    sums = past.kernel_residuals(moments.means, moments.diagonal_means)
+    if sums is not None:
+        return cuda.total_squares(sums, past.k)
     partition = past.partition
     deviation = past.diagonal() - partition.by_object(moments.diagonal_means)
     deviation = deviation * partition.is_member
@@ -146,6 +151,8 @@ def positive_part(x: Array) -> Array:
 def share_of_noise(noise: Array, drift: Array) -> Array:
     """Return noise / (noise + drift), and 0 if both are 0 or either is NaN."""
     xp = array_namespace(noise)
+    if is_cupy(noise):
+        return cuda.share(noise, drift)
     both = noise + drift
     return xp.where(both < xp.inf, ratio(noise, both), xp.zeros_like(both))
 

@@ -32,9 +32,11 @@ import math
 
 from affect_xp.affect.forgetting import drift_from, share_of_noise
 from affect_xp.affect.moments import MomentsByBlock, moments_of, row_deviations
+from affect_xp.array import cuda
 from affect_xp.array.namespace import (
     array_namespace,
     device_of,
+    is_cupy,
     not_negative,
     ratio,
     row_blocks,
@@ -71,12 +73,16 @@ class Judgement:
     def stays(self) -> Array:
         """Return whether α of the previous labels is at least as close to V / D as that of static labels."""
         xp, v, d = array_namespace(self.noise), self.noise, self.difference
+        if is_cupy(v):
+            return cuda.stays(self.previous, self.static, v, d)
         previous, static = share_of_noise(*self.previous), share_of_noise(*self.static)
         return xp.abs(previous * d - v) <= xp.abs(static * d - v)
 
 
 def judge(previous: GroupedPair, static: GroupedPair) -> Judgement:
     """Return noise and drift for both labellings, and V and D."""
+    if previous.has_kernels and static.has_kernels:
+        return _judge_by_kernels(previous, static)
     w, psi = previous.common.together(previous.past)
     moments = moments_of(w)
     drift = drift_from(psi, moments)
@@ -85,6 +91,18 @@ def judge(previous: GroupedPair, static: GroupedPair) -> Judgement:
     by_static, noise = _sums_and_noise(static.common.near(w), static.past)
     by_previous = moments.total_variance(), drift
     return Judgement(by_previous, by_static, noise, ratio(difference, _n_entries(moments)))
+
+
+def _judge_by_kernels(previous: GroupedPair, static: GroupedPair) -> Judgement:
+    """Do the same for CuPy arrays, in few kernel launches."""
+    by_labels, given = [], []
+    for now, past in ((previous.common, previous.past), (static.common, static.past)):
+        moments = moments_of(now)
+        sums = past.kernel_residuals(moments.means, moments.diagonal_means)
+        drift = cuda.total_squares(sums, now.k)
+        by_labels.append((moments.total_variance(), drift))
+        given.append((now.kernel_moments, sums, drift))
+    return Judgement(*by_labels, *cuda.judge(previous.for_kernels, *given))
 
 
 def better_labels(

@@ -98,6 +98,20 @@ class MomentsByBlock(BlockMoments):
         return BlockMoments(**given)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class _SummedMoments(MomentsByBlock):
+    """Block moments with the two sums over all entries, by kernels."""
+
+    noise: Array
+    all_squares: Array
+
+    def total_variance(self) -> Array:
+        return self.noise
+
+    def total_squares(self) -> Array:
+        return self.all_squares
+
+
 @on_input_device
 @own_threads()
 def block_moments(
@@ -140,8 +154,12 @@ def block_moments(
 
 def moments_of(groups: Grouped) -> MomentsByBlock:
     """Return the block moments of a proximity with labels."""
-    partition = groups.partition
-    m, blocks = partition.sizes, groups.blocks
+    partition, blocks, known = groups.partition, groups.blocks, groups.kernel_moments
+    if known is not None:
+        (means, _, variances, counts), (sizes, *diagonal) = known.blocks(), known.diagonals()
+        by_cluster = diagonal[0], diagonal[1], counts, sizes
+        return _SummedMoments(means, variances, *by_cluster, blocks, *known.totals())
+    m = partition.sizes
     means, squares = groups.moments()
     variances = ratio(squares, blocks.counts - blocks.copies)
     w_ii = groups.diagonal()

@@ -34,8 +34,10 @@ All sums are over pairs i ≠ j of objects that have a past. Nothing here makes 
 
 import dataclasses
 import functools
+from typing import Any
 
 from affect_xp.affect.forgetting import positive_part
+from affect_xp.array import cuda
 from affect_xp.array.namespace import array_namespace, device_of, gather, ratio, row_blocks
 from affect_xp.array.typing import Array
 from affect_xp.exceptions import InputError
@@ -251,6 +253,13 @@ def move_probability(moments: PairMoments, move_rate: float = MOVE_RATE) -> Arra
         return xp.where(known, ratio(moves, stays + moves), xp.zeros_like(same))
 
     return xp.concat([probability(block) for block in blocks])
+
+
+def move_probability_by_kernels(groups: GroupedPair, move_rate: float = MOVE_RATE) -> tuple[Array, Array]:
+    """Return p, (n,), and the lowest sum of a row over a cluster, in few kernel launches; k ≥ 2."""
+    prior, least = (PRIOR_WEIGHT, UNIFORM_SHARE), (MIN_DISPERSION, MIN_PROFILE)
+    moments: Any = groups.common.kernel_moments
+    return cuda.move_probability(groups.for_kernels, moments, move_rate, prior, least)
 
 
 def _dispersion(moments: PairMoments) -> Array:

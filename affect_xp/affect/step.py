@@ -16,12 +16,18 @@ from affect_xp.affect.absence import Away, fill_unmet_pairs
 from affect_xp.affect.forgetting import Alpha, alpha_at, noise_and_drift, share_of_noise
 from affect_xp.affect.initial_labels import alpha_is_insensitive, better_labels, judge
 from affect_xp.affect.moments import mean_variances, moments_of
-from affect_xp.affect.movers import margin_weight, move_probability, pair_moments
+from affect_xp.affect.movers import (
+    margin_weight,
+    move_probability,
+    move_probability_by_kernels,
+    pair_moments,
+)
 from affect_xp.array.namespace import (
     array_namespace,
     gather,
     host_value,
     is_array,
+    keep,
     recorded_labels,
     to_host,
 )
@@ -206,9 +212,7 @@ def _without_gone(state: State, alignment: Alignment) -> Grouped | None:
         return state.groups
     labels: Array = state.groups.labels
     target: Any = alignment.target
-    xp = array_namespace(labels)
-    there = xp.where((target >= 0)[:, None], labels, -xp.ones_like(labels))
-    return state.groups.regrouped(there, alignment.gone())
+    return state.groups.regrouped(keep(labels, target, -1), alignment.gone())
 
 
 INITS = ("auto", "previous", "static")
@@ -451,6 +455,8 @@ def _moves(clusterer: Clusterer, seen: _Seen, weights: _Weights) -> tuple[Array 
         return weights.moved, None
     if getattr(clusterer, "wants", None) != "similarity" or isinstance(groups.pair.current, Factored):
         return None, None
+    if groups.in_units.has_kernels and groups.k > 1:
+        return move_probability_by_kernels(groups.in_units)
     if isinstance(groups.current, Occupied):  # too many clusters for n×k arrays
         return None, None
     sums = groups.current.rows(slice(0, groups.pair.current.n))

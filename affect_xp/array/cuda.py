@@ -6,11 +6,12 @@ order in which threads run. An entry of W is read from memory once, unless there
 `MAX_BINS`.
 """
 
+import dataclasses
 import functools
 import math
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,6 +22,7 @@ SHARED_BYTES = 48 * 1024  # of a block, on every device
 MAX_WARPS = 8  # in a block
 MAX_BINS = 96  # of a warp; more clusters than these take another read of W
 MAX_COUNTS = 8192  # of clusters in all runs, which a block counts in shared memory
+MAX_CLUSTERS = 8192  # of block moments, whose offsets are 32-bit integers
 TILE = 32  # of the check of symmetry
 SLICES = 8  # blocks that share a row of tiles
 
@@ -28,31 +30,244 @@ SOURCE = Path(__file__).with_name("kernels.cu")
 
 TEMPLATES = tuple(
     f"{name}<{kind}>"
-    for name in ("products", "residuals", "regroup", "blend", "extremes")
+    for name in (
+        "products",
+        "residuals",
+        "regroup",
+        "blend",
+        "extremes",
+        "guess_means",
+        "sums_by_cluster",
+        "shared_effects",
+        "profile_sums",
+        "move_probability",
+        "csr_products",
+        "csr_residuals",
+    )
     for kind in ("float", "double")
-)
+) + tuple(f"csr_matmul<{a}, {b}>" for a in ("float", "double") for b in ("float", "double"))
 
 
-def products(w: Array, labels: Array, k: int) -> Array:
-    """Return W·Z, (n, R·k), in float64, given the labels (n, R); -1 for objects in no cluster."""
-    n, runs = labels.shape
-    out = _cupy().empty((n, runs * k))
-    short = labels.astype(np.int16, order="C")
-    for first, width in _pieces(runs * k, 1):
-        _by_rows("products", w, width, (short, n, *_ints(runs, k, first, width), out))
+@dataclasses.dataclass(frozen=True, eq=False)
+class Csr:
+    """Rows of a sparse matrix in CSR format; of a square one with its diagonal in float64."""
+
+    data: Array
+    indices: Array
+    indptr: Array
+    diagonal: Array = None
+    dtype: ClassVar[type] = np.float64  # of the diagonal
+
+    @property
+    def shape(self) -> tuple[int]:
+        """The number of rows."""
+        return (self.indptr.shape[0] - 1,)
+
+    def arguments(self) -> tuple[Array, ...]:
+        """Return the arguments of kernels."""
+        return self.data, *_in_order(np.int32, self.indices, self.indptr)
+
+    def run(self, name: str, n_bins: int, given: tuple[Any, ...]) -> None:
+        """Run a kernel with one warp for each row."""
+        warps = _n_warps(n_bins)
+        grid, shared = -(-self.shape[0] // warps), n_bins * warps * LANES
+        _run(f"{name}<{_c_type(self.data)}>", None, grid, (LANES, warps), shared, (*self.arguments(), *given))
+
+
+def csr_matmul(data: Array, indices: Array, indptr: Array, v: Array) -> Array:
+    """Return W·V for a matrix in CSR format, in the dtype of V; the same bits at each call."""
+    (indices, indptr), n, columns = _in_order(np.int32, indices, indptr), len(indptr) - 1, v.shape[1]
+    v = _cupy().ascontiguousarray(v)
+    out = _cupy().empty((n, columns), dtype=v.dtype)
+    width = min(LANES, 2 ** max(0, columns - 1).bit_length())
+    given = (data, indices, indptr, v, n, *_ints(columns, width), out)
+    _run(f"csr_matmul<{_c_type(data)}, {_c_type(v)}>", None, -(-n // 8), (LANES, 8), 0, given)
     return out
 
 
-def block_residuals(w: Array, labels: Array, guess: Array, z: Array) -> tuple[Array, Array]:
-    """Return Σ (g − wᵢⱼ) and Σ (g − wᵢⱼ)² over i ≠ j of each block, (k, k), for a guess g per block."""
-    n, k = labels.shape[0], guess.shape[0]
-    cupy = _cupy()
-    out = cupy.empty((n, 2 * k))
-    short, guess = labels.astype(np.int16), cupy.ascontiguousarray(guess, dtype=np.float64)
-    for first, width in _pieces(k, 2):
-        _by_rows("residuals", w, 2 * width, (short, guess, n, *_ints(k, first, width), out))
-    total = z.T @ out
-    return total[:, :k], total[:, k:]
+def products(w: Array | Csr, labels: Array, k: int) -> Array:
+    """Return W·Z, (n, R·k), in float64, given the labels (n, R); -1 for objects in no cluster."""
+    n, runs = w.shape[0], labels.shape[1]
+    out = _cupy().empty((n, runs * k))
+    short = _short(labels)
+    for first, width in _pieces(runs * k, 1):
+        given = (short, n, *_ints(runs, k, first, width), out)
+        if isinstance(w, Csr):
+            w.run("csr_products", width, given)
+        else:
+            _by_rows("products", w, width, given)
+    return out
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Moments:
+    """Block moments of a matrix by labels, as views of one array; see `affect.moments.BlockMoments`."""
+
+    flat: Array
+    k: int
+
+    def _part(self, first: int, *shape: int) -> Array:
+        return self.flat[first : first + math.prod(shape)].reshape(shape)
+
+    def blocks(self) -> tuple[Array, ...]:
+        """Return means, sums of squares, variances, and numbers of entries, (k, k) each."""
+        return tuple(self._part(i * self.k**2, self.k, self.k) for i in range(4))
+
+    def diagonals(self) -> tuple[Array, ...]:
+        """Return cluster sizes, and means and variances of the diagonal, (k,) each."""
+        return tuple(self._part(4 * self.k**2 + i * self.k, self.k) for i in range(3))
+
+    def totals(self) -> tuple[Array, ...]:
+        """Return Σ var(wᵢⱼ) and Σ(wᵢⱼ − μ)² over all entries, 0-d each."""
+        return tuple(self._part(4 * self.k**2 + 3 * self.k + i) for i in range(2))
+
+
+def moments(w: Array | Csr, labels: Array, k: int) -> Moments:
+    """Return the block moments of W, given labels (n,)."""
+    short, guess = _short(labels), _cupy().empty((k, k))
+    if isinstance(w, Csr):  # the means about zero
+        guess[...] = 0
+        guess = _moments_about(w, short, guess).blocks()[0]
+    else:
+        width = min(k, MAX_BINS // 2)
+        warps, given = _n_warps(2 * width), (short, w.shape[0], *_ints(k, width), guess)
+        _run("guess_means", w, k, (LANES, warps), 2 * width * warps, given)
+    return _moments_about(w, short, guess)
+
+
+def _moments_about(w: Array | Csr, labels: Array, guess: Array) -> Moments:
+    k = guess.shape[0]
+    found = _cupy().empty(4 * k * k + 3 * k + 2)
+    given = (residual_sums(w, labels, guess), guess, *_ints(k), found)
+    _run("block_moments", None, 1, (256,), 0, given)
+    return Moments(found, k)
+
+
+def residual_sums(w: Array | Csr, labels: Array, guess: Array, diagonal_means: Array | None = None) -> Array:
+    """Return sums by cluster about a guess of each block mean, (2k² + 3k,); labels (n,).
+
+    They are Σ (g − wᵢⱼ) and Σ (g − wᵢⱼ)² over i ≠ j, side by side, (k, 2k); then the cluster sizes, the
+    means of wᵢᵢ, and Σ (wᵢᵢ − g)² about given means or these, (k,) each.
+    """
+    n, k, cupy = w.shape[0], guess.shape[0], _cupy()
+    rows, out, short = cupy.empty((n, 2 * k)), cupy.empty(2 * k * k + 3 * k), _short(labels)
+    guess, diagonal_means = _in_order(np.float64, guess, diagonal_means)
+    if isinstance(w, Csr):
+        sizes = one_hot(short, k, np.float64).sum(axis=0)
+        for first, width in _pieces(k, 3):
+            bounds = _ints(k, first, width)
+            w.run("csr_residuals", 3 * width, (short, sizes, guess, n, *bounds, rows))
+        w = w.diagonal
+    else:
+        for first, width in _pieces(k, 2):
+            _by_rows("residuals", w, 2 * width, (short, guess, n, *_ints(k, first, width), rows))
+    given = (short, rows, diagonal_means, n, *_ints(k), out)
+    _run("sums_by_cluster", w, (k, -(-2 * k // LANES) + 1), _tall_block(n), 0, given)
+    return out
+
+
+def total_squares(sums: Array, k: int) -> Array:
+    """Return all squares of `residual_sums`, off and on the diagonal, 0-d."""
+    out = _cupy().empty(())
+    _run("total_squares", None, 1, (256,), 0, (sums, *_ints(k), out))
+    return out
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Both:
+    """W and its past Ψ, with labels of the objects that are in both.
+
+    Attributes
+    ----------
+    w, past : (n, n) and (n', n') arrays of one dtype, or sparse matrices
+    wz, past_z : (n, k) and (n', k) arrays
+        WZ and ΨZ.
+    source : (n,) int array or None
+        The position in the past of each object with a label; None if the objects are the same.
+    labels : (n,) int array
+        -1 for objects that are not in the past.
+    """
+
+    w: Array | Csr
+    past: Array | Csr
+    wz: Array
+    past_z: Array
+    source: Array | None
+    labels: Array
+
+    def run(
+        self, name: str, grid: int | tuple[int, int], block: tuple[int, ...], given: tuple[Any, ...]
+    ) -> None:
+        """Start a kernel with these arrays as its first arguments."""
+        w, past = (x.diagonal if isinstance(x, Csr) else x for x in (self.w, self.past))
+        wz, past_z = _in_order(np.float64, self.wz, self.past_z)
+        (source,) = _in_order(np.int64, self.source)
+        first = (past, _stride(past), wz, past_z, source, _short(self.labels))
+        _run(name, w, grid, block, 0, (*first, *given))
+
+
+def judge(both: Both, previous: tuple[Any, Array, Array], static: tuple[Any, Array, Array]) -> Array:
+    """Return V and D per entry, (2,); see `affect.initial_labels`.
+
+    Parameters
+    ----------
+    both : Both
+        With the previous labels.
+    previous, static : tuples
+        The moments of W by these labels, the `residual_sums` of the past about their means, and the drift.
+    """
+    (moments, sums, drift), (fresh, fresh_sums, _), cupy = previous, static, _cupy()
+    k, n = moments.k, both.w.shape[0]
+    effects, out = cupy.empty(k * k + k), cupy.empty(2)
+    grid = k, -(-k // LANES) + 1
+    both.run("shared_effects", grid, _tall_block(n), (moments.flat, sums, n, *_ints(k), effects))
+    given = (moments.flat, drift, effects, *_ints(k), fresh.flat, fresh_sums, *_ints(fresh.k), out)
+    _run("judge", None, 1, (256,), 0, given)
+    return out
+
+
+def move_probability(
+    both: Both, moments: Moments, rate: float, prior: tuple[float, float], least: tuple[float, float]
+) -> tuple[Array, Array]:
+    """Return the probability that each object has moved, (n,), and the lowest sum of a row, 0-d; k ≥ 2.
+
+    See `affect.movers` for the formulas: `prior` holds the weight of the mean profile, and the share of the
+    uniform profile in it; `least` the smallest dispersion, and the smallest entry of a profile.
+    """
+    cupy, n, k = _cupy(), both.w.shape[0], moments.k
+    columns = -(-k // LANES)
+    sums, profiles, out = cupy.empty(k * k + k * columns), cupy.empty(2 * k * k + 2), cupy.empty(n)
+    both.run("profile_sums", (k, columns), _tall_block(n), (n, *_ints(k), sums))
+    given = (sums, *_ints(k * columns), moments.flat, *_ints(k), *prior, least[0], profiles)
+    _run("log_profiles", None, 1, (256,), 0, given)
+    both.run("move_probability", -(-n // 256), (256,), (n, *_ints(k), profiles, rate, least[1], out))
+    return out, profiles[2 * k * k + 1]
+
+
+def draw(weight: Array, order: Array, numbers: Array) -> Array:
+    """Return objects drawn with the weights of each column, (n, R), in an order, given numbers (R, m)."""
+    (weight, numbers), (order,) = _in_order(np.float64, weight, numbers), _in_order(np.int64, order)
+    (n, runs), out = weight.shape, _cupy().empty(numbers.shape, dtype=np.int64)
+    _run("draw", None, runs, (256,), 0, (weight, order, numbers, n, *_ints(runs, numbers.shape[1]), out))
+    return out
+
+
+def add_centre(
+    products: Array, w_ii: Array, tried: Array, nearest: Array, labels: Array, c: int, tie: float
+) -> tuple[Array, Array]:
+    """Add centre c to each run; return the distances to the nearest centre and the labels, (n, R).
+
+    Of the T objects tried in each run, (R·T,), with the products (n, R·T), the first with the smallest sum of
+    squares becomes the centre, where `tie` is a relative difference that does not count.
+    """
+    n, runs = nearest.shape
+    trials, left = tried.shape[0] // runs, _cupy().empty(tried.shape)
+    given = (*_in_order(np.float64, products, w_ii), tried, *_in_order(np.float64, nearest))
+    found, relabelled = _cupy().empty(nearest.shape), _cupy().empty(nearest.shape, dtype=np.int64)
+    _run("try_centres", None, runs * trials, (256,), 0, (*given, n, *_ints(runs, trials), left))
+    given = (*given, *_in_order(np.int64, labels), left, tie, n, *_ints(runs, trials), c, found, relabelled)
+    _run("add_centre", None, -(-n * runs // 256), (256,), 0, given)
+    return found, relabelled
 
 
 def moved_products(
@@ -92,7 +307,7 @@ def blend(
     out = cupy.empty((n, n), dtype=w.dtype) if out is None else out
     width = k if labels is not None and k <= MAX_BINS else 0
     product = cupy.empty((n, k)) if width else None
-    short = labels.astype(np.int16) if labels is not None and width else None
+    short = _short(labels) if labels is not None and width else None
     (source,) = _in_order(np.int64, source)
     matrices = [y for x in (past, out) for y in (x, x.strides[0] // x.itemsize)]
     given = (*matrices, source, *_weight(alpha), short, n, *_ints(k, width), product)
@@ -108,25 +323,49 @@ def extremes(w: Array) -> Array:
     return out.max(axis=0)
 
 
-def lloyd_assign(
-    wz: Array, past: Array | None, alpha: Array | float | None, w_ii: Array, labels: Array, k: int
-) -> tuple[Array, Array, Array, Array]:
+@dataclasses.dataclass(frozen=True, eq=False)
+class Product:
+    """The product of a matrix with Z, (n, R·k), or of a blend: WZ + α (past − base).
+
+    Attributes
+    ----------
+    wz : (n, R·k) array
+    past : (n', R·k) array or None
+        ΨZ; None if there is only WZ.
+    alpha : 0-d array or float
+    base : (n, R·k) array or None
+        WZ with the labels of common objects only, if it differs.
+    source : (n,) int array or None
+        The position in the past of each object, -1 for none; None if the objects are the same.
+    """
+
+    wz: Array
+    past: Array | None = None
+    alpha: Array | float = 0.0
+    base: Array | None = None
+    source: Array | None = None
+
+    def arguments(self) -> tuple[Any, ...]:
+        """Return the arguments of kernels."""
+        (source,) = _in_order(np.int64, self.source)
+        return *_in_order(np.float64, self.wz, self.base, self.past), source, *_weight(self.alpha)
+
+
+def lloyd_assign(product: Product, w_ii: Array, labels: Array, k: int) -> tuple[Array, Array, Array, Array]:
     """Return the nearest centroids, (n, R), the moved objects, the sizes, (R, k), and a report.
 
-    The product with Z is `wz`, or wz + α·(past − wz). The report for the host, (2R + 2,), holds the number of
+    The report for the host, (2R + 2,), holds the number of
     objects that move in each run and in any run, the number of empty clusters, and the sum of squares of each
     run before the moves. Only as many entries of the moved objects are set as objects move in any run.
     """
     cupy, (n, runs) = _cupy(), labels.shape
     bins = runs * k
-    (wz, w_ii), (labels,) = _in_order(np.float64, wz, w_ii), _in_order(np.int64, labels)
-    (past,) = _in_order(np.float64, past)
-    mixed = (past, *_weight(0.0 if alpha is None else alpha))
+    (w_ii,), (labels,), mixed = _in_order(np.float64, w_ii), _in_order(np.int64, labels), product.arguments()
     sums, report = cupy.empty((3, bins)), cupy.empty(2 * runs + 2)
     found, rows = cupy.empty(labels.shape, dtype=np.int64), cupy.empty(n, dtype=np.int64)
     moves, counts = cupy.empty(n, dtype=np.uint8), cupy.zeros(bins + runs, dtype=np.int32)
-    _run("cluster_sums", None, bins, (256,), 0, (wz, *mixed, w_ii, labels, n, *_ints(runs, k), sums))
-    given = (wz, *mixed, sums, labels, n, *_ints(runs, k), found, moves, counts)
+    _run("cluster_sums", None, bins, (256,), 0, (*mixed, w_ii, labels, n, *_ints(runs, k), sums))
+    given = (*mixed, sums, labels, n, *_ints(runs, k), found, moves, counts)
     _run("nearest", None, -(-n // 256), (256,), (bins + runs + 1) // 2, given)
     _run("conclude", None, 1, (1024,), 0, (sums, counts, moves, n, *_ints(runs, k), rows, report))
     return found, rows, counts[:bins].reshape(runs, k), report
@@ -135,6 +374,26 @@ def lloyd_assign(
 # Small arrays cost launches, not bytes: one kernel replaces several operations of the standard.
 ELEMENTWISE = {
     "ratio": ("T total, T count", "T out", "out = count > 0 ? total / count : (T)0"),
+    "share": (
+        "T noise, T drift",
+        "T out",
+        "const T both = noise + drift; out = both < (T)INFINITY && both > 0 ? noise / both : (T)0",
+    ),
+    "stays": (
+        "T noise, T drift, T static_noise, T static_drift, T v, T d",
+        "bool out",
+        """const T both = noise + drift, other = static_noise + static_drift;
+        const T previous = both < (T)INFINITY && both > 0 ? noise / both : (T)0;
+        const T fresh = other < (T)INFINITY && other > 0 ? static_noise / other : (T)0;
+        out = fabs(previous * d - v) <= fabs(fresh * d - v)""",
+    ),
+    "keep": ("T x, L known, T fill", "T out", "out = known < 0 ? fill : x"),
+    "mix": ("T w, T psi, T alpha", "T out", "out = w + alpha * (psi - w)"),
+    "mix_known": (
+        "T w, raw T psi, L source, T alpha",
+        "T out",
+        "out = source < 0 ? w : w + alpha * (psi[source] - w)",
+    ),
     "not_zero": ("T count", "T out", "out = count > 0 ? count : (T)1"),
     "not_negative": ("T index", "T out", "out = index < 0 ? (T)0 : index"),
     "one_hot": ("raw L labels, int64 k", "T hot", "hot = labels[i / k] == (L)(i % k)"),
@@ -149,6 +408,28 @@ ELEMENTWISE = {
 def ratio(total: Array, count: Array) -> Array:
     """Return total / count, and 0 where the count is not positive; both have the same dtype."""
     return _elementwise("ratio")(total, count)
+
+
+def share(noise: Array, drift: Array) -> Array:
+    """Return noise / (noise + drift), and 0 if their sum is not positive and finite."""
+    return _elementwise("share")(noise, drift)
+
+
+def stays(previous: tuple[Array, Array], static: tuple[Array, Array], v: Array, d: Array) -> Array:
+    """Return whether the `share` of the previous noise is at least as close to v / d as the static one."""
+    return _elementwise("stays")(*previous, *static, v, d)
+
+
+def keep(x: Array, known: Array, fill: float) -> Array:
+    """Return x, and `fill` where `known` is negative, along the first axis."""
+    return _elementwise("keep")(x, known.reshape(-1, *(1,) * (x.ndim - 1)), fill)
+
+
+def mixed(w: Array, psi: Array, alpha: Array | float, source: Array | None = None) -> Array:
+    """Return w + α (ψ − w), (n,), with ψ at `source`; w where the source is negative."""
+    if source is None:
+        return _elementwise("mix")(w, psi, alpha)
+    return _elementwise("mix_known")(w, psi, source, alpha)
 
 
 def not_zero(count: Array) -> Array:
@@ -202,9 +483,23 @@ def _weight(alpha: Array | float) -> tuple[Array | None, float]:
     return None, float(alpha)
 
 
+def _short(labels: Array) -> Array:
+    """Return labels as contiguous 16-bit integers, copied only if needed."""
+    return labels.astype(np.int16, order="C", copy=False)
+
+
 def _in_order(dtype: type, *arrays: Array | None) -> tuple[Any, ...]:
     """Return contiguous arrays of the given dtype, copied only if needed."""
     return tuple(None if x is None else _cupy().ascontiguousarray(x, dtype=dtype) for x in arrays)
+
+
+def _c_type(x: Array) -> str:
+    return "float" if x.dtype.itemsize == 4 else "double"
+
+
+def _stride(w: Array) -> int:
+    """Return the number of entries between rows; 0 for an array that is only a diagonal."""
+    return 0 if w.ndim == 1 else w.strides[0] // w.itemsize
 
 
 def _ints(*values: int) -> tuple[np.int32, ...]:
@@ -221,6 +516,11 @@ def _pieces(n_bins: int, n_kinds: int) -> list[tuple[int, int]]:
 def _n_warps(n_bins: int) -> int:
     """Return how many warps with this number of bins fit into a block."""
     return max(1, min(MAX_WARPS, SHARED_BYTES // (8 * LANES * max(1, n_bins))))
+
+
+def _tall_block(n: int) -> tuple[int, int]:
+    """Return a block for columns of n rows: its warps, a power of two, take turns with the rows."""
+    return LANES, 2 ** min(5, max(0, (n // LANES).bit_length() - 1))
 
 
 def _by_rows(name: str, w: Array, n_bins: int, given: tuple[Any, ...]) -> None:
@@ -240,7 +540,7 @@ def _run(
     """Start a kernel, for the dtype of W if given; a bin takes 8 bytes of shared memory per lane."""
     lanes = LANES if w is not None else 1
     if w is not None:
-        name = f"{name}<{'float' if w.dtype.itemsize == 4 else 'double'}>"
-        given = (w, w.strides[0] // w.itemsize, *given)
+        name = f"{name}<{_c_type(w)}>"
+        given = (w, _stride(w), *given)
     kernel = _kernel(_cupy().cuda.Device().id, name)
     kernel(grid if isinstance(grid, tuple) else (grid,), block, given, shared_mem=8 * lanes * n_bins)

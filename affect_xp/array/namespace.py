@@ -408,9 +408,25 @@ def gather(x: Array, index: Array, fill: float) -> Array:
     if is_cupy(x) and index.ndim == 1:
         return cuda.gather(x, index, fill)
     xp = array_namespace(x)
-    rows = xp.take(x, not_negative(index), axis=0)
-    known = xp.reshape(index >= 0, (-1,) + (1,) * (x.ndim - 1))
-    return xp.where(known, rows, xp.asarray(fill, dtype=x.dtype, device=device_of(x)))
+    return keep(xp.take(x, not_negative(index), axis=0), index, fill)
+
+
+def keep(x: Array, known: Array, fill: float) -> Array:
+    """Return x, and `fill` where `known`, along the first axis, is negative."""
+    if is_cupy(x):
+        return cuda.keep(x, known, fill)
+    xp = array_namespace(x)
+    known = xp.reshape(known >= 0, (-1,) + (1,) * (x.ndim - 1))
+    return xp.where(known, x, xp.asarray(fill, dtype=x.dtype, device=device_of(x)))
+
+
+def mixed(w: Array, psi: Array, alpha: Array | float, source: Array | None = None) -> Array:
+    """Return w + α (ψ − w), (n,), in wide floats, with ψ at `source`; w where the source is -1."""
+    if is_cupy(w):
+        return cuda.mixed(w, psi, alpha, source)
+    if source is None:
+        return w + alpha * (psi - w)
+    return array_namespace(w).where(source >= 0, w + alpha * (gather(psi, source, 0) - w), w)
 
 
 def not_negative(index: Array) -> Array:

@@ -18,6 +18,7 @@ import numpy as np
 import scipy.sparse
 
 import affect_xp
+from affect_xp.affect.moments import moments_of
 from affect_xp.array import cuda
 from affect_xp.array.namespace import to_host
 from affect_xp.cli.libraries import first_line, nvidia_driver
@@ -26,7 +27,8 @@ from affect_xp.clustering.linkage import Linkage
 from affect_xp.clustering.metrics import adjusted_rand_index
 from affect_xp.clustering.spectral import Spectral
 from affect_xp.models.affect import Affect
-from affect_xp.proximity import Factored
+from affect_xp.partition import Partition
+from affect_xp.proximity import Dense, Factored
 
 ALPHA_TOLERANCE = {"float64": 1e-9, "float32": 1e-6}
 KERNEL_TOLERANCE = 1e-11
@@ -212,9 +214,12 @@ def _kernel_results(
     yield "products", cuda.products(on_device, there[:, None], k).get(), wide @ z
     guess = np.full((k, k), 6.0)
     d = np.where(np.eye(len(w)) > 0, 0, 6.0 - wide)
-    sums, squares = cuda.block_residuals(on_device, there, cupy.asarray(guess), cupy.asarray(z))
-    yield "block_residuals", sums.get(), z.T @ d @ z
-    yield "block_residuals, squares", squares.get(), z.T @ (d * d) @ z
+    sums = cuda.residual_sums(on_device, there, cupy.asarray(guess)).get()[: 2 * k * k].reshape(k, 2 * k)
+    yield "residual_sums", sums, np.concatenate([z.T @ d @ z, z.T @ (d * d) @ z], axis=1)
+    found, expected = (
+        moments_of(Dense(x).group(Partition(c, k))) for x, c in ((on_device, there), (w, labels))
+    )
+    yield "moments", found.variances.get(), expected.variances
     yield "extremes", cuda.extremes(on_device).get(), np.array([np.abs(wide).max(), 0.0])
     past = cupy.asarray(w[::-1, ::-1].copy())
     _, product = cuda.blend(on_device, past, 0.25, out=past, labels=there, k=k)

@@ -330,7 +330,7 @@ class _Batch:
 
     def assign(self) -> _Assignment:
         """Find the nearest centroid of each object; one host sync, two if a cluster is empty."""
-        if is_cupy(self.groups.labels) and self.groups.n_runs * self.groups.k <= cuda.MAX_COUNTS:
+        if self._has_kernels:
             return self._assign_by_kernels()
         m, own, k = self.sizes, self.groups.own(), self.groups.k
         labels, bounds = self.groups.nearest(m, own, self.bounds)
@@ -342,6 +342,11 @@ class _Batch:
             return _Assignment(labels, sizes, n_moved, int(n_rows), 1, inertia, bounds)
         return self._repair(labels, own, inertia)
 
+    @property
+    def _has_kernels(self) -> bool:
+        groups = self.groups
+        return is_cupy(groups.labels) and groups.n_runs * groups.k <= cuda.MAX_COUNTS
+
     def _repair(self, labels: Array, own: Array, inertia: np.ndarray) -> _Assignment:
         """Fill empty clusters."""
         distance = self.groups.distances(slice(0, labels.shape[0]), self.sizes, own)
@@ -352,13 +357,17 @@ class _Batch:
     def _assign_by_kernels(self) -> _Assignment:
         """Do the same with CuPy in three kernel launches."""
         groups, n_runs = self.groups, self.groups.n_runs
-        given = *groups.stored_parts(), self.w_ii, groups.labels, groups.k
-        labels, rows, sizes, report = cuda.lloyd_assign(*given)
-        read = to_host(report, reason="has k-means converged?")[0]
+        (labels, rows, sizes), read = self._read_by_kernels()
         n_moved, (n_rows, n_empty), inertia = np.split(read, [n_runs, n_runs + 2])
         if n_empty > 0:
             return self._repair(labels, groups.own(), inertia)
         return _Assignment(labels, sizes, n_moved, int(n_rows), 1, inertia, rows=rows[: int(n_rows)])
+
+    def _read_by_kernels(self) -> tuple[tuple[Array, Array, Array], np.ndarray]:
+        """Return new labels, moved objects and sizes, and a report on the host; see `cuda.lloyd_assign`."""
+        groups = self.groups
+        *found, report = cuda.lloyd_assign(groups.for_kernels(), self.w_ii, groups.labels, groups.k)
+        return tuple(found), to_host(report, reason="has k-means converged?")[0]
 
     def _inertia(self, own: Array) -> Array:
         """Return Σ wᵢᵢ − Σ_c (ZᵀWZ)cc / m_c of each run, (R,)."""
@@ -368,6 +377,8 @@ class _Batch:
 
     def read_inertia(self) -> np.ndarray:
         """Return the sum of squares of each run on the host, (R,)."""
+        if self._has_kernels:
+            return self._read_by_kernels()[1][-self.groups.n_runs :]
         return to_host(self._inertia(self.groups.own()), reason="sum of squares of k-means")[0]
 
     def _moves(self, labels: Array) -> tuple[Array, Array]:

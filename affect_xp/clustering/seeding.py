@@ -6,7 +6,16 @@ from collections.abc import Callable
 
 import numpy as np
 
-from affect_xp.array.namespace import array_namespace, device_of, from_host, not_zero, to_host, wide_dtype
+from affect_xp.array import cuda
+from affect_xp.array.namespace import (
+    array_namespace,
+    device_of,
+    from_host,
+    is_cupy,
+    not_zero,
+    to_host,
+    wide_dtype,
+)
 from affect_xp.array.typing import Array
 from affect_xp.proximity import Dense, Proximity
 
@@ -42,8 +51,13 @@ def spread_partitions(W: Proximity, k: int, n_init: int, rng: np.random.Generato
     labels = xp.zeros((W.n, n_init), dtype=xp.int64, device=device_of(like))
     for c in range(k):
         tried = xp.reshape(_draw(weight, order, draws[c, :, :]), (-1,))  # (n_init · n_trials,)
+        products = W.matmul(unit, rows=tried)
+        if is_cupy(products):
+            nearest, labels = cuda.add_centre(products, w_ii, tried, nearest, labels, c, RELATIVE_TIE)
+            weight = nearest
+            continue
         # ‖xᵢ − xⱼ‖² = wᵢᵢ − 2 wᵢⱼ + wⱼⱼ
-        distance = w_ii[:, None] - 2 * W.matmul(unit, rows=tried) + xp.take(w_ii, tried)[None, :]
+        distance = w_ii[:, None] - 2 * products + xp.take(w_ii, tried)[None, :]
         distance = xp.reshape(xp.where(distance > 0, distance, xp.zeros_like(distance)), shape)
         closest = xp.minimum(distance, nearest[:, :, None])
         left = xp.sum(closest, axis=0)  # (n_init, n_trials)
@@ -69,6 +83,8 @@ def _draw(weight: Array, order: Array, draws: Array) -> Array:
 
     The number 0 gives the first row of `order`, 1 the last one.
     """
+    if is_cupy(weight):
+        return cuda.draw(weight, order, draws)
     xp = array_namespace(weight)
     ladders = xp.cumulative_sum(xp.take(weight, order, axis=0).T, axis=1)  # (R, n)
     place = xp.stack(

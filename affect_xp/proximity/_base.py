@@ -292,6 +292,10 @@ class Summable(Proximity):
         """Return W·Z, (n, R·k)."""
         return self.matmul(groups.membership)
 
+    def kernel_array(self, k: int) -> Any:
+        """Return the matrix if CuPy kernels can read it, for k clusters."""
+        return None
+
     @abc.abstractmethod
     def block_sums(self, partition: Partition, *, squares: bool = True) -> tuple[Array, Array | None]:
         """Return Σ wᵢⱼ and, if `squares`, Σ wᵢⱼ² over i ≠ j of each block, (k, k), on the host."""

@@ -12,7 +12,16 @@ import functools
 import math
 from typing import Any, final
 
-from affect_xp.array.namespace import array_namespace, from_host, gather, not_negative, wide_dtype
+from affect_xp.array import cuda
+from affect_xp.array.namespace import (
+    array_namespace,
+    from_host,
+    gather,
+    keep,
+    mixed,
+    not_negative,
+    wide_dtype,
+)
 from affect_xp.array.typing import Array
 from affect_xp.partition import Alignment, Partition
 from affect_xp.proximity._base import Computed, Proximity
@@ -76,7 +85,7 @@ class Pair:
         if self.alignment.n_new:
             new = self.alignment.new()
             w_v = w_v - self.current.matmul(array_namespace(v).take(v, new, axis=0), new)
-        return gather(self.past.matmul(gather(v, target, 0)), source, 0) - _project(w_v, source)
+        return gather(self.past.matmul(gather(v, target, 0)), source, 0) - keep(w_v, source, 0)
 
     def rows_change(self, v: Array, rows: Array, w_v: Array) -> Array:
         """Return (E Ψ Eᵀ − P W P)V for a V that is zero except in some rows, given WV."""
@@ -86,7 +95,7 @@ class Pair:
         known, places = _known_rows(v, rows, source)
         if self.alignment.n_new:
             w_v = self.current.matmul(known, rows)
-        return gather(self.past.matmul(known, places), source, 0) - _project(w_v, source)
+        return gather(self.past.matmul(known, places), source, 0) - keep(w_v, source, 0)
 
 
 @final
@@ -121,11 +130,9 @@ class GroupedPair:
         given = None if self.given is None else self.given.masked(alignment.source, alignment.n_new)
         if "common" in self.known:
             return _named(self.known["common"], given)
-        xp, new = array_namespace(self.labels), alignment.new()
         # W PZ = WZ − W (Z − PZ), and Z − PZ is zero except in the rows of new objects.
         source: Any = alignment.source
-        labels = xp.where((source >= 0)[:, None], self.labels, -xp.ones_like(self.labels))
-        return _named(self.current.regrouped(labels, new), given)
+        return _named(self.current.regrouped(keep(self.labels, source, -1), alignment.new()), given)
 
     @functools.cached_property
     def past(self) -> Grouped:
@@ -136,6 +143,20 @@ class GroupedPair:
             return _named(self.known["past"], given)
         labels = self.labels if alignment.target is None else gather(self.labels, alignment.target, -1)
         return self.pair.past.grouped(labels, self.k, given)
+
+    @property
+    def has_kernels(self) -> bool:
+        """Whether CuPy kernels can read both matrices."""
+        w, psi = self.common.kernel_array, self.past.kernel_array
+        return w is not None and psi is not None and w.dtype == psi.dtype
+
+    @property
+    def for_kernels(self) -> cuda.Both:
+        """Both matrices, their products, and the labels of common objects."""
+        w, psi, source = self.common, self.past, self.pair.alignment.source
+        wz, past_z = w.rows(slice(0, self.pair.current.n)), psi.rows(slice(0, self.pair.past.n))
+        labels = w.partition.short_labels
+        return cuda.Both(w.kernel_array, psi.kernel_array, wz, past_z, source, labels)
 
     def products(self) -> Array:
         """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block of common objects, (k, k)."""
@@ -165,11 +186,9 @@ class GroupedPair:
         if source is None or target is None:
             moved["past"] = self.past.moved(labels, moves)
             return GroupedPair(self.pair, labels, self.k, known=moved)
-        xp = array_namespace(labels)
-        before = xp.take(source, moves.objects)
+        before = array_namespace(labels).take(source, moves.objects)
         if self.pair.alignment.n_new:
-            common = xp.where((source >= 0)[:, None], labels, -xp.ones_like(labels))
-            here = xp.where(before >= 0, moves.objects, -xp.ones_like(before))
+            common, here = keep(labels, source, -1), keep(moves.objects, before, -1)
             moved["common"] = self.common.moved(common, dataclasses.replace(moves, places=here))
         there = dataclasses.replace(moves, places=before)
         moved["past"] = self.past.moved(gather(labels, target, -1), there)
@@ -202,7 +221,7 @@ class BlendGroups(Grouped):
             places = source[which] if isinstance(which, slice) else xp.take(source, which)
             psi = parts.past.rows(not_negative(places))
             base = w if parts.common is parts.current else parts.common.rows(which)
-            change = _project(psi - base, places)
+            change = keep(psi - base, places, 0)
         change *= self.proximity.alpha
         change += w
         return change
@@ -213,13 +232,12 @@ class BlendGroups(Grouped):
         base = w if parts.common is parts.current else parts.common.own()
         return w + self.proximity.alpha * (parts.past.own() - base)
 
-    def stored_parts(self) -> tuple[Array, Array | None, Array | float]:
-        """Return WZ, ΨZ and α, or only Ψ̂Z if the objects have changed."""
-        if not self.parts.pair.alignment.unchanged:
-            return super().stored_parts()
-        n = self.labels.shape[0]
-        current, past = (part.rows(slice(0, n)) for part in (self.parts.current, self.parts.past))
-        return current, past, self.proximity.alpha
+    def for_kernels(self) -> cuda.Product:
+        """Return WZ, ΨZ and α for CuPy kernels."""
+        parts, (n, m) = self.parts, (self.labels.shape[0], self.parts.pair.past.n)
+        base = None if parts.common is parts.current else parts.common.rows(slice(0, n))
+        w, psi = parts.current.rows(slice(0, n)), parts.past.rows(slice(0, m))
+        return cuda.Product(w, psi, self.proximity.alpha, base, parts.pair.alignment.source)
 
     def moved(self, labels: Array, moves: Moves) -> "BlendGroups":
         """Return Ψ̂ grouped by other labels."""
@@ -245,7 +263,7 @@ def _known_rows(v: Array, rows: Array, source: Array) -> tuple[Array, Array]:
     """
     xp = array_namespace(v)
     places = xp.take(source, rows)
-    return _project(v, places), not_negative(places)
+    return keep(v, places, 0), not_negative(places)
 
 
 class _PairBlend(Computed):
@@ -307,11 +325,8 @@ class Blend(_PairBlend):
 
     def diagonal(self) -> Array:
         """Return the diagonal of the blend, (n,)."""
-        w, psi = self.pair.current.diagonal(), self.pair.past.diagonal()
-        source = self.pair.alignment.source
-        if source is None:
-            return w + self.alpha * (psi - w)
-        return array_namespace(w).where(source >= 0, w + self.alpha * (gather(psi, source, 0) - w), w)
+        pair = self.pair
+        return mixed(pair.current.diagonal(), pair.past.diagonal(), self.alpha, pair.alignment.source)
 
     def matmul(self, v: Array, rows: Array | None = None) -> Array:
         """Return Ψ̂·V = WV + α (E Ψ Eᵀ − P W P)V."""
@@ -360,12 +375,6 @@ class Blend(_PairBlend):
         known = places >= 0
         psi = pair.past.submatrix(not_negative(places))
         return xp.where(known[:, None] & known[None, :], w + self.alpha * (psi - w), w)
-
-
-def _project(v: Array, source: Array) -> Array:
-    """Return P·V: V with the rows of new objects set to zero."""
-    xp = array_namespace(v)
-    return xp.where((source >= 0)[:, None], v, xp.zeros_like(v))
 
 
 @final

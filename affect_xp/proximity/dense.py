@@ -124,6 +124,10 @@ class Dense(Summable):
 
     def diagonal(self) -> Array:
         """Return wᵢᵢ, (n,), in wide floats."""
+        return self._diagonal
+
+    @functools.cached_property
+    def _diagonal(self) -> Array:
         xp = array_namespace(self.array)
         return xp.astype(xp.linalg.diagonal(self.array), wide_dtype(self.array))
 
@@ -199,6 +203,10 @@ class Dense(Summable):
             groups.array, self.array, moves.objects, moves.before, moves.after, moves.places
         )
 
+    def kernel_array(self, k: int) -> Array | None:
+        """Return the array if CuPy kernels can read it."""
+        return self.array if k <= cuda.MAX_CLUSTERS and has_kernels(self.array, k) else None
+
     def block_sums(self, partition: Partition, *, squares: bool = True) -> tuple[Array, Array | None]:
         """Return Σ wᵢⱼ and, if `squares`, Σ wᵢⱼ² over i ≠ j of each block, (k, k), in half a pass."""
         sums, *more = self._sums(partition, (1, 2) if squares else (1,))
@@ -252,12 +260,11 @@ class Dense(Summable):
         count = partition.pair_counts
         shift = s / not_zero(count)
         squares = q - count * shift * shift
-        return guess - shift, xp.where(squares > 0, squares, xp.zeros_like(squares))
+        zero = xp.zeros_like(squares)
+        return xp.where(count > 0, guess - shift, zero), xp.where(squares > 0, squares, zero)
 
     def _residual_sums(self, partition: Partition, guess: Array) -> tuple[Array, Array]:
         """Return Σ (g − w) and Σ (g − w)² over i ≠ j of each block, (k, k)."""
-        if has_kernels(self.array, partition.k):
-            return cuda.block_residuals(self.array, partition.labels, guess, partition.membership)
         z = partition.membership
         s = q = array_namespace(guess).zeros_like(guess)
         for rows, columns, x in self._residual_blocks(partition, guess):
@@ -303,8 +310,6 @@ class Dense(Summable):
 
     def centred_distance(self, partition: Partition, means: Array) -> Array:
         """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² from the differences."""
-        if has_kernels(self.array, partition.k):
-            return self._residual_sums(partition, means)[1].sum()
         xp = array_namespace(self.array)
         member = partition.is_member
         total = xp.zeros((), dtype=member.dtype, device=device_of(member))

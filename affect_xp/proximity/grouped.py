@@ -11,11 +11,13 @@ from typing import Any, Self
 
 import numpy as np
 
+from affect_xp.array import cuda
 from affect_xp.array.namespace import (
     array_namespace,
     changed_places,
     device_of,
     from_host,
+    keep,
     not_negative,
     not_zero,
     one_hot,
@@ -57,7 +59,7 @@ class Moves:
         xp, wide = array_namespace(self.after), wide_dtype(self.after)
         v = membership(xp.take(self.after, self.objects, axis=0), self.k, wide)
         v -= membership(xp.take(self.before, self.objects, axis=0), self.k, wide)
-        return v if self.places is None else xp.where((self.places >= 0)[:, None], v, xp.zeros_like(v))
+        return v if self.places is None else keep(v, self.places, 0)
 
     @property
     def rows(self) -> Array:
@@ -189,9 +191,9 @@ class Grouped(abc.ABC):
         blocks = row_blocks(self.labels, n_columns=self.n_runs * self.k)
         return xp.concat([xp.argmin(self.distances(rows, sizes, own), axis=2) for rows in blocks]), None
 
-    def stored_parts(self) -> tuple[Array, Array | None, Array | float]:
-        """Return WZ as stored; or WZ, ΨZ and α, if W is a blend whose parts have the same objects."""
-        return self.rows(slice(0, self.labels.shape[0])), None, 0.0
+    def for_kernels(self) -> cuda.Product:
+        """Return WZ for CuPy kernels; that of a blend as its parts."""
+        return cuda.Product(self.rows(slice(0, self.labels.shape[0])))
 
     def sums(self) -> Array:
         """Return ZᵀWZ, (k, k)."""
@@ -213,6 +215,24 @@ class Grouped(abc.ABC):
     def distance_to(self, means: Array) -> Array:
         """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² for block means μ, (k, k)."""
         return self.proximity.square_distance(self.partition, means)
+
+    @property
+    def kernel_array(self) -> Any:
+        """The matrix, if CuPy kernels can read it, otherwise None."""
+        return None
+
+    @functools.cached_property
+    def kernel_moments(self) -> cuda.Moments | None:
+        """All block moments, if CuPy kernels can compute them."""
+        w = self.kernel_array
+        return None if w is None else cuda.moments(w, self.partition.short_labels, self.k)
+
+    def kernel_residuals(self, means: Array, diagonal_means: Array) -> Array | None:
+        """Return sums of differences from some block means, if CuPy kernels can compute them."""
+        w = self.kernel_array
+        if w is None:
+            return None
+        return cuda.residual_sums(w, self.partition.short_labels, means, diagonal_means)
 
     @property
     def blocks(self) -> Any:
@@ -300,9 +320,16 @@ class Summed(Stored):
         """Compute WZ."""
         return self.proximity.times_membership(self)
 
+    @property
+    def kernel_array(self) -> Any:
+        """The matrix, if CuPy kernels can read it, otherwise None."""
+        return self.proximity.kernel_array(self.k)
+
     @functools.cached_property
     def _moments(self) -> tuple[Array, Array]:
         W, partition, found = self.proximity, self.partition, None
+        if self.kernel_moments is not None:
+            return self.kernel_moments.blocks()[:2]
         if W.sums_plainly:
             known = self.is_multiplied or self.earlier is not None or W.sums_by_product
             sums, squares = (self._off_diagonal(), self.squares) if known else W.block_sums(partition)

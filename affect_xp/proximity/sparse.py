@@ -11,7 +11,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 import scipy.sparse
 
-from affect_xp.array import namespace
+from affect_xp.array import cuda, namespace
 from affect_xp.array.namespace import (
     MANY_CLUSTERS,
     array_namespace,
@@ -22,6 +22,7 @@ from affect_xp.array.namespace import (
     from_host,
     gather,
     is_array,
+    is_cupy,
     not_zero,
     on_host,
     sums_by_number,
@@ -89,7 +90,6 @@ class Sparse(Summable):
     """
 
     carries_products: ClassVar[bool] = False  # n×k numbers may exceed the matrix itself
-    max_update_share: ClassVar[float] = 0.1  # products copy rows
     sums_by_product: ClassVar[bool] = True
 
     matrix: Matrix
@@ -134,6 +134,20 @@ class Sparse(Summable):
         """Whether plain sums are tried first: where lost digits can be seen without waiting."""
         return on_host(self.like)
 
+    @property
+    def max_update_share(self) -> float:  # type: ignore[override]
+        """0.1, since products copy rows; 0 on a device, where a product with Z is one launch."""
+        return 0.0 if is_cupy(self.like) else 0.1
+
+    def kernel_array(self, k: int) -> cuda.Csr | None:
+        """Return the matrix if CuPy kernels can read it."""
+        return self._csr if is_cupy(self.like) and k <= cuda.MAX_CLUSTERS else None
+
+    @functools.cached_property
+    def _csr(self) -> cuda.Csr:
+        w = self.matrix
+        return cuda.Csr(w.data, w.indices, w.indptr, self.diagonal())
+
     def diagonal(self) -> Array:
         """Return wᵢᵢ, (n,), in wide floats; cached."""
         return self._diagonal
@@ -151,7 +165,8 @@ class Sparse(Summable):
         if rows is not None:
             return self._matmul_rows(v, rows)
         if not isinstance(v, np.ndarray):
-            return _with_dtype(self.matrix, v.dtype) @ v
+            w = self.matrix
+            return cuda.csr_matmul(w.data, w.indices, w.indptr, v)
         product = np.empty((self.n, v.shape[1]), dtype=v.dtype)
         blocks = self._narrow_blocks if v.dtype == np.float32 else self._blocks
         # A row of V should be one cache line; but if all these lines do not fit into the cache and a single
@@ -220,6 +235,9 @@ class Sparse(Summable):
 
     def times_membership(self, groups: Summed) -> Array:
         """Return W·Z, (n, R·k); for one partition on the host without multiplications."""
+        csr = self.kernel_array(groups.k)
+        if csr is not None:
+            return cuda.products(csr, groups.labels, groups.k)
         if groups.n_runs > 1 or not isinstance(groups.labels, np.ndarray):
             return super().times_membership(groups)
         return self._times_membership(groups.labels[:, 0], groups.k, lambda w: w)
@@ -378,9 +396,14 @@ class Sparse(Summable):
             i, j = rows.start + row_numbers(both.indptr, slice(0, both.nnz)), both.indices
             values = xp.astype(both.data, wide_dtype(both.data), copy=False)
             values = xp.where(i == j, xp.zeros_like(values), values)
+            if self.kernel_array(k) is not None:
+                csr = cuda.Csr(values, j, both.indptr)
+                by_row = cuda.products(csr, partition.short_labels[:, None], k)
+                total = total + partition.membership[rows, :].T @ by_row
+                continue
             block = xp.take(labels, i) * (k + 1) + xp.take(labels, j)
             total = total + sums_by_number(block, values, (k + 1) ** 2)
-        return xp.reshape(total, (k + 1, k + 1))[:k, :k]
+        return total if total.shape == (k, k) else xp.reshape(total, (k + 1, k + 1))[:k, :k]
 
     def _weight(self) -> Array | float:
         """Return Σ|wᵢⱼ|."""

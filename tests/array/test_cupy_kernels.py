@@ -7,10 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse
 from numpy.testing import assert_array_equal
 
+import affect_xp as ax
+from affect_xp.affect.initial_labels import judge
+from affect_xp.affect.moments import moments_of
+from affect_xp.affect.movers import move_probability, move_probability_by_kernels, pair_moments
 from affect_xp.array import cuda, namespace
 from affect_xp.array.namespace import MAX_KERNEL_CLUSTERS, has_kernels
+from affect_xp.clustering.seeding import _draw
+from affect_xp.partition import Partition, align
+from affect_xp.proximity import Pair
+from affect_xp.proximity.sparse import Sparse
 
 # ---- compiled
 
@@ -49,7 +58,7 @@ def test_kernels_compile_for_cupy_on_gpus(architecture):
 
 # ---- executed
 
-SIZES = [(1, 1), (31, 2), (32, 5), (33, 3), (70, 7), (64, 96), (65, 97), (40, 200)]
+SIZES = [(1, 1), (31, 2), (32, 5), (33, 3), (70, 7), (64, 96), (65, 97), (20, 200)]
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +76,28 @@ def data(n, k, dtype, seed=0):
     rng = np.random.default_rng([seed, n, k])
     w = rng.normal(3.0, 1.0, (n, n))
     return (w + w.T).astype(dtype), rng.integers(-1, max(1, k - 1), n)
+
+
+def csr_parts(w):
+    matrix = scipy.sparse.csr_array(w)
+    return matrix.data, matrix.indices, matrix.indptr
+
+
+def pair_of(library, n, k, dtype, churn):
+    """W and a past that shares all objects with it but some, in another order, on a library."""
+    (w, _), (past, _) = data(n, k, dtype), data(n, k, dtype, seed=1)
+    order = np.random.default_rng(n).permutation(n) if churn else range(n)
+    past_ids = tuple(i + churn for i in order) if n > churn else tuple(range(n))
+    w, past = (library.asarray(x) for x in (w, past))
+    return Pair(ax.Dense(w), ax.Dense(past), align(tuple(range(n)), past_ids, w))
+
+
+def stays(noise, drift, static_noise, static_drift, v, d):
+    """Whether α of the previous labels is at least as close to v / d."""
+    previous, static = (
+        x / (x + y) if 0 < x + y < np.inf else 0.0 for x, y in ((noise, drift), (static_noise, static_drift))
+    )
+    return abs(previous * d - v) <= abs(static * d - v)
 
 
 def one_hot(labels, k):
@@ -101,22 +132,107 @@ class TestCupyKernels:
         for a, b in (
             (wz, cuda.products(cupy.asarray(w), by_columns, k)),
             *zip(
-                cuda.lloyd_assign(wz, None, None, diagonal, by_rows, k)[::2],
-                cuda.lloyd_assign(cupy.asfortranarray(wz), None, None, diagonal, by_columns, k)[::2],
+                cuda.lloyd_assign(cuda.Product(wz), diagonal, by_rows, k)[::2],
+                cuda.lloyd_assign(cuda.Product(cupy.asfortranarray(wz)), diagonal, by_columns, k)[::2],
                 strict=True,
             ),
         ):
             np.testing.assert_array_equal(a.get(), b.get())
 
-    def test_block_residuals(self, cupy, n, k, dtype):
+    def test_residual_sums(self, cupy, n, k, dtype):
         w, labels = data(n, k, dtype)
-        guess = np.random.default_rng(1).normal(6.0, 0.1, (k, k))
+        guess, centre = np.random.default_rng(1).normal(6.0, 0.1, (k, k)), np.linspace(0.0, 1.0, k)
         d = np.where(np.eye(n) > 0, 0.0, guess[labels][:, labels] - w.astype(float))
-        z = one_hot(labels, k)
-        given = [cupy.asarray(x) for x in (w, labels, guess, z)]
-        sums, squares = same_bits(lambda: [x.get() for x in cuda.block_residuals(*given)])
-        np.testing.assert_allclose(sums, z.T @ d @ z, atol=1e-11)
-        np.testing.assert_allclose(squares, z.T @ (d * d) @ z, rtol=1e-13, atol=1e-13)
+        z, w_ii = one_hot(labels, k), np.diag(w).astype(float)
+        given = [cupy.asarray(x) for x in (w, labels, guess)]
+        (sums,) = same_bits(lambda: [cuda.residual_sums(*given, cupy.asarray(centre)).get()])
+        blocks, (m, means, squares) = sums[: 2 * k * k].reshape(k, 2 * k), sums[2 * k * k :].reshape(3, k)
+        np.testing.assert_allclose(blocks[:, :k], z.T @ d @ z, atol=1e-11)
+        np.testing.assert_allclose(blocks[:, k:], z.T @ (d * d) @ z, rtol=1e-13, atol=1e-13)
+        np.testing.assert_array_equal(m, z.sum(axis=0))
+        np.testing.assert_allclose(m * means, w_ii @ z, rtol=1e-13)
+        np.testing.assert_allclose(squares, (z * (w_ii[:, None] - centre) ** 2).sum(axis=0), rtol=1e-13)
+        total = cuda.total_squares(cupy.asarray(sums), k).get()
+        np.testing.assert_allclose(total, blocks[:, k:].sum() + squares.sum(), rtol=1e-13)
+
+    def test_moments_are_those_of_numpy(self, cupy, n, k, dtype):
+        w, labels = data(n, k, dtype)
+        w[np.diag_indices(n)] *= 10
+        found, expected = (
+            moments_of(ax.Dense(x).group(Partition(c, k)))
+            for x, c in ((cupy.asarray(w), cupy.asarray(labels)), (w, labels))
+        )
+        assert hasattr(found, "noise") and not hasattr(expected, "noise")
+        for name in ("means", "variances", "diagonal_means", "diagonal_variances", "pair_counts", "sizes"):
+            ours, theirs = getattr(found, name).get(), getattr(expected, name)
+            np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12 * np.abs(theirs).max())
+        for name in ("total_variance", "total_squares"):
+            np.testing.assert_allclose(getattr(found, name)().get(), getattr(expected, name)(), rtol=1e-12)
+        same_bits(lambda: [cuda.moments(cupy.asarray(w), cupy.asarray(labels), k).flat.get()])
+
+    @pytest.mark.parametrize("churn", [0, 3])
+    def test_two_labellings_are_judged_as_by_numpy(self, cupy, n, k, dtype, churn):
+        results = []
+        for library in (cupy, np):
+            previous, static = (
+                pair_of(library, n, k, dtype, churn).group(Partition(library.asarray(labels), c))
+                for labels, c in ((data(n, k, dtype)[1], k), (data(n, k + 1, dtype, seed=2)[1], k + 1))
+            )
+            assert previous.has_kernels == (library is cupy)
+            judged = judge(previous, static)
+            results.append([*judged.previous, *judged.static, judged.noise, judged.difference])
+            results[-1] = [float(x) for x in results[-1]]
+            assert bool(judged.stays()) == stays(*results[-1])
+        np.testing.assert_allclose(*results, rtol=1e-10, atol=1e-10)
+
+    @pytest.mark.parametrize("churn", [0, 3])
+    def test_moves_are_those_of_numpy(self, cupy, n, k, dtype, churn):
+        if k < 2:
+            return
+        labels = data(n, k, dtype)[1]
+        ours, theirs = (
+            pair_of(library, n, k, dtype, churn).group(Partition(library.asarray(labels), k))
+            for library in (cupy, np)
+        )
+        found, lowest = (x.get() for x in move_probability_by_kernels(ours))
+        moments = pair_moments(theirs, products=False)
+        np.testing.assert_allclose(found, move_probability(moments), rtol=1e-9, atol=1e-12)
+        assert lowest == pytest.approx(min(0.0, moments.rows.min(), moments.past_rows.min()), rel=1e-12)
+
+    def test_sparse_products(self, cupy, n, k, dtype):
+        w, labels = data(n, k, dtype)
+        w[np.abs(w) < 6] = 0
+        given = [cupy.asarray(x) for x in (*csr_parts(w), np.diag(w).astype(float))]
+        runs = np.stack([labels, labels[::-1]], axis=1)
+        matrix, there = cuda.Csr(*given), cupy.asarray(runs)
+        (found,) = same_bits(lambda: [cuda.products(matrix, there, k).get()])
+        np.testing.assert_allclose(found, w.astype(float) @ one_hot(runs, k), rtol=1e-13, atol=1e-13)
+        for columns, kind in ((1, np.float64), (k, dtype), (40, np.float64)):
+            v = np.random.default_rng(3).normal(size=(n, columns)).astype(kind)
+            (found,) = same_bits(lambda v=v: [cuda.csr_matmul(*given[:3], cupy.asarray(v.T).T).get()])
+            assert found.dtype == kind
+            exact, eps = w.astype(float) @ v.astype(float), np.finfo(kind).eps
+            np.testing.assert_allclose(found, exact, rtol=4 * eps, atol=1e-13)
+
+    def test_sparse_moments_are_those_of_numpy(self, cupy, n, k, dtype):
+        w, labels = data(n, k, dtype)
+        w[np.abs(w) < 6] = 0
+        found, expected = (
+            moments_of(Sparse(Sparse.on_device_of(like, scipy.sparse.csr_array(w))).group(Partition(c, k)))
+            for like, c in ((cupy.zeros(1), cupy.asarray(labels)), (labels, labels))
+        )
+        assert hasattr(found, "noise") and not hasattr(expected, "noise")
+        for name in ("means", "variances", "diagonal_means", "diagonal_variances", "pair_counts", "sizes"):
+            ours, theirs = getattr(found, name).get(), getattr(expected, name)
+            np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12 * np.abs(theirs).max())
+
+    def test_draw_is_that_of_numpy(self, cupy, n, k, dtype):
+        rng = np.random.default_rng([n, k])
+        weight, order = rng.random((n, k)).astype(dtype) * (rng.random((n, k)) > 0.3), rng.permutation(n)
+        weight[:, 0] = 0
+        numbers = np.concatenate([rng.random((k, 4)), np.zeros((k, 1))], axis=1)
+        found = _draw(*(cupy.asarray(x) for x in (weight.astype(float), order, numbers)))
+        assert_array_equal(found.get(), _draw(weight.astype(float), order, numbers))
 
     def test_moved_products(self, cupy, n, k, dtype):
         w, before = data(n, k, dtype)
@@ -177,12 +293,21 @@ class TestCupyKernels:
         z, alpha = one_hot(labels, k), 0.4
         wz, psi = w.astype(float) @ z, past.astype(float) @ z
         diagonal = np.random.default_rng(3).normal(size=n)
-        for parts in ((wz, None, None), (wz, psi, alpha)):
-            blended = wz if parts[1] is None else wz + alpha * (psi - wz)
+        base, source = wz + 1, np.random.default_rng(6).permutation(n)
+        source[::3] = -1
+        mixed = np.where((source >= 0)[:, None], wz + alpha * (psi[source] - base), wz)
+        for blended, *parts in (
+            (wz, wz),
+            (wz + alpha * (psi - wz), wz, psi, alpha),
+            (mixed, wz, psi, alpha, base, source),
+        ):
             given = [x if x is None or np.isscalar(x) else cupy.asarray(x) for x in parts]
             expected = nearest(blended, diagonal, labels, k)
             found, rows, sizes, report = (
-                x.get() for x in cuda.lloyd_assign(*given, cupy.asarray(diagonal), cupy.asarray(labels), k)
+                x.get()
+                for x in cuda.lloyd_assign(
+                    cuda.Product(*given), cupy.asarray(diagonal), cupy.asarray(labels), k
+                )
             )
             np.testing.assert_array_equal(found, expected[0])
             moved = (found != labels).any(axis=1)
@@ -279,6 +404,29 @@ def test_gather_is_that_of_numpy(cupy, shape, fill):
     assert_array_equal(found.get(), namespace.gather(x, index, fill))
 
 
+@pytest.mark.parametrize("shape", [(6,), (6, 3)])
+@pytest.mark.parametrize("dtype", [np.int64, np.float64])
+def test_keep_is_that_of_numpy(cupy, shape, dtype):
+    x, known = np.arange(np.prod(shape)).reshape(shape).astype(dtype), np.array([4, -1, 0, 2, -1, 2])
+    found = namespace.keep(cupy.asarray(x), cupy.asarray(known), -1)
+    assert found.dtype == dtype
+    assert_array_equal(found.get(), namespace.keep(x, known, -1))
+
+
+@pytest.mark.parametrize("source", [None, [3, -1, 0, 2]])
+@pytest.mark.parametrize("on_device", [False, True])
+def test_mixed_is_that_of_numpy(cupy, source, on_device):
+    w, psi = np.random.default_rng(0).normal(size=(2, 4))
+    there = None if source is None else np.array(source)
+    found = namespace.mixed(
+        cupy.asarray(w),
+        cupy.asarray(psi),
+        cupy.asarray(0.3) if on_device else 0.3,
+        None if there is None else cupy.asarray(there),
+    )
+    np.testing.assert_allclose(found.get(), namespace.mixed(w, psi, 0.3, there), rtol=1e-15)
+
+
 def test_small_arrays_cost_one_launch(cupy):
     cupy_cpu = pytest.importorskip("cupy_cpu")
     x, index = cupy.asarray(np.arange(6.0)), cupy.asarray(np.array([2, -1, 0]))
@@ -288,6 +436,8 @@ def test_small_arrays_cost_one_launch(cupy):
         lambda: namespace.not_negative(index),
         lambda: namespace.one_hot(index, 3, np.float64),
         lambda: namespace.gather(x, index, 0),
+        lambda: namespace.keep(x[:3], index, 0.0),
+        lambda: namespace.mixed(x[:3], x, 0.5, index),
     ):
         action()
         with cupy_cpu.count() as count:
