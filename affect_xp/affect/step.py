@@ -559,10 +559,15 @@ def conclude(past: Past, found: Clustering, result: Iterations, rules: EventRule
         scores=found.scores,
         observed=past.W,
         blend=blend,
-        groups=found.groups if past.W.carries_products else None,
+        groups=found.groups if past.W.carries_products and not is_unformed(blend) else None,
         moved=None if read.moved is None else result.moved,
         **result.levels(read.squares, n_members),
     )
+
+
+def is_unformed(blend: Blend | ObjectBlend | None) -> bool:
+    """Return whether products are of the parts of a blend by objects, which rounds once it is formed."""
+    return isinstance(blend, ObjectBlend) and not blend.is_formed
 
 
 def _members(partition: Partition, ids: Ids) -> list[frozenset[Hashable]]:

@@ -289,6 +289,16 @@ def _calibration(results: Mapping[str, Sequence[np.ndarray]]) -> tuple[Calibrati
     return Calibration(title, "moved, of p > 0.9", entries, pairs=pairs), claims
 
 
+REMARKS = (
+    "The reference is an independent implementation in plain NumPy. Its published numbers are means "
+    "over seeds 0 to 4; on the seeds of these runs it was run for comparison.",
+    f"With hindsight: the first {HINDSIGHT_RUNS} runs.",
+    "All methods are given the number of groups. Weights of contacts are compared after log1p, with "
+    'absent="keep", by the method so named and by objects; the others get the weights as they are.',
+    "The delay of a move is the number of steps until the object is in the cluster of its new group.",
+)
+
+
 def run(options: Options) -> Report:
     """Run all methods on every available data set."""
     n_runs = options.runs or RUNS
@@ -323,14 +333,7 @@ def run(options: Options) -> Report:
             *(c for name, runs in results.items() for c in _claims(name, runs, published[name], options)),
             *claims,
         ),
-        remarks=(
-            "The reference is an independent implementation in plain NumPy. Its published numbers are means "
-            "over seeds 0 to 4; on the seeds of these runs it was run for comparison.",
-            f"With hindsight: the first {HINDSIGHT_RUNS} runs.",
-            "All methods are given the number of groups. Weights of contacts are compared after log1p, with "
-            'absent="keep", by the method so named and by objects; the others get the weights as they are.',
-            "The delay of a move is the number of steps until the object is in the cluster of its new group.",
-        ),
+        remarks=REMARKS,
     )
 
 

@@ -239,6 +239,11 @@ class Proximity(abc.ABC):
         return made if dtype is None else made.astype(dtype, copy=False)
 
     @property
+    def stored_bytes(self) -> int:
+        """The size of its arrays."""
+        return sum(_n_bytes(array) for array in _arrays_of(self).values())
+
+    @property
     def _library(self) -> str:
         return type(self.like).__module__.split(".")[0]
 
@@ -250,7 +255,7 @@ class Proximity(abc.ABC):
             "dtype": str(self.like.dtype),
             "library": self._library,
             "device": str(device_of(self.like)),
-            "storage": display.in_bytes(sum(_n_bytes(array) for array in _arrays_of(self).values())),
+            "storage": display.in_bytes(self.stored_bytes),
         }
         about = f"proximities of {display.counted(self.n, 'object')}"
         rows = [display.row(name, value) for name, value in facts.items()]

@@ -31,6 +31,8 @@ from affect_xp.proximity.grouped import Grouped, Moves
 USUAL_EXPONENT = 200
 # Neither 2¹⁰⁰⁰ nor its inverse overflows.
 MAX_EXPONENT = 1000
+# A blend by objects of more bytes is multiplied by its parts instead of being formed: no third matrix.
+MAX_FORMED_BYTES = 2**28
 
 
 def unit_of(*parts: Proximity) -> float:
@@ -424,7 +426,12 @@ class ObjectBlend(_PairBlend):
         return both[:, :r] + self.alpha * (trust[:, None] * (psi - both[:, r:]))
 
     def grouped(self, labels: Array, k: int, given: Partition | None = None) -> Grouped:
-        """Return Ψ̂ with the labels of its objects; it is formed, since W·SZ depends on the weights."""
+        """Return Ψ̂ with the labels of its objects; it is formed unless it is large.
+
+        Products with the two parts take no memory. They are slower, since W·SZ depends on the weights.
+        """
+        if self._formed is None and self.pair.current.stored_bytes > MAX_FORMED_BYTES:
+            return super().grouped(labels, k, given)
         return self.formed().grouped(labels, k, given)
 
     def submatrix(self, index: Array | None = None) -> Array:

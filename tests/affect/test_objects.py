@@ -10,6 +10,7 @@ from storages import MAKERS, as_factored
 
 import affect_xp as ax
 from affect_xp.exceptions import InputError
+from affect_xp.proximity import blend
 
 
 def steps(n_steps=5, *, churn=True, n=24, seed=0):
@@ -72,6 +73,25 @@ def test_libraries_and_storages_agree(eager_xp, make, forgetting):
             assert b.moved is None
         else:
             np.testing.assert_allclose(eager_xp.numpy(b.moved), a.moved, atol=1e-9)
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_a_large_blend_is_not_formed_for_products(eager_xp, make, monkeypatch):
+    if make is as_factored:
+        pytest.skip("factors are small")
+    given = steps()
+
+    def fitted():
+        model = ax.Affect(ax.KMeans(3), forgetting="objects", rescale=None, random_state=0)
+        return model.fit([make(eager_xp, w) for _, w in given], ids=[names for names, _ in given])
+
+    formed = fitted()
+    monkeypatch.setattr(blend, "MAX_FORMED_BYTES", 0)
+    for a, b in zip(formed.history_, fitted().history_, strict=True):
+        assert eager_xp.numpy(a.labels).tolist() == eager_xp.numpy(b.labels).tolist()
+        np.testing.assert_allclose(b.alphas, a.alphas, atol=1e-12)
+        if a.moved is not None:  # there is a past
+            np.testing.assert_allclose(eager_xp.numpy(b.moved), eager_xp.numpy(a.moved), atol=1e-10)
 
 
 def test_movers_are_reported_whatever_the_forgetting():
