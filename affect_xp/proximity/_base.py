@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 
@@ -403,11 +403,11 @@ def feature_matrix(X: object) -> Array:
     return checked_dtype(x, "X")
 
 
-def not_finite(X: Array) -> InputError:
-    """Return the error that names the first entry of X that is not finite."""
+def reject_not_finite(X: Array) -> NoReturn:
+    """Raise an error that names the first entry of X that is not finite."""
     host = to_host(X, reason="finding the bad feature")[0]
     i, j = np.argwhere(~np.isfinite(host))[0]
-    return InputError(
+    raise InputError(
         f"X must be finite, but X[{i}, {j}] = {host[i, j]}; leave out objects without data or fill it in"
     )
 

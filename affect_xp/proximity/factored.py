@@ -36,7 +36,7 @@ from affect_xp.proximity._base import (
     joint_magnitude,
     log2,
     measured_magnitude,
-    not_finite,
+    reject_not_finite,
 )
 from affect_xp.proximity._columns import (
     Factor,
@@ -607,7 +607,7 @@ def _checked_features(given: Array) -> tuple[Array, float]:
     with np.errstate(invalid="ignore"):
         largest = float(to_host(xp.max(xp.abs(X)), reason="are the features finite?")[0])
     if not math.isfinite(largest):
-        raise not_finite(X)
+        reject_not_finite(X)
     if largest > math.sqrt(sys.float_info.max / X.shape[1]) / X.shape[0]:  # sums over pairs do not overflow
         raise InputError(
             f"X holds numbers up to {largest:.3g}, whose dot products are too large; divide X by a constant"

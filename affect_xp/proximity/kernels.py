@@ -28,7 +28,7 @@ from affect_xp.array.typing import Array, Seed
 from affect_xp.checks import check_choice, check_int
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.proximity import Dense, Proximity
-from affect_xp.proximity._base import feature_matrix, not_finite
+from affect_xp.proximity._base import feature_matrix, reject_not_finite
 from affect_xp.proximity.chunked import Chunked, pairwise
 
 __all__ = ["KERNELS", "Kernel", "features_to_proximity", "nystroem_features", "random_fourier_features"]
@@ -307,7 +307,7 @@ def _checked_features(X: Array) -> tuple[Array, _Size]:
         unit = not_zero(largest)  # so that no square overflows
         facts = to_host(xp.stack([largest, xp.var(wide / unit)]), reason="checking features")[0]
     if not np.isfinite(facts[0]):
-        raise not_finite(x)
+        reject_not_finite(x)
     return x, _Size(float(facts[0]), float(facts[1]))
 
 

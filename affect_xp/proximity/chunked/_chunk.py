@@ -132,13 +132,14 @@ def chunk_squares(
     total = xp.zeros((), dtype=wide, device=device_of(w))
     some = z_rows is not None and z_columns is not None
     in_rows, in_columns = (xp.sum(z, axis=1) for z in (z_rows, z_columns)) if some else (None, None)
-    for rows, x in widened_blocks(w, wide):
-        if in_rows is None or in_columns is None:
-            flat = xp.reshape(x, (-1,))
-            total = total + flat @ flat
-        else:
-            total = total + in_rows[rows] @ ((x * x) @ in_columns)
-    return total if on_diagonal else 2 * total
+    with np.errstate(over="ignore"):  # infinite, and not used, in units whose squares are out of range
+        for rows, x in widened_blocks(w, wide):
+            if in_rows is None or in_columns is None:
+                flat = xp.reshape(x, (-1,))
+                total = total + flat @ flat
+            else:
+                total = total + in_rows[rows] @ ((x * x) @ in_columns)
+        return total if on_diagonal else 2 * total
 
 
 def with_products(
