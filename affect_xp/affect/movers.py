@@ -38,11 +38,11 @@ from typing import Any
 
 from affect_xp.affect.forgetting import positive_part
 from affect_xp.array import cuda
-from affect_xp.array.namespace import array_namespace, device_of, gather, ratio, row_blocks
+from affect_xp.array.namespace import array_namespace, device_of, not_negative, ratio, row_blocks, rows_at
 from affect_xp.array.typing import Array
 from affect_xp.exceptions import InputError
 from affect_xp.partition import Partition
-from affect_xp.proximity import GroupedPair, Occupied
+from affect_xp.proximity import Grouped, GroupedPair, Occupied
 from affect_xp.proximity.grouped import identity
 
 # π: the prior probability that an object moves between two steps.
@@ -55,6 +55,31 @@ UNIFORM_SHARE = 0.1
 MIN_DISPERSION = 0.25
 # The smallest entry of a profile.
 MIN_PROFILE = 1e-9
+# Entries of an (n, k) array in a block of rows on the host: a dozen of them stay in cache.
+BLOCK_ENTRIES = 2**15
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RowSums:
+    """WZ without wᵢᵢ, (n, k), by blocks of rows; zero for objects without a past."""
+
+    groups: Grouped
+    partition: Partition  # of the objects of W; -1 for those without a past
+    source: Array | None = None  # the rows of the objects in `groups`; None if they are the same
+
+    @functools.cached_property
+    def _diagonal(self) -> Array:
+        return self.groups.diagonal()
+
+    def at(self, block: slice) -> Array:
+        """Return some rows."""
+        rows = block if self.source is None else not_negative(self.source[block])
+        sums, w_ii, z = self.groups.rows(rows), rows_at(self._diagonal, rows), self.partition.membership
+        return self.partition.is_member[block][:, None] * (sums - w_ii[:, None] * z[block, :])
+
+    def all(self) -> Array:
+        """Return all rows."""
+        return self.at(slice(0, self.partition.n))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -65,8 +90,8 @@ class PairMoments:
     ----------
     partition : Partition
         The clusters; -1 for objects without a past.
-    rows, past_rows : (n, k) arrays
-        R = WZ and P = ΨZ without wᵢᵢ and ψᵢᵢ; zero for objects without a past.
+    rows, past_rows : RowSums
+        R = WZ and P = ΨZ without wᵢᵢ and ψᵢᵢ.
     means, past_means : (k, k) arrays
         μ and μ' of each block.
     squares, past_squares, products : (k, k) arrays
@@ -75,13 +100,31 @@ class PairMoments:
     """
 
     partition: Partition
-    rows: Array
-    past_rows: Array
+    rows: RowSums
+    past_rows: RowSums
     means: Array
     squares: Array
     past_means: Array | None = None
     past_squares: Array | None = None
     products: Array | None = None
+
+    @property
+    def blocks(self) -> list[slice]:
+        """Blocks of rows."""
+        return list(
+            row_blocks(self.partition.membership, host_rows=max(1, BLOCK_ENTRIES // self.partition.k))
+        )
+
+    @functools.cached_property
+    def profiles_and_lowest(self) -> tuple[Array, Array]:
+        """Q = Zᵀ(R₊ + P₊), (k, k), and the smallest entry of R and P, 0-d."""
+        xp, z = array_namespace(self.means), self.partition.membership
+        Q, lowest = 0 * self.means, []
+        for block in self.blocks:
+            R, P = self.rows.at(block), self.past_rows.at(block)
+            Q = Q + z[block, :].T @ (positive_part(R) + positive_part(P))
+            lowest.append(xp.min(xp.minimum(R, P)))
+        return Q, xp.min(xp.stack(lowest))
 
     @property
     def sizes(self) -> Array:
@@ -137,13 +180,8 @@ def pair_moments(groups: GroupedPair, *, products: bool = True) -> PairMoments:
             f"forgetting='objects' compares each object with each of {groups.k} clusters, which needs too "
             "much memory; use forgetting='global', or fewer clusters"
         )
-    source, everything = groups.pair.alignment.source, slice(0, groups.pair.current.n)
-    z, there = partition.membership, slice(0, groups.pair.past.n)
-    rows = _off_diagonal(now.rows(everything), now.diagonal(), z)
-    past_rows, psi_ii = before.rows(there), before.diagonal()
-    if source is not None:
-        past_rows, psi_ii = gather(past_rows, source, 0), gather(psi_ii, source, 0)
-    past_rows = _off_diagonal(past_rows, psi_ii, z)
+    rows = RowSums(now, partition)
+    past_rows = RowSums(before, partition, groups.pair.alignment.source)
     means, squares = now.moments()
     if not products:
         return PairMoments(partition, rows, past_rows, means, squares)
@@ -151,13 +189,6 @@ def pair_moments(groups: GroupedPair, *, products: bool = True) -> PairMoments:
     sums = groups.products()  # Σwψ
     covariances = sums - partition.pair_counts * means * past_means
     return PairMoments(partition, rows, past_rows, means, squares, past_means, past_squares, covariances)
-
-
-def _off_diagonal(rows: Array, diagonal: Array, z: Array) -> Array:
-    """Return row sums without the diagonal entry, and zeros for objects without a cluster."""
-    xp = array_namespace(rows)
-    member = xp.sum(z, axis=1) > 0
-    return xp.where(member[:, None], rows - diagonal[:, None] * z, xp.zeros_like(rows))
 
 
 def margin_weight(moments: PairMoments, move_rate: float = MOVE_RATE) -> Array:
@@ -208,7 +239,7 @@ def row_inflation(moments: PairMoments, v: Array) -> Array:
     lengths = _row_lengths(moments.partition)  # m_id
     now, before = (
         x - moments.partition.by_object(ratio(z.T @ x, xp.broadcast_to(n, N.shape)))
-        for x in (ratio(moments.rows, lengths), ratio(moments.past_rows, lengths))
+        for x in (ratio(moments.rows.all(), lengths), ratio(moments.past_rows.all(), lengths))
     )
     freedom = xp.broadcast_to(n - 1, N.shape)
     var, past_var, both = (ratio(z.T @ x, freedom) for x in (now * now, before * before, now * before))
@@ -222,20 +253,16 @@ def row_inflation(moments: PairMoments, v: Array) -> Array:
 def move_probability(moments: PairMoments, move_rate: float = MOVE_RATE) -> Array:
     """Return p, (P), (n,): 0 without a past, for an empty row, and with a single cluster."""
     partition, k = moments.partition, moments.partition.k
-    xp, z = array_namespace(moments.rows), partition.membership
+    xp, z = array_namespace(moments.means), partition.membership
     if k < 2:
         return xp.zeros((partition.n,), dtype=z.dtype, device=device_of(z))
-    blocks = list(row_blocks(moments.rows))
-    Q = sum(
-        z[b, :].T @ (positive_part(moments.rows[b, :]) + positive_part(moments.past_rows[b, :]))
-        for b in blocks
-    )
+    Q, ones = moments.profiles_and_lowest[0], xp.ones((k,), dtype=z.dtype, device=device_of(z))
     g = (1 - UNIFORM_SHARE) * ratio(xp.sum(Q, axis=0), xp.sum(Q)) + UNIFORM_SHARE / k
     profiles = Q + PRIOR_WEIGHT * g
     log_q, phi = _log_shares(profiles), _dispersion(moments)
 
     def probability(block: slice) -> Array:
-        R, P = positive_part(moments.rows[block, :]), positive_part(moments.past_rows[block, :])
+        R, P = positive_part(moments.rows.at(block)), positive_part(moments.past_rows.at(block))
         own_z, S = z[block, :], R + P
         # Exclude the object itself from the profile of its cluster.
         own = xp.maximum(partition.at(block).by_object(profiles) - S, xp.full_like(S, MIN_PROFILE))
@@ -243,16 +270,16 @@ def move_probability(moments: PairMoments, move_rate: float = MOVE_RATE) -> Arra
 
         def posterior(rows: Array) -> Array:
             score = rows @ log_q.T
-            score += own_z * (xp.sum(rows * log_own, axis=1)[:, None] - score)
+            score += own_z * ((rows * log_own) @ ones[:, None] - score)
             weight = xp.exp((score - xp.max(score, axis=1)[:, None]) / phi)
-            return weight / xp.sum(weight, axis=1)[:, None]
+            return weight / (weight @ ones[:, None])
 
-        same = xp.sum(posterior(P) * posterior(R), axis=1)
+        same = (posterior(P) * posterior(R)) @ ones  # products add short rows faster than sums
         stays, moves = (1 - move_rate) * same, positive_part(move_rate * (1 - same) / (k - 1))
-        known = (partition.labels[block] >= 0) & (xp.sum(R, axis=1) > 0) & (xp.sum(P, axis=1) > 0)
+        known = (partition.labels[block] >= 0) & (R @ ones > 0) & (P @ ones > 0)
         return xp.where(known, ratio(moves, stays + moves), xp.zeros_like(same))
 
-    return xp.concat([probability(block) for block in blocks])
+    return xp.concat([probability(block) for block in moments.blocks])
 
 
 def move_probability_by_kernels(groups: GroupedPair, move_rate: float = MOVE_RATE) -> tuple[Array, Array]:

@@ -465,7 +465,7 @@ def _moves(clusterer: Clusterer, seen: _Seen, weights: _Weights) -> tuple[Array 
     if lowest is not None and lowest < 0:
         return None, None
     moments = pair_moments(groups.in_units, products=False)
-    return move_probability(moments), xp.minimum(xp.min(moments.rows), xp.min(moments.past_rows))
+    return move_probability(moments), moments.profiles_and_lowest[1]
 
 
 def _alpha_of(options: Options, seen: _Seen, t: int) -> tuple[Array | float, Sequence[Array]]:

@@ -197,7 +197,9 @@ class TestCupyKernels:
         found, lowest = (x.get() for x in move_probability_by_kernels(ours))
         moments = pair_moments(theirs, products=False)
         np.testing.assert_allclose(found, move_probability(moments), rtol=1e-9, atol=1e-12)
-        assert lowest == pytest.approx(min(0.0, moments.rows.min(), moments.past_rows.min()), rel=1e-12)
+        assert lowest == pytest.approx(
+            min(0.0, moments.rows.all().min(), moments.past_rows.all().min()), rel=1e-12
+        )
 
     def test_sparse_products(self, cupy, n, k, dtype):
         w, labels = data(n, k, dtype)
