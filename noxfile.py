@@ -74,6 +74,7 @@ def tests_cupy(session: nox.Session) -> None:
     session.run(*python, "pip", "install", "--quiet", "--no-deps", "-e", ".", external=True)
     # Blocks of rows and chunks are plain array code, tested on the other libraries; here they take too long.
     slow = "many and (test_object_blend or test_movers or test_correction)"
+    slow += " or as_chunked and (test_objects or test_smooth) or keep and test_by_objects_all_libraries"
     some = f"cupy and not ({slow}) and not (test_contract and (many or chunked or without))"
     options = session.posargs or ("-n", "2", "-k", some)
     session.run(*python, "pytest", *options, env=env, external=True)

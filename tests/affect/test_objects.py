@@ -79,7 +79,7 @@ def test_libraries_and_storages_agree(eager_xp, make, forgetting):
 def test_a_large_blend_is_not_formed_for_products(eager_xp, make, monkeypatch):
     if make is as_factored:
         pytest.skip("factors are small")
-    given = steps()
+    given = steps(3)
 
     def fitted():
         model = ax.Affect(ax.KMeans(3), forgetting="objects", rescale=None, random_state=0)
