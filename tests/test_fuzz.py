@@ -111,7 +111,8 @@ def check_step(model, n, k):
 
 
 def run(steps, clusterer, put, exponent=None, **parameters):
-    model = ax.Affect(clusterer, random_state=0, **parameters)
+    """Take all steps. rescale="auto" would take integers for counts, in one unit and not in another."""
+    model = ax.Affect(clusterer, random_state=0, rescale=None, **parameters)
     for t, ids in enumerate(steps.ids):
         model.partial_fit(put(steps, t, exponent), ids)
         check_step(model, len(ids), steps.k[t])
@@ -267,7 +268,8 @@ def test_the_whole_loop_against_the_twin(part, drawn, init, representation):
     steps, k = drawn
     put = ax.Factored.from_features if representation == "Factored" else lambda x: x @ x.T
     clusterer = ax.KMeans(k, init="random", tol=0.0)
-    model = ax.Affect(clusterer, init=init, random_state=0).partial_fit(put(steps[0][0]), steps[0][1])
+    model = ax.Affect(clusterer, init=init, alpha_tol=0, rescale=None, random_state=0)
+    model.partial_fit(put(steps[0][0]), steps[0][1])
     matrices, ids = [x @ x.T for x, _ in steps], [names for _, names in steps]
     start = np.asarray(model._state.partition.labels)
     with accidents() as met:
