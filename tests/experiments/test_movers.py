@@ -42,8 +42,8 @@ def test_a_small_run(monkeypatch, tmp_path):
     name = f"contacts, moves: {movers.OBJECTS}"
     assert 0 < ari[name].mean <= 1 and difference[name].mean == 0 and delay.measure == "delay"
     assert [row[0] for row in hindsight.cells()[1]] == list(movers.SMOOTHED)
-    assert len(calibration.cells()[1]) == 3 and len(report.claims) == 4
-    assert "contacts, moves, seeds 0 to 4" in report.claims[0].text
+    assert len(calibration.cells()[1]) == 3 and len(report.claims) == 5
+    assert "contacts, moves, its seeds 0 to 4" in report.claims[1].text
 
 
 def test_a_small_run_of_rules(monkeypatch, tmp_path):
