@@ -16,12 +16,7 @@ from affect_xp.affect.absence import Away, fill_unmet_pairs
 from affect_xp.affect.forgetting import Alpha, alpha_at, noise_and_drift, share_of_noise
 from affect_xp.affect.initial_labels import alpha_is_insensitive, better_labels, judge
 from affect_xp.affect.moments import mean_variances, moments_of
-from affect_xp.affect.movers import (
-    margin_weight,
-    move_probability,
-    move_probability_by_kernels,
-    pair_moments,
-)
+from affect_xp.affect.movers import margin_weight, move_probability, move_probability_by_kernels, pair_moments
 from affect_xp.array.namespace import (
     array_namespace,
     gather,
@@ -35,16 +30,7 @@ from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
 from affect_xp.clustering.base import Call, Clusterer, Clustering, Count
 from affect_xp.partition import UNCHANGED, Alignment, Ids, Partition, align, positions
-from affect_xp.proximity import (
-    Blend,
-    Factored,
-    Grouped,
-    GroupedPair,
-    ObjectBlend,
-    Occupied,
-    Pair,
-    Proximity,
-)
+from affect_xp.proximity import Blend, Factored, Grouped, GroupedPair, ObjectBlend, Occupied, Pair, Proximity
 from affect_xp.proximity.blend import unit_of
 from affect_xp.tracking.events import (
     DEFAULT_RULES,
@@ -57,39 +43,25 @@ from affect_xp.tracking.events import (
     move_events,
 )
 
+INITS = ("auto", "previous", "static")
+FORGETTING = ("global", "objects")
+# By objects, a step ends when at most this multiple of `alpha_tol` is the share of objects whose cluster
+# changes: weights depend on labels only through means over clusters.
+LABELS_PER_WEIGHT = 10
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class State:
-    """The state after a step, input of the next one.
+    """The state after a step, input of the next one. Absent objects follow the others, without a cluster."""
 
-    Attributes
-    ----------
-    smoothed : Proximity or None
-        Ψ̂ᵗ; None for a method without a past.
-    partition : Partition
-        The clusters, numbered from 0.
-    clusters : Clusters
-        Their persistent ids and sizes, the number of the step, and missing clusters.
-    ids : sequence of hashables
-        The objects.
-    memory : (n, r) array or None
-        Starting values of the clusterer for the next step.
-    groups : Grouped or None
-        Ψ̂ᵗ with the labels of the partition, if their product is known.
-    away : Away or None
-        The absent objects, if any: they follow the others in all of the above, and are in no cluster.
-    count : Count or None
-        The number of clusters, if a rule that needs it at the next step chose it.
-    """
-
-    smoothed: Proximity | None
+    smoothed: Proximity | None  # Ψ̂ᵗ; None for a method without a past
     partition: Partition
-    clusters: Clusters
+    clusters: Clusters  # their persistent ids and sizes, the number of the step, and missing clusters
     ids: Ids
-    memory: Array | None = None
-    groups: Grouped | None = None
-    away: Away | None = None
-    count: Count | None = None
+    memory: Array | None = None  # starting values of the clusterer, (n, r)
+    groups: Grouped | None = None  # Ψ̂ᵗ with the labels of the partition, if their product is known
+    away: Away | None = None  # the absent objects, if any
+    count: Count | None = None  # the number of clusters, if the rule that chose it needs it again
 
     @property
     def present(self) -> Ids:
@@ -103,75 +75,99 @@ class State:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Step:
-    """The result of a step. Ψ̂ᵗ is not formed before `smoothed()` is called.
+class Options:
+    """Options of a step; see `Affect` for the parameters."""
 
-    Attributes
-    ----------
-    state : State
-        The state after the step, without Ψ̂ᵗ.
-    labels : (n,) int array
-        The persistent id of the cluster of each object.
-    alphas : tuple of float
-        α by iteration; (0.0,) if there is no past.
-    events : tuple of Event
-        The changes of clusters since the previous step.
-    n_iter : int
-        The total number of iterations of the clusterer.
-    scores : dict or None
-        The score of each number of clusters that was tried, if it was selected.
-    observed : Proximity
-        Wᵗ.
-    blend : Blend, ObjectBlend or None
-        Ψ̂ᵗ as a blend of Wᵗ and Ψ̂ᵗ⁻¹; None if there is no past.
-    groups : Grouped or None
-        Ψ̂ᵗ with the labels of the partition, if their product is known.
-    noise, drift : float or None
-        The last noise and drift as root mean squares over entries, in the units of W; None if α is not
-        estimated. Without a past there is only noise.
-    noise_of_means : float or None
-        The noise that remains in block means, in the same units; known only at steps without a past.
-    moved : (n,) array or None
-        The probability that each object has changed its cluster since the previous step, if known.
-    """
-
-    state: State
-    labels: Array
-    alphas: tuple[float, ...]
-    events: tuple[Event, ...]
-    n_iter: int
-    scores: dict[int, float] | None
-    observed: Proximity
-    blend: Blend | ObjectBlend | None = None
-    groups: Grouped | None = None
-    noise: float | None = None
-    drift: float | None = None
-    noise_of_means: float | None = None
-    moved: Array | None = None
+    alpha: Alpha = "estimate"
+    n_iter: int = 3
+    init: str = "auto"
+    correction: str | None = None
+    events: EventRules = DEFAULT_RULES
+    forgetting: str = "global"
+    alpha_tol: float = 0.0
+    seed: int = 0
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """What a record contains of the clusters and of α, by name."""
-        names = "alphas", "labels", "events", "scores", "n_iter"
-        return {"k": self.state.partition.k, "alpha": self.alphas[-1]} | {n: getattr(self, n) for n in names}
+    def by_labels(self) -> bool:
+        """Whether weights depend on labels, so that the step alternates between clusters and weights."""
+        return self.by_object or callable(self.alpha) or isinstance(self.alpha, str)
 
-    def commit(self, *, out: Proximity | None = None) -> State:
-        """Return the state after the step, with Ψ̂ᵗ; see `smoothed`."""
-        smoothed = self.smoothed(out=out)
-        groups = None if self.groups is None else smoothed.carried(self.groups)
-        if groups is not None:
-            groups = dataclasses.replace(groups, given=self.state.partition)
-        return dataclasses.replace(self.state, smoothed=smoothed, groups=groups)
+    @property
+    def rounds(self) -> int:
+        """How often clusters are found, at most."""
+        return self.n_iter if self.by_labels else 1
 
-    def smoothed(self, *, out: Proximity | None = None) -> Proximity:
-        """Return Ψ̂ᵗ in new storage, or in that of `out`, which may be Ψ̂ᵗ⁻¹."""
-        formed = self.observed
-        if self.blend is not None:
-            # α is now known as a number, so a representation can drop negligible terms.
-            blend = self.blend if self.blend.is_formed else self.blend.at(self.alphas[-1])
-            formed = blend.formed(out=out)
-        # Copy the observed array: the caller may overwrite it for the next step.
-        return formed.copy() if formed is self.observed else formed
+    @property
+    def by_object(self) -> bool:
+        """Whether objects that have moved forget their past."""
+        return self.forgetting == "objects"
+
+
+DEFAULTS = Options()
+
+
+def step(
+    state: State | None, W: Proximity, ids: Ids, clusterer: Clusterer, options: Options = DEFAULTS
+) -> "Step":
+    """Return the result of one AFFECT step; arguments are not modified.
+
+    On a device the host waits once for each iteration of the clusterer, once for each comparison of α (at
+    most n_iter − 1) or of labels (at most n_iter − 2) that may end the loop early, once for a sample of W,
+    and once for α and the matching.
+    """
+    past = Past.of(state, ids, W)
+    if past.start is None or past.smoothed is None:
+        return _first_step(past, clusterer, options)
+    pair = Pair(W, past.smoothed, past.alignment)
+    start = pair.group(past.start, past=past.groups)
+    call, options = _call(past, options, start), _shortened(options, start, clusterer)
+    seen, n_iter = _first_labels(start, clusterer, call, options)
+    used: list[_Weights] = []
+    for i in range(options.rounds):
+        weights = _weights_of(options, seen, past.t)
+        if used and _same_alpha(weights, used[-1], options):
+            break
+        used.append(weights)
+        blend = weights.blend(pair)
+        found = clusterer.cluster(blend, dataclasses.replace(call, rough=i + 1 < options.rounds))
+        n_iter += found.n_iter
+        if i + 1 == options.rounds or _same_labels(found, seen, start, i, options):
+            break  # the next weights would be the same
+        seen, call = _seen(pair, found), call.after(found)
+    if found.rough:
+        found = clusterer.cluster(blend, call.from_found(found))
+        n_iter += found.n_iter
+    alphas, moves = [weights.alpha for weights in used], _moves(clusterer, seen, used[-1])
+    return conclude(past, found, Iterations(n_iter, alphas, blend, used[-1].squares, *moves), options.events)
+
+
+def static_step(
+    state: State | None,
+    W: Proximity,
+    ids: Ids,
+    clusterer: Clusterer,
+    options: Options = DEFAULTS,
+    *,
+    warm_start: bool = True,
+) -> "Step":
+    """Cluster the current proximities; the past gives initial labels and cluster ids."""
+    past = Past.of(state, ids, W)
+    call = _call(past, options) if warm_start else Call(past.t, rng=[options.seed, past.t])
+    found = clusterer.cluster(W, call)
+    return conclude(past, found, Iterations(found.n_iter), options.events)
+
+
+def _first_step(past: "Past", clusterer: Clusterer, options: Options) -> "Step":
+    """Return a step of objects without a past; if α is estimated, include the noise."""
+    found = clusterer.cluster(past.W, _call(past, options))
+    if not isinstance(options.alpha, str):
+        return conclude(past, found, Iterations(found.n_iter), options.events)
+    unit = unit_of(past.W)
+    W = past.W if unit == 1 else past.W.in_units_of(unit)
+    groups = W.group(found.partition) if found.groups is None or unit != 1 else found.groups
+    moments = moments_of(groups)
+    squares = moments.total_variance(), moments.total(*mean_variances(groups, moments))
+    return conclude(past, found, Iterations(found.n_iter, squares=squares, unit=unit), options.events)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -215,45 +211,6 @@ def _without_gone(state: State, alignment: Alignment) -> Grouped | None:
     return state.groups.regrouped(keep(labels, target, -1), alignment.gone())
 
 
-INITS = ("auto", "previous", "static")
-# By objects, a step ends when at most this multiple of `alpha_tol` is the share of objects whose cluster
-# changes: weights depend on labels only through means over clusters.
-LABELS_PER_WEIGHT = 10
-FORGETTING = ("global", "objects")
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Options:
-    """Options of a step; see `Affect` for the parameters."""
-
-    alpha: Alpha = "estimate"
-    n_iter: int = 3
-    init: str = "auto"
-    correction: str | None = None
-    events: EventRules = DEFAULT_RULES
-    forgetting: str = "global"
-    alpha_tol: float = 0.0
-    seed: int = 0
-
-    @property
-    def by_labels(self) -> bool:
-        """Whether weights depend on labels, so that the step alternates between clusters and weights."""
-        return self.by_object or callable(self.alpha) or isinstance(self.alpha, str)
-
-    @property
-    def rounds(self) -> int:
-        """How often clusters are found, at most."""
-        return self.n_iter if self.by_labels else 1
-
-    @property
-    def by_object(self) -> bool:
-        """Whether objects that have moved forget their past."""
-        return self.forgetting == "objects"
-
-
-DEFAULTS = Options()
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Seen:
     """Current and past proximities with the labels for α; noise and drift if known."""
@@ -274,113 +231,6 @@ class _Weights:
     def blend(self, pair: Pair) -> Blend | ObjectBlend:
         """Return Ψ̂."""
         return pair.blend(self.alpha) if self.trust is None else ObjectBlend(pair, self.alpha, self.trust)
-
-
-def step(
-    state: State | None,
-    W: Proximity,
-    ids: Ids,
-    clusterer: Clusterer,
-    options: Options = DEFAULTS,
-) -> Step:
-    """Return the result of one AFFECT step; arguments are not modified.
-
-    On a device the host waits once for each iteration of the clusterer, once for each comparison of α (at
-    most n_iter − 1) or of labels (at most n_iter − 2) that may end the loop early, once for a sample of W,
-    and once for α and the matching.
-    """
-    past = Past.of(state, ids, W)
-    if past.start is None or past.smoothed is None:
-        return _first_step(past, clusterer, options)
-    pair = Pair(W, past.smoothed, past.alignment)
-    start = pair.group(past.start, past=past.groups)
-    call, options = _call(past, options, start), _shortened(options, start, clusterer)
-    seen, n_iter = _first_labels(start, clusterer, call, options)
-    used: list[_Weights] = []
-    for i in range(options.rounds):
-        weights = _weights_of(options, seen, past.t)
-        if used and _same_alpha(weights, used[-1], options):
-            break
-        used.append(weights)
-        blend = weights.blend(pair)
-        found = clusterer.cluster(blend, dataclasses.replace(call, rough=i + 1 < options.rounds))
-        n_iter += found.n_iter
-        if i + 1 == options.rounds or _same_labels(found, seen, start, i, options):
-            break  # the next weights would be the same
-        seen, call = _seen(pair, found), call.after(found)
-    if found.rough:
-        found = clusterer.cluster(blend, call.from_found(found))
-        n_iter += found.n_iter
-    moves = _moves(clusterer, seen, used[-1])
-    return conclude(past, found, Iterations.of(n_iter, used, blend, moves), options.events)
-
-
-def static_step(
-    state: State | None,
-    W: Proximity,
-    ids: Ids,
-    clusterer: Clusterer,
-    options: Options = DEFAULTS,
-    *,
-    warm_start: bool = True,
-) -> Step:
-    """Cluster the current proximities; the past gives initial labels and cluster ids."""
-    past = Past.of(state, ids, W)
-    call = _call(past, options) if warm_start else Call(past.t, rng=[options.seed, past.t])
-    found = clusterer.cluster(W, call)
-    return conclude(past, found, Iterations(found.n_iter), options.events)
-
-
-def _first_step(past: Past, clusterer: Clusterer, options: Options) -> Step:
-    """Return a step of objects without a past; if α is estimated, include the noise."""
-    found = clusterer.cluster(past.W, _call(past, options))
-    if not isinstance(options.alpha, str):
-        return conclude(past, found, Iterations(found.n_iter), options.events)
-    unit = unit_of(past.W)
-    W = past.W if unit == 1 else past.W.in_units_of(unit)
-    groups = W.group(found.partition) if found.groups is None or unit != 1 else found.groups
-    moments = moments_of(groups)
-    squares = moments.total_variance(), moments.total(*mean_variances(groups, moments))
-    return conclude(past, found, Iterations(found.n_iter, squares=squares, unit=unit), options.events)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Iterations:
-    """The results of the iterations of a step; α and sums of squares may still be on the device."""
-
-    n_iter: int
-    alphas: Sequence[Array | float] = (0.0,)
-    blend: Blend | ObjectBlend | None = None
-    # Sums over all entries of objects in clusters, in units of `unit` squared: noise and drift of
-    # the last α; or, without a past, noise and the noise of block means.
-    squares: Sequence[Array] = ()
-    unit: float = 1.0
-    moved: Array | None = None  # the probability that each object has changed its cluster
-    lowest: Array | None = None  # a sum of similarities: if it is negative, the probability has no meaning
-
-    @staticmethod
-    def of(
-        n_iter: int,
-        used: Sequence[_Weights],
-        blend: Blend | ObjectBlend,
-        moves: tuple[Array | None, Array | None],
-    ) -> "Iterations":
-        """Return what iterations with these weights have found."""
-        squares, alphas = used[-1].squares, [weights.alpha for weights in used]
-        unit = blend.pair.unit if squares else 1.0
-        return Iterations(n_iter, alphas, blend, squares, unit, *moves)
-
-    def levels(self, squares: Sequence[float], m: float) -> dict[str, float]:
-        """Return noise and drift as root mean squares over the m² entries of common objects.
-
-        √(Σ var(nᵢⱼ)) / m,   √(Σ(ψᵢⱼ − E wᵢⱼ)²) / m
-        """
-        if m == 0 or not squares or not math.isfinite(sum(squares)):
-            return {}
-        noise, other = (self.unit * (math.sqrt(max(total, 0.0)) / m) for total in squares)
-        if self.blend is not None:
-            return {"noise": noise, "drift": other}
-        return {"noise": noise, "noise_of_means": other} if noise > 0 else {}
 
 
 def _call(past: Past, options: Options, groups: GroupedPair | None = None) -> Call:
@@ -527,6 +377,79 @@ def _same_labels(
     return found.partition.equals(before)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Step:
+    """The result of a step. Ψ̂ᵗ is not formed before `smoothed()` is called."""
+
+    state: State  # after the step, without Ψ̂ᵗ
+    labels: Array  # the persistent id of the cluster of each object, (n,)
+    alphas: tuple[float, ...]  # α by iteration; (0.0,) if there is no past
+    events: tuple[Event, ...]  # the changes of clusters since the previous step
+    n_iter: int  # the total number of iterations of the clusterer
+    scores: dict[int, float] | None  # of each number of clusters that was tried, if it was selected
+    observed: Proximity  # Wᵗ
+    blend: Blend | ObjectBlend | None = None  # Ψ̂ᵗ of Wᵗ and Ψ̂ᵗ⁻¹; None if there is no past
+    groups: Grouped | None = None  # Ψ̂ᵗ with the labels of the partition, if their product is known
+    # Root mean squares over entries, in the units of W, if α is estimated. Without a past there is no drift,
+    # and `noise_of_means` is the noise that remains in block means.
+    noise: float | None = None
+    drift: float | None = None
+    noise_of_means: float | None = None
+    moved: Array | None = None  # the probability that each object has changed its cluster, (n,), if known
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a record contains of the clusters and of α, by name."""
+        names = "alphas", "labels", "events", "scores", "n_iter"
+        return {"k": self.state.partition.k, "alpha": self.alphas[-1]} | {n: getattr(self, n) for n in names}
+
+    def commit(self, *, out: Proximity | None = None) -> State:
+        """Return the state after the step, with Ψ̂ᵗ; see `smoothed`."""
+        smoothed = self.smoothed(out=out)
+        groups = None if self.groups is None else smoothed.carried(self.groups)
+        if groups is not None:
+            groups = dataclasses.replace(groups, given=self.state.partition)
+        return dataclasses.replace(self.state, smoothed=smoothed, groups=groups)
+
+    def smoothed(self, *, out: Proximity | None = None) -> Proximity:
+        """Return Ψ̂ᵗ in new storage, or in that of `out`, which may be Ψ̂ᵗ⁻¹."""
+        formed = self.observed
+        if self.blend is not None:
+            # α is now known as a number, so a representation can drop negligible terms.
+            blend = self.blend if self.blend.is_formed else self.blend.at(self.alphas[-1])
+            formed = blend.formed(out=out)
+        # Copy the observed array: the caller may overwrite it for the next step.
+        return formed.copy() if formed is self.observed else formed
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Iterations:
+    """The results of the iterations of a step; α and sums of squares may still be on the device."""
+
+    n_iter: int
+    alphas: Sequence[Array | float] = (0.0,)
+    blend: Blend | ObjectBlend | None = None
+    # Sums over all entries of objects in clusters: noise and drift of the last α, in the units of the blend;
+    # or, without a past, noise and the noise of block means, in units of `unit` squared.
+    squares: Sequence[Array] = ()
+    moved: Array | None = None  # the probability that each object has changed its cluster
+    lowest: Array | None = None  # a sum of similarities: if it is negative, the probability has no meaning
+    unit: float = 1.0
+
+    def levels(self, squares: Sequence[float], m: float) -> dict[str, float]:
+        """Return noise and drift as root mean squares over the m² entries of common objects.
+
+        √(Σ var(nᵢⱼ)) / m,   √(Σ(ψᵢⱼ − E wᵢⱼ)²) / m
+        """
+        if m == 0 or not squares or not math.isfinite(sum(squares)):
+            return {}
+        unit = self.unit if self.blend is None else self.blend.pair.unit
+        noise, other = (unit * (math.sqrt(max(total, 0.0)) / m) for total in squares)
+        if self.blend is not None:
+            return {"noise": noise, "drift": other}
+        return {"noise": noise, "noise_of_means": other} if noise > 0 else {}
+
+
 def conclude(past: Past, found: Clustering, result: Iterations, rules: EventRules) -> Step:
     """Match clusters with the previous ones, find events, read α, and return the step."""
     state, partition, n, blend = past.before, found.partition, past.W.n, result.blend
@@ -591,27 +514,25 @@ class _Read:
 
 def _read(start: Partition | None, partition: Partition, k_before: int, result: Iterations) -> _Read:
     """Read the contingency table, sizes, all α, squares, labels, and who moved, in one transfer."""
-    on_device = [a for a in result.alphas if is_array(a)]  # all of them, or none
-    lowest = [] if result.lowest is None else [result.lowest]
-    numbers = [*on_device, *result.squares, *lowest]
-    arrays = [partition.labels, partition.sizes]
+    parts = {"labels": partition.labels, "sizes": partition.sizes}
     table: Any = np.zeros((k_before, partition.k)) if start is None else start.table(partition)
+    if start is not None and is_array(table):  # otherwise sparse, on the host
+        parts["table"] = table
     if start is not None and result.moved is not None:
-        arrays += [start.labels, result.moved]
-    reads_table = start is not None and is_array(table)  # otherwise sparse, on the host
-    arrays = [table, *arrays] if reads_table else arrays
-    values = to_host(*arrays, *numbers, reason="matching clusters, and α")
-    read, scalars = list(values[: len(arrays)]), [float(a) for a in values[len(arrays) :]]
-    table = read.pop(0) if reads_table else table
-    labels, sizes, labels_before = (*read, read[0])[:3]
-    moved = read[3] if len(read) > 3 else None
-    n = len(on_device)
+        parts |= {"labels_before": start.labels, "moved": result.moved}
+    if result.lowest is not None:
+        parts["lowest"] = result.lowest
+    alphas = [alpha for alpha in result.alphas if is_array(alpha)]  # all of them, or none
+    values = to_host(*parts.values(), *alphas, *result.squares, reason="matching clusters, and α")
+    read = dict(zip(parts, values, strict=False))
+    numbers = [float(value) for value in values[len(parts) :]]
+    labels = read["labels"].astype(np.int64, copy=False)
     return _Read(
-        labels.astype(np.int64, copy=False),
-        labels_before.astype(np.int64, copy=False),
-        moved if not lowest or scalars[-1] >= 0 else None,
-        table,
-        sizes,
-        scalars[:n] if on_device else [float(a) for a in result.alphas],
-        scalars[n : n + len(result.squares)],
+        labels,
+        read.get("labels_before", labels).astype(np.int64, copy=False),
+        read.get("moved") if read.get("lowest", 0) >= 0 else None,
+        read.get("table", table),
+        read["sizes"],
+        numbers[: len(alphas)] if alphas else [float(alpha) for alpha in result.alphas],
+        numbers[len(alphas) :],
     )
