@@ -2,6 +2,7 @@
 
 import datetime
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any
 
 # Only semi-transparent greys and the text colour: readable in dark and light themes.
 STYLE = """<style>
@@ -80,19 +81,29 @@ def in_bytes(number: int) -> str:
 
 
 def time_format(times: Iterable[Hashable]) -> Callable[[Hashable], str]:
-    """Return one format for all times: dates if all are midnights, otherwise ISO 8601.
+    """Return one format for all times: dates if all are midnights, else with as many digits as they need.
 
     Examples
     --------
-    >>> time_format([datetime.datetime(2024, 1, 1)])(datetime.datetime(2024, 1, 1))
-    '2024-01-01'
+    >>> midnight, noon = datetime.datetime(2024, 1, 1), datetime.datetime(2024, 1, 1, 12)
+    >>> time_format([midnight])(midnight), time_format([midnight, noon])(midnight)
+    ('2024-01-01', '2024-01-01 00:00')
     """
-    moments = [time for time in times if isinstance(time, datetime.datetime)]
+    moments = [time for time in map(_as_datetime, times) if isinstance(time, datetime.datetime)]
     by_day = all(moment.time() == datetime.time.min for moment in moments)
+    by_minute = all(moment.second == moment.microsecond == 0 for moment in moments)
 
     def shown(time: Hashable) -> str:
+        time = _as_datetime(time)
         if isinstance(time, datetime.datetime):
-            return time.date().isoformat() if by_day else time.isoformat()
+            day = time.date().isoformat()
+            return day if by_day else time.isoformat(" ", "minutes" if by_minute else "auto")
         return str(time)
 
     return shown
+
+
+def _as_datetime(time: Any) -> Any:
+    """Return a datetime64 of NumPy as a datetime, and anything else as it is."""
+    is_numpy = getattr(getattr(time, "dtype", None), "kind", "") == "M"
+    return time.astype("datetime64[us]").item() if is_numpy else time

@@ -673,9 +673,16 @@ def test_times_are_written_in_one_way():
     midnight, noon = datetime(2024, 1, 1), datetime(2024, 1, 1, 12)
     assert time_format([midnight])(midnight) == "2024-01-01"
     assert [time_format([midnight, noon])(t) for t in (midnight, noon)] == [
-        "2024-01-01T00:00:00",
-        "2024-01-01T12:00:00",
+        "2024-01-01 00:00",
+        "2024-01-01 12:00",
     ]
+    late = noon.replace(second=5)
+    assert [time_format([noon, late])(t) for t in (noon, late)] == [
+        "2024-01-01 12:00:00",
+        "2024-01-01 12:00:05",
+    ]
+    day, hour = np.datetime64("2024-01-01", "ns"), np.datetime64("2024-01-01T12", "h")
+    assert [time_format([day])(day), time_format([day, hour])(hour)] == ["2024-01-01", "2024-01-01 12:00"]
     assert time_format([3])(3) == "3"
 
 
