@@ -15,7 +15,7 @@ from affect_xp.plots.flows import CLUSTER_COLOURS, Flow, flow
 from affect_xp.plots.memberships import ABSENT, Memberships, memberships
 from affect_xp.report.steps import DescribedStep
 from affect_xp.tracking.change_points import changes_with_note
-from affect_xp.tracking.history import History
+from affect_xp.tracking.history import History, Record
 
 # Limits that keep the page at a few megabytes.
 MAX_ENTRIES = 1_000_000  # of the matrix of members, objects × steps
@@ -24,7 +24,7 @@ MAX_LINKS = 100_000  # ribbons
 MAX_EVENTS = 20_000
 MAX_PROFILES = 30_000  # features of clusters, clusters × steps × features
 MAX_FEATURES = 6  # of a cluster
-MAX_ID = 80  # characters
+MAX_ID = 200  # characters
 
 OMITTED_KIND = "continuation"  # of events: the most common one
 MIN_PROBABILITY = 0.5  # of a move, as in `History.moves_to_frame`
@@ -37,7 +37,7 @@ def report_data(
 
     Examples
     --------
-    >>> from affect_xp.tracking.history import History
+    >>> from affect_xp.tracking.history import History, Record
     >>> from affect_xp.report._data import report_data
     >>> report_data(History())["times"]
     []
@@ -55,7 +55,7 @@ def report_data(
         "times": [_short(shown(time)) for time in history.times],
         "n": [record.n for record in history],
         "k": [len(sizes) for sizes in found.sizes],
-        "alpha": [None if t == 0 else round(record.alpha, 5) for t, record in enumerate(history)],
+        "alpha": [_alpha(record) if t > 0 else None for t, record in enumerate(history)],
         "changes": changes,
         "changesNote": changes_note,
         "palette": CLUSTER_COLOURS,
@@ -158,6 +158,10 @@ def _stability(history: History, sizes: list[list[list[int]]]) -> dict[str, Any]
             for by_cluster, step in zip(kept, sizes, strict=True)
         ],
     }
+
+
+def _alpha(record: Record) -> float | None:
+    return round(record.alpha, 5) if math.isfinite(record.alpha) else None
 
 
 def _share(part: int, whole: int) -> float | None:

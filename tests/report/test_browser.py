@@ -149,6 +149,17 @@ def test_nothing_reaches_out_of_its_card(opened, report, screen):
     assert outside == []
 
 
+def test_the_selected_step_is_marked_within_the_axes(opened, tmp_path):
+    records = [Record(t, 2, 2, 0.5, (0.5,), np.array([0, 1]), tuple("ab")) for t in range(3)]
+    page = opened(write_report(History(tuple(records)), tmp_path / "few.html"))
+    for step in (1, 2, 3):
+        page.locator("#step").fill(str(step - 1))
+        for chart in ("#alpha", "#quality", "#sizes"):
+            band = page.locator(f"{chart} .chosen").bounding_box()
+            card = page.locator(chart).bounding_box()
+            assert card["x"] <= band["x"] and band["x"] + band["width"] <= card["x"] + card["width"]
+
+
 def test_the_step_selector(opened, report, model):
     page = opened(report)
     slider = page.locator("#step")
@@ -234,7 +245,7 @@ def test_every_one_of_many_clusters_can_be_shown(opened, tmp_path):
     many = Record(0, 100, 70, 0.0, (0.0,), np.arange(100) % 70, tuple(range(100)))
     path = write_report(History((many,)), tmp_path / "many.html")
     page = opened(path, address="#step=1&cluster=69")
-    assert page.locator("#clusters .card").count() == 60
+    assert page.locator("#clusters .card").count() == 24
     assert page.locator(".card").first.inner_text().startswith("Cluster 69")  # the selected one
     page.locator("#clusters > .more button").click()
     assert page.locator("#clusters .card").count() == 70
@@ -248,6 +259,15 @@ def test_probabilities_of_moves_are_shown(opened, tmp_path):
     assert page.locator("#moves .id").all_inner_texts() == list("cdab")
     assert page.locator("#moves .unsure .id").all_inner_texts() == ["b"]
     assert page.locator("#moved-title").inner_text() == "3 objects changed clusters, 3 probably moved"
+
+
+def test_a_step_without_alpha_leaves_a_gap(opened, tmp_path):
+    alphas = [0.0, 0.5, np.nan, 0.25, 0.75]
+    records = [Record(t, 2, 2, a, (a,), np.array([0, 1]), tuple("ab")) for t, a in enumerate(alphas)]
+    page = opened(write_report(History(tuple(records)), tmp_path / "gap.html"), address="#step=3")
+    assert page.locator("#alpha path.alpha").get_attribute("d").count("M") == 2
+    assert "0.500\nmean α" in page.locator("#summary").inner_text()  # of those that are known
+    assert "α" not in page.locator("#step-events").inner_text()
 
 
 def test_search_and_follow_by_keyboard(opened, report, model):
@@ -473,9 +493,10 @@ def test_large_and_empty_runs(opened, tmp_path):
     ]
     page = opened(write_report(History(tuple(records)), tmp_path / "large.html"))
     assert "2,000 of 5,000 objects" in page.locator("#notes").inner_text()
-    assert page.locator("#clusters .card").count() == 60
+    assert page.locator("#clusters .card").count() == 24
     assert "of those listed moved" in page.locator("#moved-title").inner_text()
     page = opened(write_report(History(tuple(records[:1])), tmp_path / "one.html"))
-    assert title(page) == "Step 1 of 1: 0"
+    assert page.locator("#summary").inner_text().split("\n")[:2] == ["1", "step"]
+    assert title(page) == "Step 1 of 1: t = 0"
     page = opened(write_report(History(), tmp_path / "empty.html"))
     assert page.locator("main").inner_text() == "This run has no steps."

@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import math
 import re
 from html.parser import HTMLParser
 
@@ -69,6 +70,13 @@ class Page(HTMLParser):
 def parsed(path):
     page = Page(path.read_text(encoding="utf-8"))
     return page, json.loads(page.scripts[0])
+
+
+def test_an_unknown_alpha_is_left_out(tmp_path):
+    alphas = [math.nan, 0.5, math.nan, 0.25]
+    steps = [record([0, 1], "ab", time=t, alpha=alpha) for t, alpha in enumerate(alphas)]
+    _, data = parsed(write_report(History(tuple(steps)), tmp_path / "report.html"))
+    assert data["alpha"] == [None, 0.5, None, 0.25]
 
 
 def test_data_of_a_small_run(history):
@@ -170,7 +178,7 @@ def test_a_large_run_makes_a_page_of_a_few_megabytes(tmp_path):
 
 
 def test_long_ids_are_cut():
-    assert len(report_data(History((record([0], ["x" * 1000]),)))["ids"][0]) == 80
+    assert len(report_data(History((record([0], ["x" * 1000]),)))["ids"][0]) == _data.MAX_ID
 
 
 def test_models_of_any_library(xp, tmp_path):

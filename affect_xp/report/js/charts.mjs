@@ -28,8 +28,12 @@ function lineChart(app, place, lines, { bottom = 0, top, height, marks = [], des
   const y = (/** @type {number} */ value) => floor - ((value - bottom) / (top - bottom)) * (floor - ceiling);
   const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img" });
   const half = Math.max(3, T > 1 ? (x(1) - x(0)) / 2 : 12);
-  const band = svg("rect", { class: "chosen", y: ceiling, width: 2 * half, height: floor - ceiling });
-  bands.set(place, (t) => band.setAttribute("x", String(x(t) - half)));
+  const band = svg("rect", { class: "chosen", y: ceiling, height: floor - ceiling });
+  bands.set(place, (t) => {
+    const from = Math.max(left - 8, x(t) - half), to = Math.min(width - right + 8, x(t) + half);
+    band.setAttribute("x", String(from));
+    band.setAttribute("width", String(to - from));
+  });
   bands.get(place)?.(app.at.t);
   picture.append(band);
   for (const value of [bottom, (bottom + top) / 2, top]) {
@@ -90,10 +94,10 @@ function endNames(lines, x, y) {
 
 /** @param {App} app */
 export function drawAlpha(app) {
-  const { alpha, changes, times } = app.run;
+  const { alpha, changes, when } = app.run;
   const describe = (/** @type {number} */ t) => {
-    const text = alpha[t] === null ? "no past yet" : `α = ${alpha[t]?.toFixed(3)}`;
-    return `${times[t]}\n${text}${changes.includes(t) ? "\nchange point" : ""}`;
+    const text = alpha[t] !== null ? `α = ${alpha[t]?.toFixed(3)}` : t === 0 ? "no past yet" : "α is not known";
+    return `${when[t]}\n${text}${changes.includes(t) ? "\nchange point" : ""}`;
   };
   lineChart(app, byId("alpha"), [{ values: alpha, name: "" }], { top: 1, height: 190, marks: changes, describe });
 }
@@ -108,7 +112,7 @@ export function drawQuality(app) {
   if (cluster !== null) lines.push({ values: ofCluster, name: String(cluster), kind: "size", colour: colourOf(run, cluster) });
   const least = (run.cohesion ?? []).reduce((/** @type {number} */ low, value) => Math.min(low, value ?? 0), 0);
   const describe = (/** @type {number} */ t) => [
-    run.times[t],
+    run.when[t],
     run.kept[t] === null ? "no members to keep" : `${percent(run.kept[t])} of the members kept`,
     ...(cluster === null ? [] : [`${percent(ofCluster[t])} of those of cluster ${cluster}`]),
     ...(run.cohesion ? [`${run.measure} ${inShort(run.cohesion[t])}`] : []),
@@ -129,8 +133,8 @@ export function drawSizes(app) {
   const peak = new Map(); // the largest size of each cluster
   for (const [name, size] of run.sizes.flat()) peak.set(name, Math.max(size, peak.get(name) ?? 0));
   const all = [...peak].sort((a, b) => b[1] - a[1]).map(([name]) => name);
-  const names = all.slice(0, LINES_AT_ONCE);
-  if (at.cluster !== null && !names.includes(at.cluster) && peak.has(at.cluster)) names.push(at.cluster);
+  const names = all.slice(0, LINES_AT_ONCE).filter((name) => name !== at.cluster);
+  if (at.cluster !== null && peak.has(at.cluster)) names.push(at.cluster); // drawn above the others
   const lines = names.map((name) => ({
     name: String(name), colour: colourOf(run, name), values: run.sizeOf.map((sizes) => sizes.get(name) ?? null),
     kind: at.cluster === null || at.cluster === name ? "size" : "size faded",
@@ -140,7 +144,7 @@ export function drawSizes(app) {
     const sorted = [...run.sizes[t]].sort((a, b) => b[1] - a[1]);
     const listed = sorted.slice(0, 12).map(([name, size]) => `cluster ${name}: ${count(size)}`);
     const rest = sorted.length > 12 ? [`and ${count(sorted.length - 12, "more cluster")}`] : [];
-    return [run.times[t], ...listed, ...rest].join("\n");
+    return [run.when[t], ...listed, ...rest].join("\n");
   };
   const largest = names.reduce((most, name) => Math.max(most, peak.get(name) ?? 0), 1);
   lineChart(app, byId("sizes"), lines, { top: niceTop(largest), height: 220, describe });

@@ -18,7 +18,7 @@ export function makeEvents(app) {
     const listed = all.filter((event) => !hidden.has(event.kind));
     byId("events").replaceChildren(...listed.slice(0, shown).map(({ t, kind, text, before, after }) => {
       const cluster = after[0] ?? before[0] ?? null;
-      const go = button(() => app.choose({ t, cluster }), {}, run.times[t]);
+      const go = button(() => app.choose({ t, cluster }), {}, run.when[t]);
       return html("tr", {}, html("td", {}, go), html("td", {}, kind), html("td", {}, text));
     }));
     byId("more").hidden = listed.length <= shown;

@@ -201,12 +201,12 @@ export function makeFlow(app) {
     const { t, name, ribbon, to } = find(event);
     if (name !== null) {
       const happened = run.events[t].filter(({ after, before }) => after.includes(name) || before.includes(name));
-      return [run.times[t], `cluster ${name}: ${count(run.sizeOf[t].get(name) ?? 0)}`, ...happened.map(({ text }) => text)].join("\n");
+      return [run.when[t], `cluster ${name}: ${count(run.sizeOf[t].get(name) ?? 0)}`, ...happened.map(({ text }) => text)].join("\n");
     }
-    if (!ribbon) return run.times[t];
+    if (!ribbon) return run.when[t];
     const { source, target, n } = ribbon;
     const where = source === target ? `stayed in cluster ${source}` : `cluster ${source} → cluster ${target}`;
-    return `${run.times[to - 1]} → ${run.times[to]}\n${count(n)}: ${where}`;
+    return `${run.when[to - 1]} → ${run.when[to]}\n${count(n)}: ${where}`;
   });
 
   /** @param {number} factor @param {number} at */

@@ -33,13 +33,14 @@ export function timeTicks(times, x, from, to, width) {
   const wide = (/** @type {number} */ t) => short(t).length * 6.5;
   const longest = greatest(times.slice(from, to).map((_, i) => wide(from + i)));
   const apart = to - from > 1 ? x(from + 1) - x(from) : width;
-  const every = Math.max(1, Math.ceil((longest + 14) / apart));
+  const shift = Math.max(0, wide(from) / 2 - x(from)); // of the first, which is moved inwards
+  const every = Math.max(1, Math.ceil((longest + 14) / apart), shift > 0 ? Math.ceil((longest + 6 + shift) / apart) : 0);
   /** @type {[number, number, string][]} */
   const ticks = [];
   let end = -Infinity;
   for (let t = from; t < to; t += every) {
     const middle = Math.min(width - wide(t) / 2, Math.max(wide(t) / 2, x(t)));
-    if (middle - wide(t) / 2 < end + 6) continue; // those at the edges are moved inwards
+    if (middle - wide(t) / 2 < end + 6) continue; // the last is moved inwards as well
     end = middle + wide(t) / 2;
     ticks.push([t, middle, short(t)]);
   }

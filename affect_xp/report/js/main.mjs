@@ -46,8 +46,8 @@ function start() {
   function drawSelected() {
     const { t } = app.at, key = /** @type {HTMLElement | null} */ (document.activeElement)?.dataset.key;
     slider.value = String(t);
-    slider.setAttribute("aria-valuetext", run.times[t]);
-    byId("chosen").textContent = run.times[t];
+    slider.setAttribute("aria-valuetext", run.when[t]);
+    byId("chosen").textContent = run.when[t];
     /** @type {HTMLButtonElement} */ (byId("previous")).disabled = t === 0;
     /** @type {HTMLButtonElement} */ (byId("next")).disabled = t === run.T - 1;
     flow.update();
@@ -91,12 +91,13 @@ function start() {
 }
 
 function drawSummary() {
-  const alphas = run.alpha.slice(1).map(Number);
+  const alphas = run.alpha.filter((alpha) => alpha !== null);
   const mean = alphas.length ? (alphas.reduce((sum, alpha) => sum + alpha, 0) / alphas.length).toFixed(3) : "–";
   /** @type {[string, string | number][]} */
   const facts = [
-    ["steps", run.T.toLocaleString("en")], ["objects", run.nObjects.toLocaleString("en")], ["clusters at the end", run.k[run.T - 1]],
-    ["mean α", mean], ["change points", run.changes.length || (run.changesNote ? "–" : 0)],
+    [run.T === 1 ? "step" : "steps", run.T.toLocaleString("en")], [run.nObjects === 1 ? "object" : "objects", run.nObjects.toLocaleString("en")],
+    [run.k[run.T - 1] === 1 ? "cluster at the end" : "clusters at the end", run.k[run.T - 1]],
+    ["mean α", mean], [run.changes.length === 1 ? "change point" : "change points", run.changes.length || (run.changesNote ? "–" : 0)],
   ];
   byId("summary").replaceChildren(...facts.map(([name, value]) => (
     html("li", {}, html("b", {}, String(value)), html("span", {}, name))

@@ -31,7 +31,7 @@ export function makeMembers(app) {
   };
   withTip(canvas, (event) => {
     const [t, row] = find(event);
-    return `${run.ids[row]}\n${run.times[t]}\n${nameOf(run.labels[t][row])}`;
+    return `${run.ids[row]}\n${run.when[t]}\n${nameOf(run.labels[t][row])}`;
   });
   clicked(canvas, (event) => {
     const [t, row] = find(event);

@@ -57,4 +57,4 @@ export function drawFollowed(app) {
 }
 
 /** @param {App} app @param {number} first @param {number} last */
-const period = ({ run }, first, last) => (first === last ? run.times[first] : `${run.times[first]} – ${run.times[last]}`);
+const period = ({ run }, first, last) => (first === last ? run.when[first] : `${run.when[first]} – ${run.when[last]}`);

@@ -13,7 +13,7 @@
  *   keptByCluster: (number | null)[][], measure?: string, cohesion: (number | null)[] | null, features?: string[],
  *   profiles: (number[][] | null)[][] | null, densities: ([number, number, number[]] | null)[][] | null,
  * }} Data
- * @typedef {Data & {T: number, sizeOf: Map<number, number>[]}} Run
+ * @typedef {Data & {T: number, when: string[], sizeOf: Map<number, number>[]}} Run
  */
 
 export const NO_CLUSTER = -1, ABSENT = -2;
@@ -21,7 +21,9 @@ export const MIN_PROBABILITY = 0.5; // of a move
 
 /** @param {Data} data @returns {Run} */
 export function makeRun(data) {
-  return { ...data, T: data.times.length, sizeOf: data.sizes.map((sizes) => new Map(sizes)) };
+  const counted = data.times.every((time, t) => time === String(t)); // no times were given
+  const when = counted ? data.times.map((time) => `t = ${time}`) : data.times;
+  return { ...data, when, T: data.times.length, sizeOf: data.sizes.map((sizes) => new Map(sizes)) };
 }
 
 /** @param {Run} run @param {number} name */

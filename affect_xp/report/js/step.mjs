@@ -8,12 +8,12 @@ import { colourOf, factsOf, leftAt, membersAt, MIN_PROBABILITY, movesAt, nameOf,
 /** @typedef {ReturnType<typeof factsOf>} Facts */
 
 const MOVES_AT_ONCE = 24;
-const cardsAtOnce = () => (innerWidth < 560 ? 12 : 60);
+const cardsAtOnce = () => (innerWidth < 560 ? 12 : 24);
 
 /** @param {App} app */
 export function drawStep(app) {
   const { run, at: { t } } = app;
-  byId("detail-title").textContent = `Step ${t + 1} of ${run.T}: ${run.times[t]}`;
+  byId("detail-title").textContent = `Step ${t + 1} of ${run.T}: ${run.when[t]}`;
   const facts = [`${count(run.n[t])} in ${count(run.k[t], "cluster")}`];
   if (run.alpha[t] !== null) facts.push(`α = ${run.alpha[t]?.toFixed(3)}`);
   if (run.kept[t] !== null) facts.push(`${percent(run.kept[t])} of the members kept`);
@@ -88,7 +88,8 @@ function summary({ run }, { kept, density, features }) {
   const parts = [];
   if (kept !== null) parts.push(`${percent(kept)} kept`);
   if (density) parts.push(`${proximityName(run)} ${inShort(density[0])} inside, ${inShort(density[1])} outside`);
-  for (const { name, difference } of features.slice(0, 2)) parts.push(`${name} ${signed(difference)} sd`);
+  const distinct = features.filter(({ difference }) => Math.abs(difference) >= 0.05);
+  for (const { name, difference } of distinct.slice(0, 2)) parts.push(`${name} ${signed(difference)}\u00a0sd`);
   return html("p", { class: "hint" }, parts.join(" · "));
 }
 

@@ -76,6 +76,9 @@ test("times below a chart do not overlap", () => {
   const ticks = layout.timeTicks(times, x, 0, 40, 820);
   assert.ok(ticks.length > 3);
   for (let i = 1; i < ticks.length; i += 1) assert.ok(ticks[i][1] - ticks[i - 1][1] >= 9 * 6.5);
+  const steps = ticks.map(([t]) => t), apart = steps[1] - steps[0];
+  assert.deepEqual(steps, steps.map((_, i) => i * apart)); // at regular distances, although the first is moved inwards
+  assert.ok(ticks[0][1] > x(0));
 });
 
 test("numbers are short", () => {

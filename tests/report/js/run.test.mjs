@@ -15,6 +15,11 @@ const DATA = {
 };
 const run = runs.makeRun(DATA);
 
+test("steps without times are named by t", () => {
+  assert.deepEqual(run.when, DATA.times);
+  assert.deepEqual(runs.makeRun({ ...DATA, times: ["0", "1", "2"] }).when, ["t = 0", "t = 1", "t = 2"]);
+});
+
 test("members that came are first, and absent objects are in no group", () => {
   assert.deepEqual([...runs.membersAt(run, 1)], [[0, [2, 0, 1]], [7, [3]]]);
   assert.deepEqual(new Map(runs.membersAt(run, 2)), new Map([[0, [0]], [7, [1]], [-1, [3]]]));
