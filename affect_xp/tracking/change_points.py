@@ -33,6 +33,7 @@ import math
 from typing import Any
 
 import numpy as np
+import scipy  # imports its submodules lazily
 
 from affect_xp.display import counted
 from affect_xp.exceptions import InputError
@@ -77,7 +78,7 @@ class _Expectation:
         if math.isnan(self._noise):
             self.start(noise, self._share)
         w = np.exp(self._log_w - self._log_w.max())
-        return float(w @ _upper_tail(self._deviation(drift)[0]) / w.sum())
+        return float(w @ scipy.special.expit(-self._deviation(drift)[0]) / w.sum())
 
     def _deviation(self, drift: float) -> tuple[np.ndarray, np.ndarray]:
         """Return z and σ of a drift for each pair of the grid."""
@@ -98,7 +99,9 @@ class _Expectation:
         if learns:
             z, sigma = self._deviation(drift)
             earlier = self._log_w - self._log_prior
-            self._log_w = self._log_prior + KEPT * earlier + _log_density(z) - np.log(sigma)
+            size = np.minimum(np.abs(z), MAX_ABS_Z)
+            log_density = -size - 2 * np.log1p(np.exp(-size))  # of the logistic distribution
+            self._log_w = self._log_prior + KEPT * earlier + log_density - np.log(sigma)
         if changed:
             off = np.maximum(self._v, drift - self._share * self._noise - self._lasting())
             self._rest, self._v = self._rest + off - self._v, off
@@ -108,17 +111,6 @@ class _Expectation:
         alpha = noise / (noise + drift) if noise + drift > 0 else 0.0
         self._rest = alpha**2 * self._rest
         self._v = alpha**2 * self._v + (1 - alpha) ** 2 * noise
-
-
-def _log_density(z: np.ndarray) -> np.ndarray:
-    """Return the logarithm of the density of the logistic distribution."""
-    size = np.minimum(np.abs(z), MAX_ABS_Z)
-    return -size - 2 * np.log1p(np.exp(-size))
-
-
-def _upper_tail(z: np.ndarray) -> np.ndarray:
-    """Return the upper tail of the logistic distribution, 1 / (1 + exp z)."""
-    return np.exp(-np.logaddexp(0.0, z))
 
 
 def change_points(source: Any, *, level: float = LEVEL) -> list[int]:
@@ -158,23 +150,12 @@ def change_points(source: Any, *, level: float = LEVEL) -> list[int]:
 
 
 def changes_with_note(history: History) -> tuple[list[int], str]:
-    """Return the change points of a run, and a note if they cannot all be determined.
-
-    Examples
-    --------
-    >>> from affect_xp.tracking.change_points import changes_with_note
-    >>> changes_with_note(History())[1]
-    'A run of 0 steps is too short to detect changes: they are reported from step 3 on.'
-    """
+    """Return the change points of a run, and a note if they cannot all be determined."""
     if len(history) > 1 and not _is_measured(history):
         return [], "Change points are not available: they need an estimated α, with its noise and drift."
-    note = ""
-    if len(history) <= RELIABLE:
-        note = (
-            f"A run of {counted(len(history), 'step')} is too short to detect changes: "
-            f"they are reported from step {RELIABLE} on."
-        )
-    return change_points(history), note
+    length = counted(len(history), "step")
+    short = f"A run of {length} is too short to detect changes: they are reported from step {RELIABLE} on."
+    return change_points(history), short if len(history) <= RELIABLE else ""
 
 
 def _is_measured(history: History) -> bool:

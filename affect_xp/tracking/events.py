@@ -88,8 +88,7 @@ def match_labels(
     renamed = np.where(wanted, 0, clusters)
     sizes_before, sizes = np.bincount(p, minlength=len(names)), np.bincount(c, minlength=len(clusters))
     table = table[known][:, wanted]
-    smaller = np.minimum(sizes_before[known][:, None], sizes[wanted])
-    weights = matching_weights(table, *totals(table), smaller, continuity, min_share)
+    weights = _weights(table, sizes_before[known], sizes[wanted], continuity, min_share)
     renamed[wanted] = match_clusters(weights, names[known], fresh)
     return from_host(renamed[c], as_array(labels))
 
@@ -121,19 +120,8 @@ def matching_weights(
     that differ in a share p of their objects.
 
     The weight is t_cd plus a term that sums to less than 1 over a matching. It breaks ties in favour of the
-    most similar clusters.
-
-    Parameters
-    ----------
-    table : (k_before, k) array
-        t, the number of common objects.
-    out, into : (k_before, 1) and (1, k) arrays
-        a and b.
-    smaller : array that broadcasts to (k_before, k)
-        min(n_c, n_d).
-    continuity, min_share : float
-    n_matched : int, optional
-        The largest number of pairs in a matching, if the arrays list pairs and are not tables.
+    most similar clusters. `table`, `out`, `into` and `smaller` are t, a, b and min(n_c, n_d). If they list
+    pairs and are not tables, `n_matched` is the largest number of pairs in a matching.
     """
     scale = np.sqrt(out * into)
     may_go_on = (table > 0) & (table >= continuity * scale) & (table >= min_share * smaller)
@@ -142,10 +130,13 @@ def matching_weights(
     return np.where(may_go_on, table + similarity / (1 + n_matched), 0)
 
 
-def _sparse_weights(
+def _weights(
     table: Any, sizes_before: np.ndarray, sizes: np.ndarray, continuity: float, min_share: float
 ) -> Any:
-    """Return `matching_weights` of a sparse table as a sparse array."""
+    """Return `matching_weights` of a table; those of a sparse table are sparse."""
+    if not scipy.sparse.issparse(table):
+        smaller = np.minimum(sizes_before[:, None], sizes)
+        return matching_weights(table, *totals(table), smaller, continuity, min_share)
     c, d = table.nonzero()
     out, into = table.sum(axis=1)[c], table.sum(axis=0)[d]
     smaller, most = np.minimum(sizes_before[c], sizes[d]), min(table.shape)
@@ -155,17 +146,10 @@ def _sparse_weights(
 
 
 def match_clusters(weights: np.ndarray, names: np.ndarray, fresh: int) -> np.ndarray:
-    """Return a name for each column, by a one-to-one matching of maximum weight.
+    """Return a name for each current cluster, by a one-to-one matching of maximum weight.
 
-    Parameters
-    ----------
-    weights : (k_before, k) array
-        The weight of giving each current cluster (column) the name of each previous one (row), such as the
-        number of common objects; 0 if not allowed.
-    names : (k_before,) int array
-        The names of the previous clusters.
-    fresh : int
-        The first unused name.
+    The weights (k_before, k) are those of giving a cluster (column) the name of a previous one (row), 0 if
+    not allowed. Clusters that are not matched get new names from `fresh` on.
     """
     matched = np.full(weights.shape[1], -1, dtype=np.int64)
     for rows, columns, part in _independent_parts(weights):
@@ -178,10 +162,7 @@ def match_clusters(weights: np.ndarray, names: np.ndarray, fresh: int) -> np.nda
 
 
 def _independent_parts(weights: Any) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield parts of a table that can be matched separately: their rows, their columns, and weights.
-
-    The whole table is one part, unless it is sparse.
-    """
+    """Yield the rows, columns and weights of the parts of a table that can be matched separately."""
     if not scipy.sparse.issparse(weights):
         yield np.arange(weights.shape[0]), np.arange(weights.shape[1]), weights
         return
@@ -370,45 +351,22 @@ def _counted(n: int) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Dormant:
-    """A cluster that is missing.
-
-    Attributes
-    ----------
-    name : int
-    last_seen : int
-        The number of the last step at which it was present.
-    members : frozenset of hashables
-        The ids of its objects at that step.
-    """
+    """A cluster that is missing."""
 
     name: int
-    last_seen: int
-    members: frozenset[Hashable]
+    last_seen: int  # the number of the last step at which it was present
+    members: frozenset[Hashable]  # the ids of its objects at that step
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Clusters:
-    """The clusters of a step, as needed by the next step.
+    """The clusters of a step, as needed by the next step."""
 
-    Attributes
-    ----------
-    names : (k,) int array
-        The persistent name of each cluster.
-    sizes : (k,) int array
-        The number of objects of each cluster; empty clusters do not count.
-    fresh : int
-        The first unused name.
-    t : int
-        The number of the step.
-    dormant : tuple of Dormant
-        Missing clusters, the most recently seen first.
-    """
-
-    names: np.ndarray
-    sizes: np.ndarray
-    fresh: int
-    t: int
-    dormant: tuple[Dormant, ...] = ()
+    names: np.ndarray  # the persistent name of each cluster, (k,)
+    sizes: np.ndarray  # the number of objects of each cluster; empty clusters do not count, (k,)
+    fresh: int  # the first unused name
+    t: int  # the number of the step
+    dormant: tuple[Dormant, ...] = ()  # missing clusters, the most recently seen first
 
     @staticmethod
     def none() -> "Clusters":
@@ -432,45 +390,14 @@ def follow(
     the missing ones are matched as well. Two clusters that were merged by mistake at one step thus get both
     names back.
 
-    Parameters
-    ----------
-    before : Clusters
-        `Clusters.none()` at the first step.
-    table : (k_before, k) array or sparse array
-        Common objects of each previous and each current cluster; shape (0, k) at the first step.
-    sizes : (k,) array
-        The number of objects of each current cluster.
-    members_before, members : functions without arguments
-        Return the ids of the objects of each previous and each current cluster. They are called only if a
-        cluster has disappeared, or may return.
-    rules : EventRules
-
-    Returns
-    -------
-    now : Clusters
-    events : tuple of Event
-        In the order of `KINDS`, then of names. Each previous or current name appears in at least one event.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from affect_xp.tracking.events import Clusters, follow
-    >>> first, _ = follow(Clusters.none(), np.zeros((0, 1)), [9], members_before=list, members=list)
-    >>> now, events = follow(first, np.array([[5, 4]]), [5, 6], members_before=list, members=list)
-    >>> now.names
-    array([0, 1])
-    >>> print(*events, sep="\\n")
-    cluster 0 (9 objects) split into clusters 0 and 1
-    cluster 0 shrank from 9 objects to 5 objects
+    `table`, (k_before, k), counts the common objects of each previous and each current cluster. The functions
+    `members_before` and `members` return the ids of the objects of each of them, and are called only if a
+    cluster has disappeared, or may return. Events are in the order of `KINDS`, then of names; each name
+    appears in at least one.
     """
-    is_sparse = scipy.sparse.issparse(table)
-    table = (table if is_sparse else np.asarray(table)).astype(np.int64)
+    table = (table if scipy.sparse.issparse(table) else np.asarray(table)).astype(np.int64)
     sizes = np.asarray(sizes).astype(np.int64)
-    if is_sparse:
-        weights = _sparse_weights(table, before.sizes, sizes, rules.continuity, rules.min_share)
-    else:
-        smaller = np.minimum(before.sizes[:, None], sizes)
-        weights = matching_weights(table, *totals(table), smaller, rules.continuity, rules.min_share)
+    weights = _weights(table, before.sizes, sizes, rules.continuity, rules.min_share)
     names = match_clusters(weights, before.names, before.fresh)
     returned: dict[int, tuple[Dormant, int]] = {}
     if before.dormant and (names >= before.fresh).any():
@@ -493,14 +420,7 @@ def move_events(
 ) -> tuple[Event, ...]:
     """Return one event for each pair of clusters with names that differ, of the objects with moved > 0.
 
-    Parameters
-    ----------
-    before, now : Clusters
-    labels : two (n,) int arrays
-        The number of the previous and of the current cluster of each object; -1 for none.
-    moved : (n,) array
-        The probability that each object has moved, 0 for those that are not listed.
-    ids : sequence of hashables
+    `labels` are the numbers of the previous and of the current cluster of each object, -1 for none.
     """
     places = np.flatnonzero((moved > 0) & (labels[0] >= 0) & (labels[1] >= 0))
     places = places[np.argsort(-moved[places], kind="stable")]
@@ -526,14 +446,7 @@ def move_events(
 
 
 def members_of(labels: np.ndarray, ids: Ids, k: int) -> list[frozenset[Hashable]]:
-    """Return the ids of the objects of each of k clusters; objects labelled -1 are omitted.
-
-    Examples
-    --------
-    >>> from affect_xp.tracking.events import members_of
-    >>> [sorted(names) for names in members_of([0, 1, -1, 0], "abcd", 2)]
-    [['a', 'd'], ['b']]
-    """
+    """Return the ids of the objects of each of k clusters; objects labelled -1 are omitted."""
     groups: list[set[Hashable]] = [set() for _ in range(k)]
     for label, name in zip(np.asarray(labels).tolist(), ids, strict=True):
         if label >= 0:
@@ -544,10 +457,7 @@ def members_of(labels: np.ndarray, ids: Ids, k: int) -> list[frozenset[Hashable]
 def _recallable(
     dormant: Sequence[Dormant], members: Sequence[frozenset[Hashable]], rules: EventRules
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the common objects of each missing and each current cluster, and their matching weights.
-
-    The weight is 0 if the cluster does not return.
-    """
+    """Return the common objects of each missing and each current cluster, and their matching weights."""
     common = np.array([[len(d.members & group) for group in members] for d in dormant])
     here = common.sum(axis=1, keepdims=True)  # objects of the missing cluster that are in any cluster now
     sizes = np.array([len(group) for group in members])
