@@ -45,21 +45,11 @@ class Count(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Spectrum:
-    """The result of a spectral clustering call for the next call of the same step.
+    """The result of a spectral clustering call for the next call of the same step."""
 
-    Attributes
-    ----------
-    vectors : (n, r) array
-        The eigenvectors; only these are kept from step to step.
-    components : Components or None
-        The connected components of the graph; None if they were not computed.
-    blended : bool
-        Whether the graph was a blend with a nonzero weight of the past.
-    """
-
-    vectors: Array
-    components: Components | None = None
-    blended: bool = False
+    vectors: Array  # the eigenvectors, (n, r); only these are kept from step to step
+    components: Components | None = None  # of the graph; None if they were not computed
+    blended: bool = False  # whether the graph was a blend with a nonzero weight of the past
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -71,16 +71,7 @@ class ExternalClusterer:
 
     At each step a new copy of the estimator is fitted to the smoothed proximities, as a NumPy array;
     the estimator itself is not modified. Objects that it labels -1 (noise) belong to no cluster. If
-    its `random_state` is None, it is seeded by the model.
-
-    Parameters
-    ----------
-    estimator : object with get_params and fit_predict
-        For instance SpectralClustering(affinity="precomputed") on similarities, or
-        DBSCAN(metric="precomputed") on dissimilarities.
-    host_copy : bool
-        Whether arrays that are on a device or lazy may be copied to the host. If the estimator accepts
-        such arrays itself, pass a function instead: `lambda psi: estimator.fit_predict(psi.array)`.
+    its `random_state` is None, it is seeded by the model. See `as_external`.
     """
 
     estimator: Any
@@ -167,7 +158,8 @@ def as_external(estimator: Any, *, host_copy: bool = False) -> ExternalClusterer
     estimator : object with get_params and fit_predict
         It must accept precomputed proximities.
     host_copy : bool
-        Whether arrays that are on a device or lazy may be copied to the host.
+        Whether arrays that are on a device or lazy may be copied to the host. If the estimator accepts
+        such arrays itself, pass a function instead: `lambda psi: estimator.fit_predict(psi.array)`.
 
     Examples
     --------

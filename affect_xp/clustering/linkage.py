@@ -101,12 +101,16 @@ class Dendrogram:
 
         Among merges of the same height, the first rows of the table are merged first.
         """
+        return from_host(self.host_labels(n_clusters), self.like)
+
+    def host_labels(self, n_clusters: int) -> np.ndarray:
+        """Return the labels of `cut` as a NumPy array."""
         n_merges = self.n - check_n_clusters(n_clusters, self.n)
         parent = np.arange(self.n + n_merges)
         pairs = self.merges[:n_merges, :2].astype(np.int64)
         parent[pairs] = np.arange(self.n, self.n + n_merges)[:, None]
         _, first, labels = np.unique(_roots(parent)[: self.n], return_index=True, return_inverse=True)
-        return from_host(np.argsort(np.argsort(first))[labels], self.like)
+        return np.argsort(np.argsort(first))[labels]
 
 
 def check_distance_threshold(value: object) -> float:
@@ -494,9 +498,9 @@ class Linkage(Parameters):
     def _scores(self, proximity: Proximity, tree: Dendrogram) -> dict[int, float]:
         """Return the score of each number of clusters for the rule."""
         if self.n_clusters == "gap":
-            return height_gap_scores(tree.merges, self.max_clusters)
+            return height_gap_scores(tree.heights, self.max_clusters)
         if self.n_clusters == "calinski_harabasz":
-            return calinski_harabasz_scores(proximity, tree.merges, self.max_clusters, kind=self.wants)
+            return calinski_harabasz_scores(proximity, tree.host_labels, self.max_clusters, kind=self.wants)
         return select(
             proximity, "silhouette", self.max_clusters, lambda k: Partition(tree.cut(k), k), kind=self.wants
         ).scores

@@ -148,8 +148,9 @@ def _modularity(W: Proximity, partition: Partition, wz: Array, kind: str) -> Arr
     return xp.where(total > 0, score, xp.zeros_like(score))
 
 
-@on_input_device
-def likelihood(W: Array | Proximity, labels: Array | Partition, *, dispersion: float = 1.0) -> Array:
+def likelihood(
+    W: Proximity, partition: Partition, wz: Array, kind: str, dispersion: Array | float = 1.0
+) -> Array:
     """Return the penalised log-likelihood of the clusters of a weighted graph with degree correction.
 
         ½ Σ_cd S_cd log(S_cd ω / κ_c κ_d) / φ  −  ¼ k (k + 1) log(n (n − 1) / 2)  −  n log k
@@ -157,31 +158,7 @@ def likelihood(W: Array | Proximity, labels: Array | Partition, *, dispersion: f
     with S = ZᵀWZ without the diagonal, κ_c = Σ_d S_cd and ω = ΣS: the likelihood of counts whose means are
     products of degrees and a number for each block (Karrer & Newman 2011), with variances φ times their
     means. The penalties are those for the numbers and for the labels (Daudin, Picard & Robin 2008).
-
-    Parameters
-    ----------
-    W : (n, n) array or Proximity
-        Similarities that are not negative.
-    labels : (n,) int array or Partition
-    dispersion : float
-        φ; see `dispersion_of`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from affect_xp.clustering.n_clusters import likelihood
-    >>> W = np.kron(np.eye(2), np.ones((10, 10)))
-    >>> two, one = (round(float(likelihood(W, np.arange(20) // m)), 1) for m in (10, 20))
-    >>> two, one
-    (40.6, -2.6)
     """
-    W, partition = _checked(W, labels, "similarity")
-    return _likelihood(W, partition, W.matmul(partition.membership), "similarity", dispersion)
-
-
-def _likelihood(
-    W: Proximity, partition: Partition, wz: Array, kind: str, dispersion: Array | float = 1.0
-) -> Array:
     z, m = partition.membership, partition.sizes
     xp, eye = array_namespace(z), identity(partition.pair_counts)
     S = z.T @ wz - eye * (W.diagonal() @ z)[None, :]
@@ -290,7 +267,7 @@ def _checked(W: Array | Proximity, labels: Array | Partition, kind: str) -> tupl
 RULES: dict[str, Callable[[Proximity, Partition, Array, str], Array]] = {
     "silhouette": _silhouette,
     "modularity": _modularity,
-    "likelihood": _likelihood,
+    "likelihood": likelihood,
     "calinski_harabasz": _calinski_harabasz,
 }
 
@@ -307,29 +284,8 @@ def select(
     """Cluster into each candidate number of clusters, and select the one with the highest score.
 
     All candidates are scored on the device, in few passes over W, and their scores are read in one transfer.
-
-    Parameters
-    ----------
-    W : (n, n) array or Proximity
-    rule : "silhouette", "modularity", "likelihood" or "calinski_harabasz"
-    max_clusters, min_clusters : int
-        The candidates, limited by the number of objects. One cluster is a regular candidate only for
-        modularity and likelihood; for the other rules it is the last resort.
-    cluster_k : function from k to a Partition
-        The clusterer. It should share work between candidates (eigenvectors, a dendrogram).
-    kind : "dissimilarity" or "similarity"
-
-    Examples
-    --------
-    >>> import numpy as np, affect_xp as ax
-    >>> from affect_xp.partition import Partition
-    >>> from affect_xp.clustering.n_clusters import select
-    >>> W = np.kron(np.eye(3), np.ones((4, 4)))
-    >>> def cluster_k(k):
-    ...     return Partition(ax.kmeans(W, k, init="k-means++", rng=0).labels, k)
-    >>> chosen = select(W, "modularity", 5, cluster_k, kind="similarity")
-    >>> chosen.k, chosen.scores[3]
-    (3, 0.6666666666666667)
+    `cluster_k` should share work between candidates (eigenvectors, a dendrogram). Candidates are limited by
+    the number of objects: one cluster is the last resort.
     """
     check_choice("rule", rule, RULES)
     if rule in FOR_GRAPHS and kind == "dissimilarity":
@@ -342,7 +298,7 @@ def select(
     products = [None] * len(partitions) if by_square else _products(W, partitions)
     score = RULES[rule]
     if rule == "likelihood":
-        score = functools.partial(_likelihood, dispersion=dispersion_of(W, partitions[-1]))
+        score = functools.partial(likelihood, dispersion=dispersion_of(W, partitions[-1]))
     scores = [score(W, p, wz, kind) for p, wz in zip(partitions, products, strict=True)]
     read = to_host(array_namespace(W.like).stack(scores), reason="scores by number of clusters")[0]
     by_k = dict(zip(candidates, read.tolist(), strict=True))
@@ -380,16 +336,7 @@ def _groups(partitions: Iterable[Partition]) -> Iterator[list[Partition]]:
 
 
 def choose(scores: Mapping[int, float]) -> int:
-    """Return the number of clusters with the highest score, the smallest one for ties.
-
-    Scores that differ only by rounding (1e-10) are tied; NaN scores are ignored.
-
-    Examples
-    --------
-    >>> from affect_xp.clustering.n_clusters import choose
-    >>> choose({2: 0.5, 3: 0.7, 4: 0.7})
-    3
-    """
+    """Return the number of clusters with the highest score, the smallest one for ties; ignore NaN."""
     known = {k: score for k, score in scores.items() if not math.isnan(score)}
     if not known:
         raise InputError(f"scores must hold a number for at least one number of clusters, got {dict(scores)}")
@@ -398,114 +345,43 @@ def choose(scores: Mapping[int, float]) -> int:
     return min(k for k, score in known.items() if score >= best - slack)
 
 
-def eigengap_scores(values: Array, max_clusters: int, min_clusters: int = 2) -> dict[int, float]:
+def eigengap_scores(values: Array, max_clusters: int) -> dict[int, float]:
     """Return |λ_{k+1} − λ_k| for each number of clusters k; 0 for the last value.
 
-    Parameters
-    ----------
-    values : (r,) array
-        Eigenvalues in the order of the objective: smallest first for a Laplacian, largest first for
-        similarities. All n of them, or at least max_clusters + 1. They are read to the host.
-    max_clusters, min_clusters : int
-
-    Examples
-    --------
-    >>> from affect_xp.clustering.n_clusters import choose, eigengap_scores
-    >>> choose(eigengap_scores([0.0, 0.25, 0.5, 2.0, 2.5], max_clusters=4))
-    3
+    The eigenvalues are in the order of the objective: all n of them, or at least max_clusters + 1.
     """
     values = to_host(as_array(values), reason="eigengap")[0]
     gaps = np.append(np.abs(np.diff(values)), 0.0)
-    return {k: float(gaps[k - 1]) for k in _candidates(len(values), min_clusters, max_clusters)}
+    return {k: float(gaps[k - 1]) for k in _candidates(len(values), 2, max_clusters)}
 
 
-def height_gap_scores(merges: np.ndarray, max_clusters: int, min_clusters: int = 2) -> dict[int, float]:
-    """Return for each number of clusters the height gap between the next merge and the last one.
+def height_gap_scores(heights: np.ndarray, max_clusters: int) -> dict[int, float]:
+    """Return for each number of clusters of a dendrogram the gap between the next merge and the last one.
 
-    One cluster has no next merge and scores 0; n clusters are at height 0.
-
-    Parameters
-    ----------
-    merges : (n − 1, 4) array
-        A dendrogram in SciPy's format, with ascending heights.
-    max_clusters, min_clusters : int
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from affect_xp.clustering.n_clusters import choose, height_gap_scores
-    >>> merges = np.array([[0, 1, 1.0, 2], [2, 3, 1.5, 2], [4, 5, 8.0, 4]])
-    >>> height_gap_scores(merges, 3)
-    {2: 6.5, 3: 0.5}
+    The heights of merges, (n − 1,), are ascending. One cluster has no next merge and scores 0; n clusters
+    are at height 0.
     """
-    heights = _checked_merges(merges)[:, 2]
     n = len(heights) + 1
     gaps = np.append(np.diff(heights, prepend=0.0), 0.0)  # of n, n − 1, ..., 1 clusters
-    return {k: float(gaps[n - k]) for k in _candidates(n, min_clusters, max_clusters)}
+    return {k: float(gaps[n - k]) for k in _candidates(n, 2, max_clusters)}
 
 
 def calinski_harabasz_scores(
-    W: Array | Proximity, merges: np.ndarray, max_clusters: int, min_clusters: int = 2, *, kind: str
+    W: Proximity, labels_of: Callable[[int], np.ndarray], max_clusters: int, *, kind: str
 ) -> dict[int, float]:
-    """Return the Calinski-Harabasz score of each cut of a dendrogram.
+    """Return the Calinski-Harabasz score of each cut of a dendrogram, given its labels on the host.
 
     One pass over W gives the block sums of the finest cut; those of the other cuts are sums of these.
-
-    Parameters
-    ----------
-    W : (n, n) array or Proximity
-    merges : (n − 1, 4) array
-        A dendrogram in SciPy's format.
-    max_clusters, min_clusters : int
-    kind : "dissimilarity" or "similarity"
-
-    See Also
-    --------
-    calinski_harabasz : the score of one partition.
     """
-    check_choice("kind", kind, KINDS)
-    W, merges = as_proximity(W), _checked_merges(merges)
-    n = len(merges) + 1
-    if W.n != n:
-        raise InputError(f"merges is a dendrogram of {n} objects, but W has {W.n}; give the one made from W")
-    candidates = _candidates(n, min_clusters, max_clusters)
-    labels, nodes = _cut(merges, candidates[-1])
-    partition = Partition(from_host(labels, W.like), len(nodes))
+    candidates = _candidates(W.n, 2, max_clusters)
+    finest, most = labels_of(candidates[-1]), candidates[-1]
+    partition = Partition(from_host(finest, W.like), most)
     wz = W.matmul(partition.membership) if kind == "similarity" else None
     squares = _square_sums(W, partition, wz, kind)
     squares, sizes = to_host(squares, partition.sizes, reason="scores of a dendrogram")
     scores = {}
-    for k in reversed(candidates):
-        scores[k] = float(_dispersion_ratio(squares, sizes))
-        if k > 1:
-            pair = [nodes.index(node) for node in merges[n - k, :2]]
-            squares, sizes = _merged(squares, *pair), _merged(sizes, *pair)
-            nodes = [node for i, node in enumerate(nodes) if i not in pair] + [2 * n - k]
-    return {k: scores[k] for k in candidates}
-
-
-def _checked_merges(merges: np.ndarray) -> np.ndarray:
-    merges = np.asarray(merges, dtype=np.float64)
-    if merges.ndim != 2 or merges.shape[1] != 4:
-        raise InputError(f"merges must be a dendrogram of shape (n − 1, 4), got shape {merges.shape}")
-    return merges
-
-
-def _cut(merges: np.ndarray, k: int) -> tuple[np.ndarray, list[int]]:
-    """Return the labels of the k clusters of a dendrogram, and the node of each."""
-    n = len(merges) + 1
-    children = merges[: n - k, :2].astype(np.int64)
-    nodes = np.setdiff1d(np.arange(2 * n - k), children)
-    cluster = np.empty(2 * n - k, dtype=np.int64)
-    cluster[nodes] = np.arange(k)
-    for step in reversed(range(n - k)):
-        cluster[children[step]] = cluster[n + step]
-    return cluster[:n], nodes.tolist()
-
-
-def _merged(sums: np.ndarray, i: int, j: int) -> np.ndarray:
-    """Return sums by cluster with the clusters i and j merged, in the last position, on every axis."""
-    for axis in range(sums.ndim):
-        both = np.take(sums, [i, j], axis=axis).sum(axis=axis, keepdims=True)
-        sums = np.concatenate([np.delete(sums, [i, j], axis=axis), both], axis=axis)
-    return sums
+    for k in candidates:
+        z = np.zeros((most, k))
+        z[finest, labels_of(k)] = 1  # the cluster of each cluster of the finest cut
+        scores[k] = float(_dispersion_ratio(z.T @ squares @ z, sizes @ z))
+    return scores
