@@ -16,12 +16,11 @@ from affect_xp.exceptions import InputError, InputWarning, SkewedWarning
 from affect_xp.models.base import Evolving
 from affect_xp.partition import Ids
 from affect_xp.proximity import Dense, Factored, Proximity, Sparse, summed_proximity
-from affect_xp.proximity.constancy import constant_facts, warn_of_constant
 from affect_xp.proximity.kernels import Block
+from affect_xp.proximity.kinds import constant_facts, warn_of_constant
 from affect_xp.proximity.transforms import (
     Transform,
     check_transform,
-    rescale_for,
     sampled_columns,
     skewness,
     skewness_hint,
@@ -216,17 +215,7 @@ class Affect(Evolving):
     def _step(self, W: Proximity, ids: Ids, clusterer: Clusterer, seed: int) -> Step:
         if self.forgetting == "objects" and self._state is None:
             _warn_of_signs(W)
-        options = Options(
-            self.alpha,
-            self.n_iter,
-            self.init,
-            self.correction,
-            self.events,
-            self.forgetting,
-            self.alpha_tol,
-            seed,
-        )
-        return step(self._state, W, ids, clusterer, options)
+        return step(self._state, W, ids, clusterer, Options.of(self, seed))
 
     def _next_state(self, found: Step, out: Proximity | None) -> State:
         if self.absent == "forget":
@@ -272,16 +261,16 @@ def _judged(W: Proximity, kind: str | None, *, skew: bool, drown: bool) -> str |
     facts += [constant_facts(columns, places)] if drown else []
     read = to_host(*facts, reason="are similarities skewed, or nearly the same?")
     value = float(read[0]) if skew else 0.0
-    rescale, hint = rescale_for(value), skewness_hint(value)
+    hint = skewness_hint(value)
     if hint is not None and kind is None:
         warn_caller(hint, SkewedWarning)  # W may contain dissimilarities
-    elif rescale is not None and not _has_negative(W):
+    elif hint is not None and _lowest(W) == 0:
         warn_caller(
-            f'W is highly skewed (skewness {value:.1f}): a few pairs dominate. Using rescale="{rescale}"; '
-            f'pass rescale="{rescale}" to silence this warning, or rescale=None to use W unchanged',
+            f'W is highly skewed (skewness {value:.1f}): a few pairs dominate. Using rescale="log1p"; '
+            'pass rescale="log1p" to silence this warning, or rescale=None to use W unchanged',
             SkewedWarning,
         )
-        return rescale
+        return "log1p"
     elif drown:
         warn_of_constant(read[-1], places.shape[0])
     return None
@@ -299,11 +288,6 @@ def _warn_of_signs(W: Proximity) -> None:
             "it, and 0.962 with forgetting='objects'",
             InputWarning,
         )
-
-
-def _has_negative(W: Proximity) -> bool:
-    """Return whether any entry is negative; False for chunks, which are not checked."""
-    return _lowest(W) < 0
 
 
 def _lowest(W: Proximity) -> float:

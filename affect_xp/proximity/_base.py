@@ -184,14 +184,8 @@ class Proximity(abc.ABC):
 
             [[W, B], [Bᵀ, Ψ[away, away]]],   B = Ψ[source, away], and 0 for new objects
 
-        Parameters
-        ----------
-        past : Proximity
-            Ψ, of the same representation.
-        source : (n,) int array
-            The position in the past of each object, -1 for a new one.
-        away : (m,) int array
-            The positions in the past of the absent objects; none of them is in `source`.
+        The past Ψ has the same representation. `source`, (n,), is the position in the past of each object, -1
+        for a new one, and `away`, (m,), that of the absent objects.
         """
         raise InputError(
             f"{type(self).__name__} cannot hold absent objects; call its formed() or to_dense() first"
@@ -200,15 +194,8 @@ class Proximity(abc.ABC):
     def add_between_groups(self, other: Self, groups: Array, table: np.ndarray) -> Self:
         """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ: add other proximities between some pairs of groups.
 
-        Parameters
-        ----------
-        other : Proximity
-            O, of the same objects in the same order, and of the same representation.
-        groups : (n,) int array
-            The group g of each object, from 0.
-        table : (G, G) NumPy array
-            Symmetric; 1 for the pairs of groups between which (on the diagonal: within which) the other
-            proximities are added, 0 elsewhere.
+        The other O has the same objects and representation; g = `groups`, (n,), numbers groups from 0, and
+        the table (G, G) is symmetric, with 1 for the pairs of groups to add, 0 elsewhere.
         """
         raise InputError(
             f"{type(self).__name__} cannot be added to others; call its formed() or to_dense() first"

@@ -31,8 +31,6 @@ from affect_xp.proximity import Dense, Proximity
 from affect_xp.proximity._base import feature_matrix, reject_not_finite
 from affect_xp.proximity.chunked import Chunked, pairwise
 
-__all__ = ["KERNELS", "Kernel", "features_to_proximity", "nystroem_features", "random_fourier_features"]
-
 IN_MEMORY = "X must be in memory, got a dask array; pass X.compute()"
 
 Block = Callable[[Array, Array], Array]  # (a, p), (b, p) → (a, b)
@@ -44,27 +42,13 @@ def _as_they_are(x: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Kernel:
-    """A function of two rows of features.
+    """A function of two rows of features."""
 
-    Attributes
-    ----------
-    kind : "similarity" or "dissimilarity"
-        The meaning of large values.
-    block : function (a, p), (b, p) → (a, b)
-        The proximities between two sets of prepared rows.
-    prepare : function (n, p) → (n, p)
-        Applied once to all rows.
-    diagonal : float or None
-        The proximity of each object to itself, if it is the same for all.
-    parameters : tuple of str
-        The other arguments of `prepare`.
-    """
-
-    kind: str
-    block: Block
-    prepare: Callable[..., Array] = _as_they_are
-    diagonal: float | None = None
-    parameters: tuple[str, ...] = ()
+    kind: str  # "similarity" or "dissimilarity"
+    block: Block  # the proximities between two sets of prepared rows
+    prepare: Callable[..., Array] = _as_they_are  # applied once to all rows
+    diagonal: float | None = None  # the proximity of each object to itself, if it is the same for all
+    parameters: tuple[str, ...] = ()  # the other arguments of `prepare`
 
 
 def features_to_proximity(X: Array, kind: str | Block = "dot", **parameters: float | None) -> Proximity:

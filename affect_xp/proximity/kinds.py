@@ -1,4 +1,4 @@
-"""Detect the kind of proximities: similarities, dissimilarities, or constant.
+"""Detect the kind of proximities: similarities, dissimilarities, or nearly constant.
 
 Two objects of the same cluster have similar rows in W, whether W contains similarities or dissimilarities. If
 rows are similar, similarities are large and dissimilarities are small:
@@ -10,14 +10,14 @@ Distances of features have ρ near −1; dot products, kernels and networks with
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from affect_xp.array.namespace import array_namespace, device_of, not_zero, to_host
 from affect_xp.array.typing import Array
 from affect_xp.checks import warn_caller
-from affect_xp.exceptions import InputWarning
+from affect_xp.exceptions import InputWarning, ScaleWarning
 from affect_xp.proximity import Dense, Factored, Proximity
 from affect_xp.proximity.transforms import sampled_columns
-
-__all__ = ["EntryStatistics", "entry_statistics", "hint_at_kind"]
 
 # Fewer objects than this are not judged.
 MIN_OBJECTS = 10
@@ -28,42 +28,29 @@ MAX_SHARE_OF_ZEROS = 0.1
 # A diagonal is zero if it is below this multiple of √eps, relative to the largest entry.
 ZERO_DIAGONAL = 10
 
+# A constant dominates similarities if their squared mean is this share of their mean square, and an additive
+# model with one number per object explains this share of the rest. This holds if the squared mean of the
+# features is 10 times their variance. The second condition excludes Gaussian kernels, graphs and most
+# correlations.
+MIN_CONSTANT_SHARE = 0.85
+MIN_ADDITIVE_SHARE = 0.93
+MIN_COLUMNS = 20
+
 NOTHING_TO_FIND = "there are no clusters, and the returned ones are arbitrary"
 
 
 class EntryStatistics(NamedTuple):
-    """Statistics of the off-diagonal entries of up to 256 objects.
+    """Statistics of the off-diagonal entries of up to 256 objects."""
 
-    Attributes
-    ----------
-    rho : float
-        The correlation of entries with the similarity of rows; 0 if either is constant.
-    lowest, highest : float
-    zeros : float
-        The share of pairs with a zero entry.
-    on_diagonal : float
-        The largest |wᵢᵢ|.
-    """
-
-    rho: float
+    rho: float  # the correlation of entries with the similarity of rows; 0 if either is constant
     lowest: float
     highest: float
-    zeros: float
-    on_diagonal: float
+    zeros: float  # the share of pairs with a zero entry
+    on_diagonal: float  # the largest |wᵢᵢ|
 
 
 def entry_statistics(W: Dense) -> EntryStatistics:
-    """Return the statistics of W, with one read; W must have at least three objects.
-
-    Examples
-    --------
-    >>> import numpy as np, affect_xp as ax
-    >>> from affect_xp.proximity.kinds import entry_statistics
-    >>> x = np.linspace(0, 1, 20)[:, None]
-    >>> distances, similarities = abs(x - x.T), np.exp(-abs(x - x.T))
-    >>> [round(entry_statistics(ax.Dense(W)).rho, 1) for W in (distances, similarities)]
-    [-0.9, 0.9]
-    """
+    """Return the statistics of W, with one read; W must have at least three objects."""
     xp = array_namespace(W.array)
     columns, places = sampled_columns(W)
     r, zeros = places.shape[0], xp.zeros_like(columns)
@@ -163,3 +150,44 @@ def _hint(stats: EntryStatistics, W: Dense, wants: str | None, clusterer: Any) -
             "convert W with ax.to_similarity(W)"
         )
     return None
+
+
+def constant_facts(columns: Array, places: Array) -> Array:
+    """Return the constant share of similarities, and the additive share of the rest, (2,), in wide floats.
+
+        w̄² / mean w²,   1 − Σ(wᵢⱼ − aᵢ − bⱼ + w̄)² / Σ(wᵢⱼ − w̄)²
+
+    with a and b the means of rows and columns, over i ≠ j of some columns. Dot products of features with a
+    large mean c are c·c + c·x + c·y + x·y: the first term dominates, and the next two dominate the rest.
+    `columns`, (n, r), and `places`, (r,), are the result of `sampled_columns`.
+    """
+    xp, (n, r) = array_namespace(columns), columns.shape
+    largest = xp.max(xp.abs(columns))
+    one = xp.ones_like(largest)
+    x = columns / xp.where(largest > 0, largest, one)  # so that no square overflows
+    objects = xp.arange(n, dtype=places.dtype, device=device_of(columns))
+    off = xp.astype(objects[:, None] != places[None, :], x.dtype)  # (n, r)
+    count = max(1, n * r - r)
+    mean, square = xp.sum(x) / count, xp.sum(x * x) / count
+    by_row = xp.sum(x, axis=1) / xp.maximum(xp.sum(off, axis=1), one)
+    by_column = xp.sum(x, axis=0) / max(1, n - 1)
+    deviation = off * (x - mean)
+    rest = off * (x - by_row[:, None] - by_column[None, :] + mean)
+    total = xp.sum(deviation * deviation)
+    some, varied = square > 0, total > xp.finfo(x.dtype).eps * square
+    share = xp.where(some, mean * mean / xp.where(some, square, one), 0 * one)
+    additive = xp.where(varied, 1 - xp.sum(rest * rest) / xp.where(varied, total, one), 0 * one)
+    return xp.stack([share, additive])
+
+
+def warn_of_constant(facts: np.ndarray, r: int) -> None:
+    """Warn if a constant dominates similarities with these `constant_facts` of r columns."""
+    share, additive = (float(fact) for fact in facts)
+    if r >= MIN_COLUMNS and share >= MIN_CONSTANT_SHARE and additive >= MIN_ADDITIVE_SHARE:
+        warn_caller(
+            f"a constant dominates W: the squared mean similarity is {share:.1%} of the mean square, "
+            f"and one number per object explains {additive:.1%} of the rest, as in X @ X.T of features "
+            "with a large mean. The forgetting factor will hardly react to changes of clusters; center the "
+            "columns of X first, or pass features with proximity='dot'; scale='none' silences this warning",
+            ScaleWarning,
+        )

@@ -36,8 +36,6 @@ from affect_xp.checks import check_choice, warn_caller
 from affect_xp.exceptions import InputError, InputTypeError, ScaleWarning
 from affect_xp.proximity.kernels import Block
 
-__all__ = ["GAMMAS", "SCALES", "Preparation", "Request", "decide"]
-
 SCALES = ("auto", "none", "center", "standard", "robust")
 GAMMAS = ("first", "each")
 
@@ -133,22 +131,15 @@ def _moved(x: Array, location: Array | None, scale: Array | None, wide: object) 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Request:
-    """The preparation that a model requests, and the invariances of its clusterer.
+    """The preparation that a model requests, and the invariances of its clusterer."""
 
-    Attributes
-    ----------
-    scale, gamma, proximity
-        The parameters of the model.
-    translation_free : bool
-        Whether the clusterer finds the same clusters in dot products of translated features.
-    unit_free : bool
-        Whether it finds the same clusters in features of other units. A clusterer with a threshold does not.
-    """
-
+    # The parameters of the model.
     scale: Any
     gamma: str | float
     proximity: str | Block
+    # Whether the clusterer finds the same clusters in dot products of translated features.
     translation_free: bool = False
+    # Whether it finds the same clusters in features of other units. A clusterer with a threshold does not.
     unit_free: bool = False
 
     def check(self) -> None:
@@ -223,25 +214,10 @@ class _ColumnStatistics:
 
 
 def decide(X: Array, request: Request, names: Sequence[str] | None = None) -> Preparation:
-    """Return the preparation of the features of the first and of all later steps.
+    """Return the preparation of all steps, from the features of the first.
 
-    Parameters
-    ----------
-    X : (n, p) array
-        The features of the first step. One transfer copies statistics to the host; "robust" copies the whole
-        array if it is a dask array.
-    request : Request
-    names : sequence of str, optional
-        The names of the columns, for messages.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from affect_xp.proximity.preparation import Request, decide
-    >>> X = np.array([[1.0, 10.0], [3.0, 30.0]])
-    >>> found = decide(X, Request("standard", "first", "rbf"))
-    >>> found.location, found.scale, found.gamma
-    (array([ 2., 20.]), array([ 1., 10.]), 0.5)
+    One transfer copies statistics to the host; "robust" copies the whole array if it is a dask array. `names`
+    are those of the columns, for messages.
     """
     if not _is_usable(X):
         return Preparation()  # the kernel raises the error

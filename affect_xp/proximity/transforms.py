@@ -10,6 +10,8 @@ import functools
 import math
 from collections.abc import Callable
 
+import numpy as np
+
 from affect_xp.array.namespace import array_namespace, device_of, is_array, to_host, wide_dtype
 from affect_xp.array.typing import Array, Namespace
 from affect_xp.checks import check_choice
@@ -17,18 +19,6 @@ from affect_xp.exceptions import InputError
 from affect_xp.proximity import Chunked, Dense, Proximity, Sparse, as_proximity
 from affect_xp.proximity._base import checked_dtype
 from affect_xp.proximity.checks import checked_array
-
-__all__ = [
-    "TRANSFORMS",
-    "Transform",
-    "auto_rescale",
-    "check_transform",
-    "rescale_for",
-    "sampled_columns",
-    "skewness",
-    "skewness_hint",
-    "transform",
-]
 
 Transform = str | Callable[[Array], Array] | None
 
@@ -45,11 +35,6 @@ SKEWED = 2.5
 # A logarithm helps if its skewness is below this share of that of the entries. The share is three quarters
 # for Poisson counts about 1, nine tenths for narrow kernels, and one for two values.
 MENDED = 2 / 3
-
-NOT_FINITE = (
-    "the function passed as rescale must return finite numbers for all entries, including 0, but did not; "
-    "use one that is defined there, such as log1p instead of log"
-)
 
 
 def transform(W: Array | Proximity, how: Transform) -> Proximity:
@@ -104,11 +89,9 @@ def transform(W: Array | Proximity, how: Transform) -> Proximity:
     proximity = as_proximity(W).formed()
     if how is None:
         return proximity
-    if callable(how):
-        return _by_function(proximity, how)
-    if how in SCALES:
+    if not callable(how) and how in SCALES:
         return proximity.scaled(SCALES[how](proximity))
-    return _by_name(proximity, how)
+    return _entry_by_entry(proximity, how)
 
 
 def check_transform(how: object, others: tuple[str, ...] = ()) -> None:
@@ -125,55 +108,57 @@ ENTRYWISE: dict[str, Callable[[Namespace, Array], Array]] = {
 }
 
 
-def _by_name(W: Proximity, name: str) -> Proximity:
-    """Apply a function of nonnegative entries; all blocks are checked with one read."""
+def _entry_by_entry(W: Proximity, how: str | Callable[[Array], Array]) -> Proximity:
+    """Apply a function of entries; all blocks are checked with one read, chunks each on its own."""
+    if callable(how) and isinstance(W, Dense):
+        return Dense(_checked_dense(W.mapped(functools.partial(_applied, how)).array))
     if isinstance(W, Chunked):
-        return W.mapped(functools.partial(_checked_chunk, name))
-    lowest: list[Array] = []
-    result = W.mapped(lambda x: _noted(name, x, lowest))
-    _check_lowest(name, lowest)
+        return W.mapped(functools.partial(_checked_chunk, how))
+    facts: list[Array] = []
+    result = W.mapped(lambda x: _noted(how, x, facts))
+    _check(how, facts)
     return result
 
 
-def _noted(name: str, x: Array, lowest: list[Array]) -> Array:
-    """Return the function of some entries, and record the smallest entry."""
-    xp = array_namespace(x)
+def _checked_chunk(how: str | Callable[[Array], Array], x: Array) -> Array:
+    facts: list[Array] = []
+    result = _noted(how, x, facts)
+    _check(how, facts)
+    return result
+
+
+def _noted(how: str | Callable[[Array], Array], x: Array, facts: list[Array]) -> Array:
+    """Return the function of some entries; record the smallest one, or what `_check` must know of a function.
+
+    This is whether its values are finite, and its value at 0, which for a sparse matrix must be 0.
+    """
+    xp, zero = array_namespace(x), array_namespace(x).zeros((1,), dtype=x.dtype, device=device_of(x))
+    if callable(how):
+        is_sparse = x.ndim == 1
+        result = _applied(how, xp.concat([x, zero]) if is_sparse else x)
+        finite = xp.astype(xp.all(xp.isfinite(result)), x.dtype)
+        facts.append(xp.stack([finite, result[-1] if is_sparse else zero[0]]))
+        return result[:-1] if is_sparse else result
     if x.shape[0] == 0:  # a sparse matrix without entries
         return x
-    lowest.append(xp.min(x))
-    return ENTRYWISE[name](xp, xp.maximum(x, xp.zeros((), dtype=x.dtype, device=device_of(x))))
+    facts.append(xp.min(x))
+    return ENTRYWISE[how](xp, xp.maximum(x, zero[0]))
 
 
-def _checked_chunk(name: str, x: Array) -> Array:
-    """Return the function of a chunk, checked immediately."""
-    lowest: list[Array] = []
-    result = _noted(name, x, lowest)
-    _check_lowest(name, lowest)
-    return result
-
-
-def _check_lowest(name: str, lowest: list[Array]) -> None:
-    if not lowest:
+def _check(how: str | Callable[[Array], Array], facts: list[Array]) -> None:
+    """Raise unless the function of entries was valid."""
+    if not facts:
         return
-    xp = array_namespace(lowest[0])
-    least = float(to_host(xp.min(xp.stack(lowest)), reason="are similarities negative?")[0])
+    xp = array_namespace(facts[0])
+    if callable(how):
+        _check_results(to_host(xp.stack(facts), reason="is the transform of entries valid?")[0])
+        return
+    least = float(to_host(xp.min(xp.stack(facts)), reason="are similarities negative?")[0])
     if least < 0:
         raise InputError(
-            f"rescale={name!r} needs nonnegative similarities, such as counts, but W contains {least}; "
+            f"rescale={how!r} needs nonnegative similarities, such as counts, but W contains {least}; "
             "use rescale=None, or pass a function that accepts negative values"
         )
-
-
-def _by_function(W: Proximity, function: Callable[[Array], Array]) -> Proximity:
-    """Apply a function of entries, and check its results: all blocks with one read."""
-    if isinstance(W, Chunked):
-        return W.mapped(functools.partial(_finite_chunk, function))
-    if isinstance(W, Dense):
-        return Dense(_checked_dense(W.mapped(functools.partial(_applied, function)).array))
-    facts: list[Array] = []
-    result = W.mapped(lambda x: _applied_to_stored(function, x, facts))
-    _check_facts(facts)
-    return result
 
 
 def _applied(function: Callable[[Array], Array], x: Array) -> Array:
@@ -202,35 +187,18 @@ def _checked_dense(w: Array) -> Array:
         ) from error
 
 
-def _applied_to_stored(function: Callable[[Array], Array], x: Array, facts: list[Array]) -> Array:
-    """Return the function of some stored entries, and record whether it is finite, and its value at 0."""
-    xp = array_namespace(x)
-    zero = xp.zeros((1,), dtype=x.dtype, device=device_of(x))
-    result = _applied(function, xp.concat([x, zero]))
-    facts.append(xp.stack([xp.astype(xp.all(xp.isfinite(result)), x.dtype), result[-1]]))
-    return result[:-1]
-
-
-def _check_facts(facts: list[Array]) -> None:
-    xp = array_namespace(facts[0])
-    read = to_host(xp.stack(facts), reason="is the transform of stored entries valid?")[0]
+def _check_results(read: np.ndarray) -> None:
     if not read[:, 0].all():
-        raise InputError(NOT_FINITE)
+        raise InputError(
+            "the function passed as rescale must return finite numbers for all entries, including 0, but did "
+            "not; use one that is defined there, such as log1p instead of log"
+        )
     if read[:, 1].any():
         value = read[read[:, 1] != 0, 1][0]
         raise InputError(
             f"the function passed as rescale maps 0 to {value}, but most zeros of a sparse matrix are not "
             "stored and stay 0; use one that maps 0 to 0, or call to_dense() on the proximities"
         )
-
-
-def _finite_chunk(function: Callable[[Array], Array], x: Array) -> Array:
-    """Return the function of a chunk, checked immediately."""
-    result = _applied(function, x)
-    xp = array_namespace(result)
-    if not bool(to_host(xp.all(xp.isfinite(result)), reason="is the transform of a chunk finite?")[0]):
-        raise InputError(NOT_FINITE)
-    return result
 
 
 def _row_sums(W: Proximity) -> Array:
@@ -273,27 +241,6 @@ SCALES: dict[str, Callable[[Proximity], Array]] = {"volume": _volume_scale, "deg
 TRANSFORMS = (*ENTRYWISE, *SCALES)
 
 
-def auto_rescale(W: Proximity) -> str | None:
-    """Return the recommended transform of similarities: "log1p" if they are skewed, else None.
-
-    The threshold is a skewness of `SKEWED`; see `skewness`. On a device the host waits once.
-
-    Examples
-    --------
-    >>> import numpy as np, affect_xp as ax
-    >>> from affect_xp.proximity.transforms import auto_rescale
-    >>> counts = np.random.default_rng(0).lognormal(2, 1.5, size=(50, 50)).round()
-    >>> auto_rescale(ax.Dense(counts + counts.T))
-    'log1p'
-    """
-    return rescale_for(float(to_host(skewness(W), reason="are similarities skewed?")[0]))
-
-
-def rescale_for(value: float) -> str | None:
-    """Return the recommended transform for similarities of this skewness."""
-    return "log1p" if value > SKEWED else None
-
-
 def skewness(W: Proximity, columns: Array | None = None) -> Array:
     """Return the skewness of positive similarities if their logarithms have less than 2/3 of it; else 0.
 
@@ -305,21 +252,8 @@ def skewness(W: Proximity, columns: Array | None = None) -> Array:
 
     It uses up to 262,144 equally spaced entries: stored entries of `Sparse`, otherwise the columns of up to
     256 objects, at least one. With fewer than 20 positive entries the result is 0. The host reads nothing,
-    except what `Chunked` computes. `columns` are the result of `sampled_columns`, if the caller has it.
-
-    Returns
-    -------
-    0-d array in wide floats, on the device of W
-        Above `SKEWED` a transform is recommended; see `skewness_hint`.
-
-    Examples
-    --------
-    >>> import numpy as np, affect_xp as ax
-    >>> from affect_xp.proximity.transforms import skewness
-    >>> counts = np.random.default_rng(0).lognormal(2, 1.5, size=(50, 50)).round()
-    >>> W = ax.Dense(counts + counts.T)
-    >>> float(skewness(W)) > 2.5
-    True
+    except what `Chunked` computes. `columns` are the result of `sampled_columns`, if the caller has it. Above
+    `SKEWED`, the transform "log1p" is recommended.
     """
     xp = array_namespace(W.like)
     if isinstance(W, Sparse):
@@ -329,10 +263,8 @@ def skewness(W: Proximity, columns: Array | None = None) -> Array:
     else:
         x = sampled_columns(W)[0] if columns is None else columns
     some = x > 0
-    raw, logarithmic = (
-        _skewness_of(x, some),
-        _skewness_of(xp.log1p(xp.where(some, x, xp.zeros_like(x))), some),
-    )
+    raw = _skewness_of(x, some)
+    logarithmic = _skewness_of(xp.log1p(xp.where(some, x, xp.zeros_like(x))), some)
     count = xp.sum(xp.astype(some, x.dtype))
     mends = (xp.abs(logarithmic) < MENDED * raw) & (count >= FEWEST) & ~xp.any(x < 0)
     raw = raw * (1 + MISSED / xp.maximum(count, xp.ones_like(count)))
@@ -340,10 +272,7 @@ def skewness(W: Proximity, columns: Array | None = None) -> Array:
 
 
 def _stored_entries(W: Sparse) -> Array:
-    """Return some of the stored entries, (N,), in wide floats, with zeros in place of wᵢᵢ.
-
-    In a large graph, a few columns would contain almost no stored entries.
-    """
+    """Return some of the stored entries, (N,), in wide floats, with zeros in place of wᵢᵢ."""
     data, columns, indptr = W.matrix.data, W.matrix.indices, W.matrix.indptr
     xp, apart = array_namespace(data), max(1, -(-data.shape[0] // SAMPLED_ENTRIES))
     places = xp.arange(0, data.shape[0], apart, dtype=indptr.dtype, device=device_of(data))

@@ -17,8 +17,8 @@ from affect_xp.exceptions import (
     NotFittedError,
     ScaleWarning,
 )
-from affect_xp.proximity.constancy import constant_facts
 from affect_xp.proximity.kernels import features_to_proximity
+from affect_xp.proximity.kinds import constant_facts
 from affect_xp.proximity.preparation import Preparation, Request, decide
 from affect_xp.proximity.transforms import sampled_columns
 
@@ -441,8 +441,8 @@ def test_a_chosen_transform_is_saved(tmp_path):
 def test_a_file_that_makes_no_sense_is_refused(damage, tmp_path, monkeypatch):
     from affect_xp import persistence
 
-    pack = persistence.pack_preparation
-    monkeypatch.setattr(persistence, "pack_preparation", lambda *given: {**pack(*given), **damage})
+    pack = persistence._pack_preparation
+    monkeypatch.setattr(persistence, "_pack_preparation", lambda *given: {**pack(*given), **damage})
     affect(scale="standard").fit(shops(2)).save(tmp_path / "model.affect")
     with pytest.raises((FileFormatError, InputError)):
         ax.load(tmp_path / "model.affect")

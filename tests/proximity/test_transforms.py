@@ -20,7 +20,6 @@ from affect_xp.proximity.transforms import (
     MISSED,
     SKEWED,
     TRANSFORMS,
-    auto_rescale,
     check_transform,
     skewness,
     skewness_hint,
@@ -52,6 +51,11 @@ def counts(n=N, seed=0, spread=1.5):
     w = (w + w.T).astype(float)
     w[3, :] = w[:, 3] = 0
     return w
+
+
+def auto_rescale(W):
+    """Return what rescale="auto" chooses for similarities that are not negative."""
+    return "log1p" if float(skewness(W)) > SKEWED else None
 
 
 def twin(w, how):
