@@ -6,7 +6,9 @@ verified by a checksum before they are read, and cannot run code when they are l
 damage; it does not identify the author of a file.
 """
 
+import copy
 import dataclasses
+import math
 import os
 from typing import Any
 
@@ -30,7 +32,6 @@ from affect_xp.models.rg import RG
 from affect_xp.models.static import Static
 from affect_xp.partition import Partition
 from affect_xp.persistence._archive import Reader, write
-from affect_xp.persistence._preparation import pack_preparation, unpack_preparation
 from affect_xp.persistence._proximities import (
     Arrays,
     pack_groups,
@@ -47,6 +48,8 @@ from affect_xp.persistence._steps import (
     unpack_history,
 )
 from affect_xp.persistence._values import Json, decode, encode
+from affect_xp.proximity.preparation import Preparation
+from affect_xp.proximity.transforms import check_transform
 from affect_xp.tracking.events import EventRules
 from affect_xp.tracking.history import History
 
@@ -111,7 +114,7 @@ def save(model: Evolving, path: str | os.PathLike[str]) -> None:
         "parameters": _pack_parameters(model, arrays),
         "seed": encode(model._seed, "seed"),
         "owns_smoothed": model._owns_smoothed,
-        "preparation": pack_preparation(model._preparation, arrays),
+        "preparation": _pack_preparation(model._preparation, arrays),
         "history": pack_history(getattr(model, "history_", History()), names, arrays),
         "state": _pack_state(model._state, names, arrays),
         "objects": names.pack(arrays),
@@ -203,7 +206,7 @@ def _restored(
         model._seed, model._interrupted = decode(header["seed"]), False
         model._owns_smoothed = bool(header["owns_smoothed"])
         # Files of versions without a preparation continue without one.
-        model._preparation = unpack_preparation(header.get("preparation"), file, model.scale)
+        model._preparation = _unpack_preparation(header.get("preparation"), file, model.scale)
     return model
 
 
@@ -347,3 +350,53 @@ def _unpack_parameter(stored: Json, file: Reader) -> Any:
     if isinstance(stored, dict) and "array" in stored:
         return file.fresh_array(stored["array"], np.empty(0))
     return decode(stored)
+
+
+def _pack_preparation(preparation: Preparation | None, arrays: Arrays) -> Json:
+    """Return the encoded decisions; a fitted object is not saved, and must be passed to `load` again."""
+    if preparation is None:
+        return None
+    return {
+        "location": arrays.put("preparation.location", preparation.location),
+        "scale": arrays.put("preparation.scale", preparation.scale),
+        "gamma": encode(preparation.gamma, "gamma"),
+        "rescale": encode(preparation.rescale, "rescale"),
+        "has_scaler": preparation.scaler is not None,
+    }
+
+
+def _unpack_preparation(stored: Json, file: Reader, given: Any) -> Preparation:
+    """Return the decoded and checked decisions; `given` is the parameter `scale` of the model."""
+    if stored is None:
+        return Preparation()
+    location, scale = (
+        None if stored[name] is None else file.fresh_array(stored[name], np.empty(0))
+        for name in ("location", "scale")
+    )
+    gamma, rescale = decode(stored["gamma"]), decode(stored["rescale"])
+    for x in (location, scale):
+        if x is not None and (x.ndim != 1 or x.dtype != np.float64 or not np.isfinite(x).all()):
+            raise ValueError("location and scale of features must be vectors of finite numbers")
+    if location is not None and scale is not None and location.shape != scale.shape:
+        raise ValueError("location and scale have different numbers of features")
+    if scale is not None and not (scale > 0).all():
+        raise ValueError("scales of features must be positive")
+    if gamma is not None and not (isinstance(gamma, float) and 0 < gamma < math.inf):
+        raise ValueError("gamma must be a positive number")
+    if rescale is not None:
+        check_transform(str(rescale))
+    for x in (location, scale):
+        if x is not None:
+            x.flags.writeable = False
+    return Preparation(location, scale, gamma, rescale, _scaler(given) if stored["has_scaler"] else None)
+
+
+def _scaler(given: Any) -> Any:
+    """Return a copy of a fitted object; raise if it has no attribute that ends in _."""
+    is_fitted = any(name.endswith("_") and not name.startswith("_") for name in vars(given))
+    if isinstance(given, str) or not is_fitted:
+        raise InputError(
+            f"scale={given!r} is not fitted, but the model was saved with a fitted object; pass that one: "
+            "load(path, scale=model.preparation_.scaler)"
+        )
+    return copy.deepcopy(given)

@@ -86,14 +86,7 @@ def _member(name: str) -> zipfile.ZipInfo:
 
 
 class Reader:
-    """A file opened for reading; call `verify` before any other method.
-
-    Parameters
-    ----------
-    path : str or path
-    like : array
-        An array that sets the library and device of the results.
-    """
+    """A file opened for reading, in the library of `like`; call `verify` before any other method."""
 
     def __init__(self, path: str | os.PathLike[str], like: Array) -> None:
         self.path, self.like = os.fspath(path), like
@@ -195,12 +188,8 @@ class Reader:
 
     def check_in_place(self) -> None:
         """Raise if the file at the path is no longer the one that was verified."""
-        here, verified = os.stat(self.path), os.fstat(self._file.fileno())
-        if (here.st_ino, here.st_mtime_ns, here.st_size) != (
-            verified.st_ino,
-            verified.st_mtime_ns,
-            verified.st_size,
-        ):
+        found = os.stat(self.path), os.fstat(self._file.fileno())
+        if len({(file.st_ino, file.st_mtime_ns, file.st_size) for file in found}) > 1:
             raise FileFormatError(f"{self.path} was replaced while being read; load it again")
 
 

@@ -124,31 +124,32 @@ def _unpack_sparse(stored: Json, file: Reader) -> Sparse:
 
 def _pack_factored(factored: Factored, arrays: Arrays) -> Json:
     # Store cached results as well: recomputing them could round differently.
-    known = vars(factored)
+    known, error = vars(factored), factored.error
     scatter = known.get("_scatter", factored.leading)
-    error = factored.error
+
+    def put(name: str, x: Array) -> str | None:
+        return arrays.put(f"smoothed.{name}", x)
+
     return {
         "factors": [
             {
-                "x": arrays.put(f"smoothed.features.{i}", factor.x),
-                "mask": arrays.put(f"smoothed.mask.{i}", factor.mask),
-                "decay": encode(factor.decay, "decay"),
+                "x": put(f"features.{i}", f.x),
+                "mask": put(f"mask.{i}", f.mask),
+                "decay": encode(f.decay, "decay"),
             }
-            for i, factor in enumerate(factored.factors)
+            for i, f in enumerate(factored.factors)
         ],
-        "weights": arrays.put("smoothed.weights", factored.weights),
+        "weights": put("weights", factored.weights),
         "max_rank": encode(factored.max_rank, "max_rank"),
         "tolerance": encode(factored.tolerance, "tolerance"),
-        "error": {"array": arrays.put("smoothed.error", error)}
-        if is_array(error)
-        else encode(error, "error"),
+        "error": {"array": put("error", error)} if is_array(error) else encode(error, "error"),
         "scatter": scatter
         and {
-            "centre": arrays.put("smoothed.scatter.centre", scatter.centre),
-            "sums": arrays.put("smoothed.scatter.sums", scatter.sums),
+            "centre": put("scatter.centre", scatter.centre),
+            "sums": put("scatter.sums", scatter.sums),
             "is_whole": "_scatter" in known,
         },
-        "diagonal": arrays.put("smoothed.diagonal", known.get("_diagonal", factored.known_diagonal)),
+        "diagonal": put("diagonal", known.get("_diagonal", factored.known_diagonal)),
     }
 
 

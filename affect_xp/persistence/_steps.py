@@ -136,21 +136,18 @@ def pack_history(history: History, names: NameTable, arrays: Arrays) -> Json:
     return [_pack_record(record, names) for record in history]
 
 
+_REQUIRED = ("time", "n", "k", "alpha", "n_iter")
+_OPTIONAL = ("noise", "drift", "noise_of_means")  # missing in files of earlier versions
+
+
 def _pack_record(record: Record, names: NameTable) -> Json:
     scores = record.scores
     return {
-        "time": encode(record.time, "time"),
-        "n": record.n,
-        "k": record.k,
-        "alpha": encode(record.alpha, "alpha"),
-        "alphas": [encode(alpha, "alpha") for alpha in record.alphas],
+        **{name: encode(getattr(record, name), name) for name in (*_REQUIRED, *_OPTIONAL)},
+        "alphas": encode(list(record.alphas), "alphas"),
         "ids": names.add(record.ids),
         "events": [_pack_event(event) for event in record.events],
         "scores": None if scores is None else [[k, encode(score, "score")] for k, score in scores.items()],
-        "n_iter": record.n_iter,
-        "noise": encode(record.noise, "noise"),
-        "drift": encode(record.drift, "drift"),
-        "noise_of_means": encode(record.noise_of_means, "noise_of_means"),
         "moved": record.moved is not None,
     }
 
@@ -185,19 +182,13 @@ def _unpack_record(
         raise ValueError(f"{len(ids)} ids for {stored['n']} objects")
     scores = stored["scores"]
     return Record(
-        time=decode(stored["time"]),
-        n=stored["n"],
-        k=stored["k"],
-        alpha=decode(stored["alpha"]),
+        **{name: decode(stored[name]) for name in _REQUIRED},
+        **{name: decode(stored.get(name)) for name in _OPTIONAL},
         alphas=tuple(decode(stored["alphas"])),
         labels=recorded_labels(labels, file.like),
         ids=ids,
         events=tuple(_unpack_event(event) for event in stored["events"]),
         scores=None if scores is None else {k: decode(score) for k, score in scores},
-        n_iter=stored["n_iter"],
-        noise=decode(stored.get("noise")),  # missing in files of earlier versions
-        drift=decode(stored.get("drift")),
-        noise_of_means=decode(stored.get("noise_of_means")),
         moved=None if moved is None else from_host(moved, file.like),
     )
 
