@@ -35,13 +35,6 @@ ABSENT = ("forget", "keep")
 class Meetings:
     """Which objects were ever observed together, by groups of objects.
 
-    Attributes
-    ----------
-    groups : (n,) int array
-        The group of each object.
-    met : (G, G) bool array
-        Whether the objects of two groups have met; objects of the same group always have.
-
     Examples
     --------
     >>> from affect_xp.affect.absence import Meetings
@@ -51,8 +44,8 @@ class Meetings:
     (array([2, 1, 0, 0]), [[True, False, True], [False, True, True], [True, True, True]])
     """
 
-    groups: np.ndarray
-    met: np.ndarray
+    groups: np.ndarray  # the group of each object, (n,)
+    met: np.ndarray  # whether the objects of two groups have met, (G, G); always within a group
 
     @staticmethod
     def of_all(n: int) -> "Meetings":
@@ -93,18 +86,10 @@ class Meetings:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Away:
-    """The absent objects of a state, which follow the present ones.
+    """The absent objects of a state, which follow the present ones."""
 
-    Attributes
-    ----------
-    last_seen : (m,) int array
-        The step at which each of the m absent objects was last present.
-    meetings : Meetings
-        The meetings of all objects, present and absent.
-    """
-
-    last_seen: np.ndarray
-    meetings: Meetings
+    last_seen: np.ndarray  # the step at which each of the m absent objects was last present, (m,)
+    meetings: Meetings  # the meetings of all objects, present and absent
 
     @property
     def n(self) -> int:

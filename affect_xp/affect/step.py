@@ -87,6 +87,12 @@ class Options:
     alpha_tol: float = 0.0
     seed: int = 0
 
+    @staticmethod
+    def of(model: Any, seed: int) -> "Options":
+        """Return the parameters of a model."""
+        names = (field.name for field in dataclasses.fields(Options) if field.name != "seed")
+        return Options(**{name: getattr(model, name) for name in names}, seed=seed)
+
     @property
     def by_labels(self) -> bool:
         """Whether weights depend on labels, so that the step alternates between clusters and weights."""

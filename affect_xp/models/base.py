@@ -13,16 +13,13 @@ import numpy as np
 
 from affect_xp import display
 from affect_xp.affect.step import State, Step
-from affect_xp.array.namespace import (
-    as_like,
-    current_device_of,
-    is_array,
-    to_host,
-)
+from affect_xp.array.namespace import as_like, current_device_of, is_array, to_host
 from affect_xp.array.random import draw_seed
 from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array
 from affect_xp.clustering.base import Clusterer, as_clusterer
+from affect_xp.clustering.metrics import adjusted_rand_index
+from affect_xp.clustering.n_clusters import silhouette
 from affect_xp.exceptions import AffectError, InputError, InputTypeError, NotFittedError
 from affect_xp.models.inputs import (
     IdsOrNone,
@@ -40,10 +37,9 @@ from affect_xp.models.inputs import (
     steps_of,
     zip_steps,
 )
-from affect_xp.models.scoring import agreements, silhouette_ahead
 from affect_xp.models.sklearn import SklearnEstimator
 from affect_xp.parameters import defaults_of
-from affect_xp.partition import Ids, as_ids
+from affect_xp.partition import Ids, align, as_ids
 from affect_xp.progress import Progress
 from affect_xp.proximity import Proximity
 from affect_xp.proximity.kinds import hint_at_kind
@@ -55,15 +51,7 @@ __all__ = ["Evolving", "IdsOrNone"]
 Given = Iterable[Array | Proximity] | Array
 
 # Attributes of a model that are not parameters.
-FITTED = (
-    "_state",
-    "_preparation",
-    "_seed",
-    "_owns_smoothed",
-    "_interrupted",
-    "history_",
-    "n_features_in_",
-)
+FITTED = ("_state", "_preparation", "_seed", "_owns_smoothed", "_interrupted", "history_", "n_features_in_")
 
 
 class Evolving(Observing, SklearnEstimator):
@@ -238,7 +226,7 @@ class Evolving(Observing, SklearnEstimator):
         scores = (
             model._scores_ahead(steps, self._known_kind())
             if y is None
-            else agreements(model, steps, by_step(y))
+            else model._agreements(steps, by_step(y))
         )
         if not scores:
             raise InputError(
@@ -258,8 +246,18 @@ class Evolving(Observing, SklearnEstimator):
         fork._owns_smoothed = False
         return fork
 
+    def _agreements(self, steps: Iterator[tuple[Any, Any, Hashable]], truth: Iterator[Any]) -> list[float]:
+        """Take steps, and return the adjusted Rand index of each with the true labels."""
+        scores = []
+        for t, (W, ids, time) in enumerate(steps):
+            labels = next(truth, None)
+            if labels is None:
+                raise InputError(f"y has {t} entries, but sequence has more; pass labels for each step")
+            scores.append(adjusted_rand_index(self.partial_fit(W, ids, time=time).labels_, labels))
+        return scores
+
     def _scores_ahead(self, steps: Iterator[tuple[Any, Any, Hashable]], kind: str) -> list[float]:
-        """Take steps, and return the silhouette of the previous clusters on each of them."""
+        """Take steps, and return the silhouette on each of the previous clusters of its objects, if any."""
         scores: list[Array] = []
         for given, names, time in steps:
             state = self._fitted()
@@ -269,8 +267,11 @@ class Evolving(Observing, SklearnEstimator):
             ids = as_ids(known, W.n, state.present)
             check_alike(W, state.smoothed, state.partition.labels)
             with current_device_of(W):
-                score = silhouette_ahead(state.partition, state.ids, W, ids, kind=kind)
-            scores += [] if score is None else [score]
+                alignment = align(ids, state.ids, W.like)
+                if alignment.n_common > 0:
+                    start = state.partition.take(alignment.source, alignment.n_new)
+                    # A copy: nothing is cached in the partition of the state.
+                    scores.append(silhouette(W, dataclasses.replace(start), kind=kind))
             self.partial_fit(values, known, time=time)
         return [float(score) for score in to_host(*scores, reason="scores")] if scores else []
 

@@ -91,27 +91,20 @@ def read_if_table(sequence: Any) -> Any:
     return read_steps(sequence) if not is_sparse(sequence) and is_over_time(sequence) else sequence
 
 
-def _is_matrix(sequence: Any) -> bool:
-    """Return whether `sequence` is a single matrix."""
-    if (
-        isinstance(sequence, Proximity)
-        or is_sparse(sequence)
-        or is_feature_table(sequence)
-        or is_graph(sequence)
-    ):
+def _is_matrix(given: Any) -> bool:
+    """Return whether a sequence is a single matrix."""
+    if isinstance(given, Proximity) or is_sparse(given) or is_feature_table(given) or is_graph(given):
         return True
-    if isinstance(sequence, list | tuple) and sequence:
-        row = sequence[0]
+    if isinstance(given, list | tuple) and given:
+        row = given[0]
         return isinstance(row, list | tuple) and bool(row) and isinstance(row[0], numbers.Number)
-    return is_array(sequence) and sequence.ndim == 2
+    return is_array(given) and given.ndim == 2
 
 
 def is_feature_table(given: Any) -> bool:
     """Return whether `given` is a table such as a DataFrame."""
-    if hasattr(given, "collect_schema") and hasattr(
-        given, "collect"
-    ):  # accessing the columns of a LazyFrame warns
-        return True
+    if hasattr(given, "collect_schema") and hasattr(given, "collect"):
+        return True  # a LazyFrame, which warns if its columns are accessed
     return hasattr(given, "to_numpy") and hasattr(given, "columns") and not is_array(given)
 
 

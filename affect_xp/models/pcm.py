@@ -53,13 +53,8 @@ class PCM(Evolving):
     membership : "relaxed" or "discrete"
         The choice of Zᵗ⁻¹: the eigenvectors, or the membership matrix of the discretized clusters with
         columns of length 1 (for normalised cut, where eigenvectors scale as √d, its rows are scaled by √d).
-    proximity : "precomputed", "dot", "rbf", "cosine", or function
-        The input of a step: similarities, or features from which they are computed.
-    scale, gamma
-        As for `Affect`: the preparation of features, decided at the first step.
-    events : EventRules
-        The thresholds of events, and how long a missing cluster is remembered.
-    random_state : None, int, or numpy.random.Generator
+    proximity, scale, gamma, events, random_state
+        As for `Affect`, with similarities: `proximity` is not "euclidean".
 
     References
     ----------

@@ -36,13 +36,8 @@ class PCQ(Evolving):
         With components="joint".
     alpha : float, or sequence with one value per step
         The weight of the past; not used at the first step.
-    proximity : "precomputed", "dot", "rbf", "cosine", or function
-        The input of a step: similarities, or features from which they are computed.
-    scale, gamma
-        As for `Affect`: the preparation of features, decided at the first step.
-    events : EventRules
-        The thresholds of events, and how long a missing cluster is remembered.
-    random_state : None, int, or numpy.random.Generator
+    proximity, scale, gamma, events, random_state
+        As for `Affect`, with similarities: `proximity` is not "euclidean".
 
     References
     ----------

@@ -5,14 +5,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 from affect_xp.affect.step import Options, State, Step, static_step
-from affect_xp.array.namespace import (
-    array_namespace,
-    check_in_memory,
-    gather,
-    not_zero,
-    one_hot,
-    wide_dtype,
-)
+from affect_xp.array.namespace import array_namespace, check_in_memory, gather, not_zero, one_hot, wide_dtype
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_int
 from affect_xp.clustering.base import Clusterer
@@ -55,11 +48,8 @@ class RG(Evolving):
         (Xu, Kliger & Hero, section 5.2). 1 gives distances, 0 equal coefficients.
     proximity : "dot", "rbf", "cosine", "euclidean", or function
         The proximity of the filtered features: similarities for k-means, dissimilarities for `Linkage`.
-    scale, gamma
-        As for `Affect`: the preparation of features, decided at the first step.
-    events : EventRules
-        The thresholds of events.
-    random_state : None, int, or numpy.random.Generator
+    scale, gamma, events, random_state
+        As for `Affect`.
 
     References
     ----------
@@ -140,13 +130,9 @@ class Frame:
 
 def filtered(frames: Sequence[Frame], k: int, power: int) -> Array:
     """Return y = Σ bᵢ xᵗ⁻ⁱ, (n, p), for frames from the newest to the oldest."""
-    b = coefficients(frames, k, power)
-    x = frames[0].x
-    xp = array_namespace(x)
-    y = b[0] * frames[0].x
-    for i, frame in enumerate(frames[1:], start=1):
-        y = y + b[i] * frame.x
-    return xp.astype(y, x.dtype, copy=False)
+    b, x = coefficients(frames, k, power), frames[0].x
+    y = sum((b[i] * frame.x for i, frame in enumerate(frames[1:], start=1)), start=b[0] * x)
+    return array_namespace(x).astype(y, x.dtype, copy=False)
 
 
 def coefficients(frames: Sequence[Frame], k: int, power: int) -> Array:

@@ -145,8 +145,7 @@ def _records(
     backward, clusterer = _Backward(forward, steps, shown), as_clusterer(forward.clusterer)
     seed = forward._seed
     assert seed is not None
-    shared = "n_iter", "correction", "alpha_tol", "forgetting"
-    options = Options(seed=seed, **{name: getattr(forward, name) for name in shared})
+    options = Options.of(forward, seed)
     named: State | None = None  # the smoothed clusters of the previous step
     spare: Proximity | None = None  # storage of the step before it, which is not read any more
     for t, (given, given_ids, time) in enumerate(steps):

@@ -23,15 +23,10 @@ class Static(Evolving):
     Parameters
     ----------
     clusterer : KMeans, ... or a function from a Proximity to labels
-    proximity : "precomputed", "dot", "rbf", "cosine", "euclidean", or function
-        The input of a step: proximities, or features from which they are computed.
-    scale, gamma
-        As for `Affect`: the preparation of features, decided at the first step.
     warm_start : bool
         Whether a step starts from the previous labels.
-    events : EventRules
-        The thresholds of events, and how long a missing cluster is remembered.
-    random_state : None, int, or numpy.random.Generator
+    proximity, scale, gamma, events, random_state
+        As for `Affect`.
 
     Examples
     --------
