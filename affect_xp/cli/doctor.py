@@ -13,7 +13,7 @@ import numpy as np
 
 import affect_xp
 from affect_xp.array.namespace import array_namespace, to_host
-from affect_xp.array.typing import Array, Namespace
+from affect_xp.array.typing import Namespace
 from affect_xp.cli import how_long
 from affect_xp.cli.gpu_check import gpu_check
 from affect_xp.cli.libraries import (
@@ -38,6 +38,8 @@ BREAK_EVEN = 5_000  # objects; see docs/gpu.md
 DOCTOR_SCALE = 0.5  # of the smallest and the largest size that `affect-xp bench --mine` measures
 MATRICES_OF_CHANGE = 3  # the next Ψ̂ too, where objects come and go
 
+Result = tuple[float, np.ndarray]  # α and labels
+
 # Packages that are good for one thing: module, what for, what to install where it is not the module.
 EXTRAS = (
     ("duckdb", "tables in files", "'affect_xp[io]'"),
@@ -52,24 +54,13 @@ EXTRAS = (
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """What is the matter with a library on a device.
-
-    Attributes
-    ----------
-    library : str
-    status : "ok", "wrong", "unusable" or "missing"
-    version : str or None
-    device : str or None
-    detail : str
-        In plain words.
-    memory : Memory or None
-    """
+    """What is the matter with a library on a device."""
 
     library: str
     status: str
     version: str | None = None
     device: str | None = None
-    detail: str = ""
+    detail: str = ""  # in plain words
     memory: Memory | None = None
 
 
@@ -125,7 +116,7 @@ def examine() -> list[Finding]:
     return [finding for library in LIBRARIES.values() for finding in _findings(library, expected)]
 
 
-def _findings(library: Library, expected: "list[_Result]") -> list[Finding]:
+def _findings(library: Library, expected: list[Result]) -> list[Finding]:
     version = library.version()
     if version is None:
         return [Finding(library.name, "missing", detail=f"for {library.purpose}: {library.install}")]
@@ -137,30 +128,21 @@ def _findings(library: Library, expected: "list[_Result]") -> list[Finding]:
 
 
 def _checked(
-    library: Library, version: str, xp: Namespace, device: Device, expected: "list[_Result]"
+    library: Library, version: str, xp: Namespace, device: Device, expected: list[Result]
 ) -> Finding:
     try:
         results = _core(xp, device.handle)
     except Exception as error:  # whatever it is, the user should read it here
         return Finding(library.name, "unusable", version, device.title, first_line(error), device.memory)
-    off = max(abs(a.alpha - b.alpha) for a, b in zip(results, expected, strict=True))
-    same = all(adjusted_rand_index(a.labels, b.labels) == 1 for a, b in zip(results, expected, strict=True))
-    ok = same and off <= TOLERANCE
-    detail = (
-        f"{'the same' if same else 'OTHER'} clusters as NumPy, α off by {off:.0e}"
-        if off or not same
-        else ("the same results as NumPy")
-    )
+    off = max(abs(a - b) for (a, _), (b, _) in zip(results, expected, strict=True))
+    same = all(adjusted_rand_index(a, b) == 1 for (_, a), (_, b) in zip(results, expected, strict=True))
+    ok, detail = same and off <= TOLERANCE, "the same results as NumPy"
+    if off or not same:
+        detail = f"{'the same' if same else 'OTHER'} clusters as NumPy, α off by {off:.0e}"
     return Finding(library.name, "ok" if ok else "wrong", version, device.title, detail, device.memory)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Result:
-    alpha: float
-    labels: np.ndarray
-
-
-def _core(xp: Namespace, device: object) -> list[_Result]:
+def _core(xp: Namespace, device: object) -> list[Result]:
     """Run two steps of AFFECT with k-means, and with spectral clustering."""
     rng = np.random.default_rng(0)
     centres = np.repeat(3 * np.eye(3, 4), 20, axis=0)  # (60, 4)
@@ -174,13 +156,9 @@ def _core(xp: Namespace, device: object) -> list[_Result]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for w in matrices:
-                model.partial_fit(_there(w, xp, device))
-        results.append(_Result(model.alpha_, to_host(model.labels_, reason="comparing with NumPy")[0]))
+                model.partial_fit(xp.asarray(w, device=device))
+        results.append((model.alpha_, to_host(model.labels_, reason="comparing with NumPy")[0]))
     return results
-
-
-def _there(w: np.ndarray, xp: Namespace, device: object) -> Array:
-    return xp.asarray(w) if device is None else xp.asarray(w, device=device)
 
 
 def largest_n(memory: Memory, itemsize: int, matrices: int = MATRICES) -> int:
@@ -248,8 +226,8 @@ def in_words(findings: list[Finding]) -> str:
         "  (where objects come and go, four fifths of these: three matrices are held for a moment)",
         "  (features with proximity='dot' and sparse graphs are not dense: millions of objects fit)",
         "",
+        "optional packages",
     ]
-    lines.append("optional packages")
     for module, purpose, extra in EXTRAS:
         version = installed_version(module)
         status, how = ("ok", "") if version else ("missing", f": pip install {extra or module}")

@@ -31,17 +31,11 @@ DOCTOR_SIZES = (1_000, 10_000, 100_000)
 
 @dataclasses.dataclass(frozen=True)
 class Growth:
-    """Measured values of a function of n: interpolated between them, and beyond them growing as a power.
-
-    Attributes
-    ----------
-    sizes, values : tuples of numbers
-    least : float
-        The exponent for large n that is known from theory. Small sizes, of which much is overhead, show less.
-    """
+    """Measured values of a function of n: interpolated between them, and beyond them growing as a power."""
 
     sizes: tuple[int, ...]
     values: tuple[float, ...]
+    # The exponent for large n that is known from theory. Small sizes, of which much is overhead, show less.
     least: float
 
     @property
@@ -75,7 +69,7 @@ class Kind:
 
     title: str
     step: Callable[[int, int], Any]  # of n and the number of the step
-    model: Callable[[], Affect]
+    clusterer: Any
     sizes: tuple[int, ...]
     power: int  # of n, by which time and memory grow at least
 
@@ -122,26 +116,14 @@ def _graph(n: int, t: int) -> scipy.sparse.csr_array:
 
 
 KINDS = (
-    Kind("dense, k-means", _dense, lambda: Affect(KMeans(K), random_state=0), (1_000, 2_000, 4_000), 2),
-    Kind("dense, spectral", _positive, lambda: Affect(Spectral(K), random_state=0), (1_000, 2_000, 4_000), 2),
-    Kind(
-        "dense, linkage",
-        _distances,
-        lambda: Affect(Linkage(K, method="average"), random_state=0),
-        (1_000, 2_000, 3_000),
-        2,
-    ),
-    Kind(
-        f"{N_FEATURES} features, k-means",
-        _features,
-        lambda: Affect(KMeans(K), proximity="dot", random_state=0),
-        (1_000, 20_000, 60_000, 180_000),
-        1,
-    ),
+    Kind("dense, k-means", _dense, KMeans(K), (1_000, 2_000, 4_000), 2),
+    Kind("dense, spectral", _positive, Spectral(K), (1_000, 2_000, 4_000), 2),
+    Kind("dense, linkage", _distances, Linkage(K, method="average"), (1_000, 2_000, 3_000), 2),
+    Kind(f"{N_FEATURES} features, k-means", _features, KMeans(K), (1_000, 20_000, 60_000, 180_000), 1),
     Kind(
         f"graph of {N_NEIGHBOURS} neighbours, spectral",
         _graph,
-        lambda: Affect(Spectral(K), random_state=0),
+        Spectral(K),
         (1_000, 20_000, 60_000, 180_000),
         1,
     ),
@@ -168,8 +150,8 @@ def _measured(kind: Kind, sizes: list[int], rounds: int) -> Prediction:
 
 def _started(kind: Kind, n: int) -> Affect:
     """Return a model after its first step, which is not typical."""
-    model = kind.model()
-    return model.partial_fit(kind.step(n, 0))
+    proximity = "dot" if kind.step is _features else "precomputed"
+    return Affect(kind.clusterer, proximity=proximity, random_state=0).partial_fit(kind.step(n, 0))
 
 
 def _seconds(kind: Kind, n: int) -> float:
@@ -198,13 +180,10 @@ def _peak(kind: Kind, n: int) -> int:
 
 def report(memory: Memory | None) -> str:
     """Measure, and return the table with an explanation."""
-    return "\n".join(
-        [
-            f"Time and memory (with W and Ψ̂) of a step after the first: {K} clusters, float64, defaults.",
-            "Fitted to small sizes measured here. Clusters that are hard to find take more iterations.",
-            "",
-            table(measured(), memory),
-        ]
+    return (
+        f"Time and memory (with W and Ψ̂) of a step after the first: {K} clusters, float64, defaults.\n"
+        "Fitted to small sizes measured here. Clusters that are hard to find take more iterations.\n\n"
+        f"{table(measured(), memory)}"
     )
 
 

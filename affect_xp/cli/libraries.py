@@ -31,39 +31,21 @@ class Memory:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Device:
-    """A place to compute.
+    """A place to compute."""
 
-    Attributes
-    ----------
-    title : str
-        What to call it: the first word on the command line.
-    handle : Any
-        What its library calls it.
-    memory : Memory or None
-    """
-
-    title: str
-    handle: Any = None
+    title: str  # the first word is its name on the command line
+    handle: Any = None  # of its library
     memory: Memory | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Library:
-    """An array library.
+    """An array library."""
 
-    Attributes
-    ----------
-    name, title : str
-        What the command line calls it, and what people do.
-    module, namespace : str
-        What to import, and where its functions follow the standard.
-    purpose, install : str
-    """
-
-    name: str
+    name: str  # on the command line
     title: str
     module: str
-    namespace: str
+    namespace: str  # the module of its functions that follow the standard
     purpose: str
     install: str
 
@@ -78,7 +60,7 @@ class Library:
 
     def devices(self) -> list[Device]:
         """Return where it can compute, GPUs first; raises, in many ways, where it can nowhere."""
-        return _DEVICES.get(self.name, _host_alone)()
+        return _DEVICES[self.name]() if self.name in _DEVICES else [Device("cpu")]
 
 
 STRICT, LARGER = "array_api_strict", "matrices larger than memory"
@@ -92,7 +74,6 @@ LIBRARIES = {
         ("strict", "array-api-strict", STRICT, STRICT, "tests of this library", "array-api-strict"),
     )
 }
-BACKENDS = ("numpy", "cupy", "torch")  # on which the command line computes
 
 
 def installed_version(module: str) -> str | None:
@@ -151,10 +132,6 @@ def open_backend(name: str, device: str | None = None) -> Backend:
 def first_line(error: BaseException) -> str:
     """Return an error in one line."""
     return f"{type(error).__name__}: {str(error).strip()}".splitlines()[0].removesuffix(": ")
-
-
-def _host_alone() -> list[Device]:
-    return [Device("cpu")]
 
 
 def _strict_devices() -> list[Device]:

@@ -142,14 +142,11 @@ def contacts(
     for name, number in (spreads | {"bursts": bursts, "daily_contacts": daily_contacts}).items():
         _check_at_least(name, number, 0)
     _check_at_least("absence_days", absence_days, 1)
-    rates = _Rates(
-        n_groups, group_size, daily_contacts, check_fraction("mixing", mixing),
-        check_fraction("lunch_mixing", lunch_mixing),
-    )  # fmt: skip
+    for name, number in {"mixing": mixing, "lunch_mixing": lunch_mixing}.items():
+        check_fraction(name, number)
+    rates = _Rates(n_groups, group_size, daily_contacts, mixing, lunch_mixing)
     generator = as_generator(rng)
-    school = _School(
-        generator, n_groups, group_size, people_spread, pair_spread, _Absences(absence, absence_days)
-    )
+    school = _School(generator, rates, (people_spread, pair_spread), _Absences(absence, absence_days))
     check_fraction("churn", churn), check_fraction("moves", moves)
     hours = HOURS // steps_per_day
     for t in range(n_steps):
@@ -214,21 +211,15 @@ class _School:
     """The population: a fixed number of places, whose holders may change."""
 
     def __init__(
-        self,
-        rng: np.random.Generator,
-        n_groups: int,
-        group_size: int,
-        people_spread: float,
-        pair_spread: float,
-        absences: _Absences,
+        self, rng: np.random.Generator, rates: _Rates, spreads: tuple[float, float], absences: _Absences
     ) -> None:
-        self.rng, self.n_groups, self.absences = rng, n_groups, absences
-        self.people_spread, self.pair_spread = people_spread, pair_spread
+        self.rng, self.absences, n_groups, group_size = rng, absences, rates.n_groups, rates.group_size
+        self.n_groups, (self.people_spread, self.pair_spread) = n_groups, spreads
         n = n_groups * group_size
         self.labels = np.repeat(np.arange(n_groups), group_size)
         self.ids = np.arange(n)
-        self.activity = _log_normal(rng, people_spread, (n,))
-        upper = np.triu(_log_normal(rng, pair_spread, (n, n)), 1)
+        self.activity = _log_normal(rng, self.people_spread, (n,))
+        upper = np.triu(_log_normal(rng, self.pair_spread, (n, n)), 1)
         self.affinity = upper + upper.T  # b, with a zero diagonal
         self.away = absences.first(rng, n)
 

@@ -11,18 +11,8 @@ from affect_xp.checks import check_fraction
 from affect_xp.datasets._npz import existing_file, read_npz
 from affect_xp.exceptions import InputError
 
-ARRAYS = (
-    "season",
-    "teams",
-    "member_ptr",
-    "member",
-    "conference",
-    "scored",
-    "game_ptr",
-    "team1",
-    "team2",
-    "month",
-)
+TEAMS = ("season", "teams", "member_ptr", "member", "conference", "scored")
+GAMES = ("game_ptr", "team1", "team2", "month")
 # The months of each part of a season; January and February belong to the season before.
 PARTS: dict[int, tuple[tuple[int, ...], ...]] = {
     1: (tuple(range(1, 13)),),
@@ -80,7 +70,7 @@ def load_football(
     >>> steps = ax.datasets.load_football("football.npz")  # doctest: +SKIP
     >>> model = ax.Affect(ax.Spectral([step.k for step in steps]))  # doctest: +SKIP
     """
-    data, rng = read_npz(existing_file(path), ARRAYS), as_generator(rng)
+    data, rng = read_npz(existing_file(path), (*TEAMS, *GAMES)), as_generator(rng)
     if parts not in PARTS:
         raise InputError(f"parts must be 1 or 3, got {parts!r}")
     check_fraction("keep", keep)
