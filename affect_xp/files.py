@@ -97,13 +97,6 @@ def exclusive_use(folder: Path) -> Iterator[None]:
 
     The system releases the lock when the process ends, for whatever reason, so a file left behind by a
     killed process is not locked.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as name, exclusive_use(Path(name)):
-    ...     os.listdir(name)
-    ['.affect-xp.lock']
     """
     path = folder / LOCK
     with _locked(path) as file:

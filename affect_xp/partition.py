@@ -76,29 +76,15 @@ def _check_ids(ids: Ids) -> None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Alignment:
-    """Positions of the objects of step t in step t-1, and the reverse.
+    """Positions of the objects of step t in step t-1, and the reverse."""
 
-    Attributes
-    ----------
-    source : (n,) int array or None
-        Position at t-1 of each object of t, -1 for a new one. None if the objects and their order
-        are the same.
-    target : (n_past,) int array or None
-        Position at t of each object of t-1, -1 for one that left.
-    n_common : int
-        The number of objects present at both steps.
-    n_new : int
-        The number of objects present only at t.
-    new_places, gone_places : int arrays or None
-        The positions of objects present only at t or only at t-1, if they are known.
-    """
-
+    # Position at t-1 of each object of t, (n,), -1 for a new one. None if objects and order are the same.
     source: Array | None
-    target: Array | None
-    n_common: int
-    n_new: int
-    new_places: Array | None = None
-    gone_places: Array | None = None
+    target: Array | None  # position at t of each object of t-1, (n_past,), -1 for one that left
+    n_common: int  # the number of objects present at both steps
+    n_new: int  # the number of objects present only at t
+    new_places: Array | None = None  # the positions of objects present only at t, if known
+    gone_places: Array | None = None  # the positions of objects present only at t-1, if known
 
     @property
     def n_gone(self) -> int:
@@ -153,20 +139,11 @@ def positions(ids: Ids, past_ids: Ids) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Partition:
-    """Labels of n objects in clusters 0 ... k-1; the label -1 means no cluster.
+    """Labels of n objects in clusters 0 ... k-1; the label -1 means no cluster."""
 
-    Attributes
-    ----------
-    labels : (n,) int array
-    k : int
-        The number of clusters; some may be empty.
-    n_outside : int or None
-        The number of objects in no cluster, if it is known on the host.
-    """
-
-    labels: Array
-    k: int
-    n_outside: int | None = None
+    labels: Array  # (n,)
+    k: int  # the number of clusters; some may be empty
+    n_outside: int | None = None  # the number of objects in no cluster, if it is known on the host
 
     @property
     def n(self) -> int:

@@ -12,18 +12,8 @@ Item = TypeVar("Item")
 class Progress:
     """Report the number of completed steps.
 
-    The bar needs rich (the extra `cli`); without it, lines are written.
-
-    Parameters
-    ----------
-    total : int or None
-        The number of steps, if known.
-    label : str
-        The name of a step.
-    done : int
-        The number of steps already completed.
-    show : bool
-        Whether to report anything.
+    The bar needs rich (the extra `cli`); without it, lines are written. Of `total` steps, if known, `done`
+    are already completed; `label` is the name of a step.
 
     Examples
     --------
@@ -69,32 +59,19 @@ class Progress:
 
 
 def _bar(label: str, total: int | None, done: int) -> Any:
+    from rich import progress as rich
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-    from rich.progress import Progress as Bar
 
-    time = TimeElapsedColumn() if total is None else TimeRemainingColumn()
-    columns = TextColumn("{task.description}"), MofNCompleteColumn(), BarColumn(20), time
-    text = TextColumn("{task.fields[text]}", markup=False)
-    bar = Bar(*columns, text, console=Console(stderr=True), transient=True)
+    time = rich.TimeElapsedColumn() if total is None else rich.TimeRemainingColumn()
+    columns = rich.TextColumn("{task.description}"), rich.MofNCompleteColumn(), rich.BarColumn(20), time
+    text = rich.TextColumn("{task.fields[text]}", markup=False)
+    bar = rich.Progress(*columns, text, console=Console(stderr=True), transient=True)
     bar.add_task(label, total=total, completed=done, text="")
     return bar
 
 
 def progress(items: Iterable[Item], total: int | None, label: str | None) -> Iterator[Item]:
-    """Yield the items and report how many of `total` are done; report nothing if `label` is None.
-
-    Examples
-    --------
-    >>> list(progress("abc", 3, None))
-    ['a', 'b', 'c']
-    """
+    """Yield the items and report how many of `total` are done; report nothing if `label` is None."""
     with Progress(total, label or "", show=label is not None) as shown:
         for item in items:
             yield item
