@@ -43,7 +43,7 @@ OTHERS = {
 # Raised and caught within these files, or by their callers, which convert it to an error of the library.
 CAUGHT = {
     "ValueError": ("persistence/_archive.py", "persistence/__init__.py", "persistence/_proximities.py",
-                   "persistence/_values.py", "persistence/_steps.py", "persistence/_preparation.py",
+                   "persistence/_values.py", "persistence/_steps.py",
                    "datasets/reality.py"),
     "OutOfRangeError": ("clustering/eigen.py",),
 }  # fmt: skip
