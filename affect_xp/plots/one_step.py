@@ -1,18 +1,20 @@
 """Figures of one step: proximities, dendrogram, eigenvalues, and scores by number of clusters."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from affect_xp.array.namespace import array_namespace, as_array, device_of, from_host, to_host, wide_dtype
-from affect_xp.array.typing import Array
-from affect_xp.clustering.linkage import Dendrogram
-from affect_xp.exceptions import InputError
+from affect_xp.clustering.linkage import Dendrogram, Linkage, linkage
+from affect_xp.clustering.spectral import Spectral, spectral
+from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.plots._style import axes_or_new, history_of, plain
 from affect_xp.plots.flows import CLUSTER_COLOURS, flow, host_labels
 from affect_xp.proximity import Proximity, as_proximity
 from affect_xp.tracking.history import History
+
+Settings = TypeVar("Settings", Linkage, Spectral)
 
 MAX_DRAWN = 1000  # objects: a figure has no more pixels
 MAX_NAMES = 20  # of clusters next to a matrix
@@ -147,13 +149,19 @@ def _entries(proximity: Proximity, order: np.ndarray) -> np.ndarray:
     return to_host(few.matmul(unit), reason="proximities for a figure")[0]
 
 
-def plot_dendrogram(
-    tree: Dendrogram, *, n_clusters: int | None = None, ax: Any = None, max_leaves: int = 60
-) -> Any:
+def plot_dendrogram(tree: Any, *, n_clusters: int | None = None, ax: Any = None, max_leaves: int = 60) -> Any:
     """Plot a dendrogram; with `n_clusters`, also the height of the cut and the colours of the clusters.
 
-    If there are more than `max_leaves` objects, only the last merges are drawn: the leaves are then clusters,
-    with their sizes in brackets.
+    Parameters
+    ----------
+    tree : Dendrogram, or a fitted `Affect` with a `Linkage`
+        Of a model, the tree of the last step, with its clusters in the colours of `plot_flow`.
+    n_clusters : int, optional
+        By default that of the model.
+    ax : matplotlib Axes, optional
+    max_leaves : int
+        If there are more objects, only the last merges are drawn: the leaves are then clusters, with their
+        sizes in brackets.
 
     Examples
     --------
@@ -166,10 +174,15 @@ def plot_dendrogram(
     """
     from scipy.cluster import hierarchy
 
-    ax = axes_or_new(ax)
+    ax, model = axes_or_new(ax), None
+    if not isinstance(tree, Dendrogram):
+        model, settings = tree, _clusterer_of(tree, Linkage)
+        tree = linkage(model.smoothed_, settings.method)
+    of_model = model is not None and n_clusters is None
+    n_clusters = history_of(model)[-1].k if of_model else n_clusters
     cut_into = n_clusters if n_clusters is not None and 1 < n_clusters <= tree.n else 1
     if tree.n > 1:
-        colours = _branch_colours(tree, cut_into)
+        colours = _branch_colours(tree, *_clusters(model if of_model else tree.cut(cut_into)))
         hierarchy.dendrogram(
             tree.merges,
             ax=ax,
@@ -186,16 +199,27 @@ def plot_dendrogram(
     return plain(ax)
 
 
-def _branch_colours(tree: Dendrogram, n_clusters: int) -> list[str]:
+def _branch_colours(tree: Dendrogram, labels: np.ndarray, colours: Mapping[int, str]) -> list[str]:
     """Return the colour of each node: that of its cluster, grey above the cut."""
-    nodes = to_host(tree.cut(n_clusters), reason="clusters for a figure")[0].tolist()
+    nodes = labels.tolist()
     for left, right in tree.merges[:, :2].astype(int).tolist():
         nodes.append(nodes[left] if nodes[left] == nodes[right] else -1)
-    return ["0.5" if c < 0 else CLUSTER_COLOURS[c % len(CLUSTER_COLOURS)] for c in nodes]
+    return [colours.get(c, "0.5") for c in nodes]
 
 
-def plot_eigenvalues(values: Array, *, n_clusters: int | None = None, ax: Any = None) -> Any:
+def _clusterer_of(model: Any, kind: type[Settings]) -> Settings:
+    """Return the settings of the clusterer of a fitted `Affect`."""
+    clusterer = getattr(model, "clusterer", None)
+    if not isinstance(clusterer, kind) or not hasattr(model, "smoothed_"):
+        raise InputTypeError(f"pass a fitted Affect with a {kind.__name__} as clusterer, got {model!r}")
+    return clusterer
+
+
+def plot_eigenvalues(values: Any, *, n_clusters: int | None = None, ax: Any = None) -> Any:
     """Plot eigenvalues by rank; with `n_clusters`, a line after the first `n_clusters`.
+
+    Of a fitted `Affect` with a `Spectral`, these are the first `max_clusters` eigenvalues of the smoothed
+    similarities of the last step, and its number of clusters.
 
     Examples
     --------
@@ -206,6 +230,11 @@ def plot_eigenvalues(values: Array, *, n_clusters: int | None = None, ax: Any = 
     >>> ax.plots.plot_eigenvalues(found.values, n_clusters=2).get_ylabel()
     'eigenvalue'
     """
+    if hasattr(values, "history_"):
+        settings, smoothed, k = _clusterer_of(values, Spectral), values.smoothed_, values.history_[-1].k
+        n_clusters = k if n_clusters is None else n_clusters
+        r = min(smoothed.n, max(settings.max_clusters, n_clusters + 1))
+        values = spectral(smoothed, r, objective=settings.objective, tol=settings.tol, rng=0).values[:r]
     drawn = to_host(as_array(values), reason="eigenvalues for a figure")[0]
     ax = axes_or_new(ax)
     ax.plot(range(1, len(drawn) + 1), drawn, "o-", color=CLUSTER_COLOURS[0])
@@ -219,8 +248,10 @@ def plot_eigenvalues(values: Array, *, n_clusters: int | None = None, ax: Any = 
     return plain(ax)
 
 
-def plot_scores_by_k(scores: Mapping[int, float], *, chosen: int | None = None, ax: Any = None) -> Any:
+def plot_scores_by_k(scores: Any, *, chosen: int | None = None, ax: Any = None) -> Any:
     """Plot the score of each candidate number of clusters, as in `history_[t].scores`; `chosen` is circled.
+
+    Of a fitted model or its `history_`, the scores of the last step and its number of clusters are used.
 
     Examples
     --------
@@ -229,6 +260,9 @@ def plot_scores_by_k(scores: Mapping[int, float], *, chosen: int | None = None, 
     >>> plot_scores_by_k({2: 0.4, 3: 0.7, 4: 0.5}, chosen=3).get_xlabel()
     'number of clusters k'
     """
+    if isinstance(scores, History) or hasattr(scores, "history_"):
+        record = history_of(scores)[-1]
+        scores, chosen = record.scores or {}, record.k if chosen is None else chosen
     scores = dict(scores)  # also of a Series
     if not scores:
         raise InputError("scores is empty: the number of clusters was given; use a rule such as 'silhouette'")

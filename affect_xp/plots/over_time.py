@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from affect_xp.checks import check_int
-from affect_xp.plots._style import COLOURS, axes_or_new, history_of, label_steps, plain
+from affect_xp.plots._style import axes_or_new, history_of, label_steps, plain
 from affect_xp.plots.flows import CLUSTER_COLOURS, OTHERS, Flow, flow, gathered
 from affect_xp.plots.memberships import ABSENT, memberships
 from affect_xp.tracking.change_points import changes_with_note
@@ -50,7 +50,7 @@ def plot_run(
     figure = axes_or_new(None, (9, 6)).figure
     figure.clear()
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
-    below.set_prop_cycle(color=COLOURS)
+    below.set_prop_cycle(color=[below.xaxis.label.get_color()])  # colours are for clusters
     plot_alpha(history, ax=below, changes=changes)
     plot_flow(history, ax=above, events=events, max_clusters=max_clusters)
     above.tick_params(labelbottom=False)

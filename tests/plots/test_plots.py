@@ -345,6 +345,40 @@ def test_eigenvalues_and_scores(xp):
         ax.plots.plot_scores_by_k({})
 
 
+def test_a_model_has_a_tree_eigenvalues_and_scores():
+    x = [np.repeat([0.0, 5, 20], 4) + np.random.default_rng(t).normal(size=12) for t in range(3)]
+    D = [np.abs(step[:, None] - step) for step in x]
+    model = ax.Affect(ax.Linkage(3, method="complete")).fit(D)
+    axes = drawn(ax.plots.plot_dendrogram(model))
+    expected = drawn(ax.plots.plot_dendrogram(ax.linkage(model.smoothed_, "complete"), n_clusters=3))
+    assert axes.get_ylabel() == expected.get_ylabel() == "height (complete linkage)"
+    assert axes.lines[-1].get_ydata()[0] == expected.lines[-1].get_ydata()[0]
+    model = ax.Affect(ax.Spectral("modularity", max_clusters=6), random_state=0).fit([np.exp(-d) for d in D])
+    values = drawn(ax.plots.plot_eigenvalues(model)).lines
+    w = model.smoothed_.to_numpy() if hasattr(model.smoothed_, "to_numpy") else np.asarray(model.smoothed_)
+    d = w.sum(axis=1)
+    laplacian = np.eye(12) - w / np.sqrt(d[:, None] * d)
+    np.testing.assert_allclose(values[0].get_ydata(), np.linalg.eigvalsh(laplacian)[:6], atol=1e-3)
+    assert values[1].get_xdata()[0] == model.history_[-1].k + 0.5
+    record = model.history_[-1]
+    for source in (model, model.history_):
+        line, circle = ax.plots.plot_scores_by_k(source).lines
+        assert dict(line.get_xydata().tolist()) == pytest.approx(record.scores)
+        assert circle.get_xydata().tolist() == [[record.k, record.scores[record.k]]]
+    with pytest.raises(TypeError, match="a fitted Affect with a Linkage as clusterer"):
+        ax.plots.plot_dendrogram(model)
+
+
+def test_branches_of_a_model_have_the_colours_of_its_flow():
+    x = np.array([20.0, 21, 0, 1, 5, 6])
+    D = np.abs(x[:, None] - x)
+    model = ax.Affect(ax.Linkage([1, 3])).fit([D, D])
+    colours = {CLUSTER_COLOURS[c] for c in flow(model).colours.values()}
+    axes = drawn(ax.plots.plot_dendrogram(model))
+    shown = {matplotlib.colors.to_hex(c).upper() for lines in axes.collections for c in lines.get_colors()}
+    assert shown & set(CLUSTER_COLOURS) == colours and len(colours) == 3
+
+
 RUNS = (ax.plots.plot_alpha, ax.plots.plot_flow, ax.plots.plot_memberships, ax.plots.plot_run)
 
 
@@ -375,7 +409,7 @@ def test_new_axes_have_the_colours_of_the_library(history):
     below = ax.plots.plot_run(history)[1]
     scores = ax.plots.plot_scores({"a": [0.0, 1.0], "b": [1.0, 0.0]})
     assert [line.get_color() for line in scores.lines] == list(ax.plots.COLOURS[:2])
-    assert below.lines[0].get_color() == ax.plots.COLOURS[0]
+    assert below.lines[0].get_color() not in CLUSTER_COLOURS  # α is not a cluster
     given = matplotlib.figure.Figure().subplots()
     given.set_prop_cycle(color=["red"])
     assert ax.plots.plot_scores({"a": [0.0, 1.0]}, ax=given).lines[0].get_color() == "red"
