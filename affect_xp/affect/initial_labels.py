@@ -52,23 +52,12 @@ from affect_xp.proximity.sparse import Sparse
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Judgement:
-    """Statistics of a step for two labellings; all are 0-d arrays.
+    """Statistics of a step for two labellings; all are 0-d arrays."""
 
-    Attributes
-    ----------
-    previous, static
-        The noise and the drift for the previous labels, and for static labels: α is the share of the
-        noise in their sum.
-    noise
-        V per entry.
-    difference
-        D per entry.
-    """
-
-    previous: tuple[Array, Array]
-    static: tuple[Array, Array]
-    noise: Array
-    difference: Array
+    previous: tuple[Array, Array]  # noise and drift for the previous labels
+    static: tuple[Array, Array]  # and for static labels
+    noise: Array  # V per entry
+    difference: Array  # D per entry
 
     def stays(self) -> Array:
         """Return whether α of the previous labels is at least as close to V / D as that of static labels."""

@@ -84,26 +84,14 @@ class RowSums:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PairMoments:
-    """Statistics of W and Ψ by clusters, over pairs i ≠ j of objects that have a past.
+    """Statistics of W and Ψ by clusters, over pairs i ≠ j of objects that have a past."""
 
-    Attributes
-    ----------
-    partition : Partition
-        The clusters; -1 for objects without a past.
-    rows, past_rows : RowSums
-        R = WZ and P = ΨZ without wᵢᵢ and ψᵢᵢ.
-    means, past_means : (k, k) arrays
-        μ and μ' of each block.
-    squares, past_squares, products : (k, k) arrays
-        Σ(w − μ)², Σ(ψ − μ')² and Σ(w − μ)(ψ − μ') over each block. The last two are None if only the
-        probability of moves is needed.
-    """
-
-    partition: Partition
-    rows: RowSums
-    past_rows: RowSums
-    means: Array
-    squares: Array
+    partition: Partition  # -1 for objects without a past
+    rows: RowSums  # R = WZ without wᵢᵢ
+    past_rows: RowSums  # P = ΨZ without ψᵢᵢ
+    means: Array  # μ of each block, (k, k)
+    squares: Array  # Σ(w − μ)²
+    # None if only the probability of moves is needed: μ', Σ(ψ − μ')² and Σ(w − μ)(ψ − μ').
     past_means: Array | None = None
     past_squares: Array | None = None
     products: Array | None = None

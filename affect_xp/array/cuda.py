@@ -175,25 +175,14 @@ def total_squares(sums: Array, k: int) -> Array:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Both:
-    """W and its past Ψ, with labels of the objects that are in both.
-
-    Attributes
-    ----------
-    w, past : (n, n) and (n', n') arrays of one dtype, or sparse matrices
-    wz, past_z : (n, k) and (n', k) arrays
-        WZ and ΨZ.
-    source : (n,) int array or None
-        The position in the past of each object with a label; None if the objects are the same.
-    labels : (n,) int array
-        -1 for objects that are not in the past.
-    """
+    """W and its past Ψ, of one dtype, with labels of the objects that are in both."""
 
     w: Array | Csr
     past: Array | Csr
-    wz: Array
-    past_z: Array
-    source: Array | None
-    labels: Array
+    wz: Array  # WZ, (n, k)
+    past_z: Array  # ΨZ, (n', k)
+    source: Array | None  # the position in the past of each object with a label; None if they are the same
+    labels: Array  # (n,), -1 for objects that are not in the past
 
     def run(
         self, name: str, grid: int | tuple[int, int], block: tuple[int, ...], given: tuple[Any, ...]
@@ -325,25 +314,13 @@ def extremes(w: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Product:
-    """The product of a matrix with Z, (n, R·k), or of a blend: WZ + α (past − base).
-
-    Attributes
-    ----------
-    wz : (n, R·k) array
-    past : (n', R·k) array or None
-        ΨZ; None if there is only WZ.
-    alpha : 0-d array or float
-    base : (n, R·k) array or None
-        WZ with the labels of common objects only, if it differs.
-    source : (n,) int array or None
-        The position in the past of each object, -1 for none; None if the objects are the same.
-    """
+    """The product of a matrix with Z, (n, R·k), or of a blend: WZ + α (past − base)."""
 
     wz: Array
-    past: Array | None = None
+    past: Array | None = None  # ΨZ, (n', R·k); None if there is only WZ
     alpha: Array | float = 0.0
-    base: Array | None = None
-    source: Array | None = None
+    base: Array | None = None  # WZ with the labels of common objects only, if it differs
+    source: Array | None = None  # the position in the past, -1 for none; None if the objects are the same
 
     def arguments(self) -> tuple[Any, ...]:
         """Return the arguments of kernels."""

@@ -29,18 +29,10 @@ SAMPLED_EDGES = 2
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Components:
-    """The connected components of a graph.
+    """The connected components of a graph, numbered in the order of their first objects."""
 
-    Attributes
-    ----------
-    labels : (n,) int array
-        The component of each object; components are numbered in the order of their first objects.
-    sizes : (c,) NumPy array
-        The number of objects in each component.
-    """
-
-    labels: Array
-    sizes: np.ndarray
+    labels: Array  # of each object, (n,)
+    sizes: np.ndarray  # the number of objects in each, (c,)
 
     def computed(self) -> "Components":
         """Return the same with the labels of a lazy library on the host."""
@@ -60,17 +52,6 @@ def connected_components(W: Array | Proximity) -> Components:
     a dense graph costs a few of its rows. On a device the host waits once for each generation of a search.
     If many generations would be needed and the matrix is sparse, SciPy searches on the host; a device
     transfers the nonzero pattern.
-
-    Parameters
-    ----------
-    W : (n, n) array or Proximity
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from affect_xp.clustering.connectivity import connected_components
-    >>> connected_components(np.array([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]])).labels
-    array([0, 1, 0])
     """
     W = as_proximity(W)
     found = None if isinstance(W, Sparse) else _by_products(W, PATIENCE)
@@ -112,12 +93,8 @@ def _sparse_components(w: scipy.sparse.csr_array) -> np.ndarray:
     """Return the component of each node of a large graph, by neighbour sampling.
 
     The components of a few edges of each node are merged along the other edges. Edges within the largest
-    component are not read: an edge between two components has an end outside of it.
-
-    References
-    ----------
-    Sutton, Ben-Nun & Barak, "Optimizing Parallel Graph Connectivity Computation via Subgraph Sampling",
-    IPDPS 2018.
+    component are not read: an edge between two components has an end outside of it (Sutton, Ben-Nun & Barak,
+    "Optimizing Parallel Graph Connectivity Computation via Subgraph Sampling", IPDPS 2018).
     """
     counts = np.diff(w.indptr)
     ends = np.concatenate([[0], np.cumsum(np.minimum(counts, SAMPLED_EDGES))])

@@ -55,40 +55,18 @@ BLOCK_ROWS = 2**12
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Operator:
-    """A symmetric n×n matrix A = S W S + diag(e), accessed through WX.
-
-    Attributes
-    ----------
-    n : int
-    like : Array
-        An array with the library and device of X and WX.
-    multiply : function
-        Returns WX for a thin X, in the dtype of X.
-    s, e : (n, 1) arrays, optional
-        By default 1 and 0. s may also be a number.
-    null : (n, c) array, optional
-        Known orthonormal eigenvectors, to be excluded from the result.
-    top : float, optional
-        The upper end of the spectrum, if known: residuals are then relative to the distance to it.
-    scale : float
-        The magnitude of the eigenvalues, if known: residuals are relative to this or to the largest
-        eigenvalue found.
-    thin_dtype : dtype, optional
-        The dtype with the fastest products, if it is not wide floats.
-    is_narrow : bool
-        Whether X has that dtype.
-    """
+    """A symmetric n×n matrix A = S W S + diag(e), accessed through WX."""
 
     n: int
-    like: Array
-    multiply: Callable[[Array], Array]
-    s: Array | float = 1.0
-    e: Array | float = 0.0
-    null: Array | None = None
-    top: float | None = None
-    scale: float = 0.0
-    thin_dtype: object = None
-    is_narrow: bool = False
+    like: Array  # an array with the library and device of X and WX
+    multiply: Callable[[Array], Array]  # returns WX for a thin X, in the dtype of X
+    s: Array | float = 1.0  # (n, 1), or a number
+    e: Array | float = 0.0  # (n, 1)
+    null: Array | None = None  # known orthonormal eigenvectors, (n, c), to be excluded from the result
+    top: float | None = None  # of the spectrum, if known: residuals are then relative to the distance to it
+    scale: float = 0.0  # of the eigenvalues, if known: residuals are relative to it or to the largest one
+    thin_dtype: object = None  # the dtype with the fastest products, if it is not wide floats
+    is_narrow: bool = False  # whether X has that dtype
 
     @staticmethod
     def of(W: Proximity) -> "Operator":
@@ -142,28 +120,14 @@ class Operator:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Eigenpairs:
-    """Eigenvalues, largest first, and their eigenvectors.
+    """Eigenvalues, largest first, and their eigenvectors."""
 
-    Attributes
-    ----------
-    values : (r,) NumPy array
-    vectors : (n, r) array, orthonormal
-    residual : float
-        The largest ‖Av − λv‖, relative to the largest eigenvalue found.
-    n_iter : int
-        The number of products A·V; 0 for a full decomposition.
-    converged : bool
-        Whether the residual is within the tolerance.
-    tie : float
-        Eigenvalues that differ by at most this are tied.
-    """
-
-    values: np.ndarray
-    vectors: Array
-    residual: float
-    n_iter: int
-    converged: bool
-    tie: float = 0.0
+    values: np.ndarray  # (r,)
+    vectors: Array  # (n, r), orthonormal
+    residual: float  # the largest ‖Av − λv‖, relative to the largest eigenvalue found
+    n_iter: int  # the number of products A·V; 0 for a full decomposition
+    converged: bool  # whether the residual is within the tolerance
+    tie: float = 0.0  # eigenvalues that differ by at most this are tied
 
     def leading(self, k: int) -> "Eigenpairs":
         """Return the first k pairs, and those tied with the last of them."""

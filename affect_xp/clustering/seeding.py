@@ -35,11 +35,8 @@ def spread_partitions(W: Proximity, k: int, n_init: int, rng: np.random.Generato
 
     For each further centre 2 + ⌊ln k⌋ objects are drawn with probabilities proportional to their squared
     distances to the nearest centre. The one with the smallest resulting sum of squares becomes a centre.
-    Objects are drawn in the order of wᵢᵢ, so that the order of the rows matters only for ties.
-
-    References
-    ----------
-    Arthur & Vassilvitskii, "k-means++: The Advantages of Careful Seeding", SODA 2007.
+    Objects are drawn in the order of wᵢᵢ, so that the order of the rows matters only for ties (Arthur &
+    Vassilvitskii, "k-means++: The Advantages of Careful Seeding", SODA 2007).
     """
     like, w_ii, n_trials = W.like, W.diagonal(), 2 + int(math.log(k))
     xp, wide, shape = array_namespace(like), wide_dtype(like), (W.n, n_init, n_trials)

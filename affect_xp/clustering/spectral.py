@@ -176,15 +176,7 @@ def spectral(
 class SpectralScan:
     """Spectral clustering into any number of clusters up to a maximum, with one eigenvalue problem.
 
-    Parameters
-    ----------
-    W : Proximity
-    max_clusters : int
-    settings : Spectral
-    call : Call
-        The starting vectors, and the random numbers.
-    unit_rows : bool, optional
-        Whether rows of eigenvectors are scaled to length 1; by default for normalised cut.
+    The call has the starting vectors. Rows of eigenvectors have length 1 by default for normalised cut.
     """
 
     def __init__(

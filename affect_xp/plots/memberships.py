@@ -16,21 +16,11 @@ ABSENT = -2  # the object is absent at the step; -1 means present, but in no clu
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Memberships:
-    """Objects × steps.
+    """Objects × steps."""
 
-    Attributes
-    ----------
-    ids : list of hashables
-        The objects shown.
-    labels : (len(ids), T) int array
-        The cluster of each object at each step, `ABSENT` if it is absent.
-    n_objects : int
-        The total number of objects in the history.
-    """
-
-    ids: list[Hashable]
-    labels: np.ndarray
-    n_objects: int
+    ids: list[Hashable]  # the objects shown
+    labels: np.ndarray  # the cluster of each object at each step, `ABSENT` if it is absent, (len(ids), T)
+    n_objects: int  # in the history
 
 
 def memberships(history: History, found: Flow, max_objects: int = 2000) -> Memberships:

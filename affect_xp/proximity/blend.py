@@ -46,19 +46,11 @@ def unit_of(*parts: Proximity) -> float:
 @final
 @dataclasses.dataclass(frozen=True, eq=False)
 class Pair:
-    """Current and past proximities, with the alignment of their objects.
+    """Current and past proximities of one representation, with the alignment of their objects."""
 
-    Attributes
-    ----------
-    current, past : Proximity
-        W and Ψ, in the same representation.
-    alignment : Alignment
-        The positions of the objects of W in Ψ.
-    """
-
-    current: Proximity
-    past: Proximity
-    alignment: Alignment
+    current: Proximity  # W
+    past: Proximity  # Ψ
+    alignment: Alignment  # the positions of the objects of W in Ψ
 
     def blend(self, alpha: Array | float) -> "Blend":
         """Return Ψ̂, the blend with weight α of the past."""
@@ -295,14 +287,8 @@ class _PairBlend(Computed):
 class Blend(_PairBlend):
     """Ψ̂ = α·Ψ + (1 − α)·W, computed from the products of its two parts.
 
-    Methods that need a stored matrix use `formed()`, which forms the blend once.
-
-    Parameters
-    ----------
-    pair : Pair
-        W and Ψ.
-    alpha : 0-d array or float
-        The weight of the past. With the number 0.0 the past is not used.
+    Methods that need a stored matrix use `formed()`, which forms the blend once. With the number 0.0 as
+    `alpha` the past is not used.
     """
 
     def at(self, alpha: Array | float) -> "Blend":
@@ -383,14 +369,7 @@ class Blend(_PairBlend):
 class ObjectBlend(_PairBlend):
     """Ψ̂ = W + a S (E Ψ Eᵀ − W) S with S = diag(s): the weight of the past is a·sᵢsⱼ.
 
-    Parameters
-    ----------
-    pair : Pair
-        W and Ψ.
-    alpha : 0-d array or float
-        The weight a.
-    trust : (n,) array
-        The weights s of the objects of W, between 0 and 1; 0 for those without a past.
+    `alpha` is a, and `trust` is s, (n,), between 0 and 1; 0 for objects without a past.
     """
 
     def __init__(self, pair: Pair, alpha: Array | float, trust: Array) -> None:

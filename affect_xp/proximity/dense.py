@@ -46,27 +46,14 @@ BLENDED_ENTRIES = 2**17
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LabelSums:
-    """Sums by label, in float64.
-
-    Attributes
-    ----------
-    partition : Partition
-    wz : (n, k) array
-        WZ.
-    squares : (k, k) array or None
-        Σ wᵢⱼ² over i ≠ j of each block, where it was asked for.
-    square_sum : float or None
-        Σ wᵢⱼ² over all entries, where squares were asked for.
-    right, down : (n,) arrays
-        Wv and Wᵀv.
-    """
+    """Sums by label, in float64."""
 
     partition: Partition
-    wz: np.ndarray
-    squares: np.ndarray | None
-    square_sum: float | None
-    right: np.ndarray
-    down: np.ndarray
+    wz: np.ndarray  # WZ, (n, k)
+    squares: np.ndarray | None  # Σ wᵢⱼ² over i ≠ j of each block, (k, k), if requested
+    square_sum: float | None  # Σ wᵢⱼ² over all entries, if squares are requested
+    right: np.ndarray  # Wv, (n,)
+    down: np.ndarray  # Wᵀv, (n,)
 
 
 @final

@@ -35,23 +35,13 @@ MAX_UPDATE_SHARE = 0.3
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Moves:
-    """Objects that change clusters.
+    """Objects that change clusters."""
 
-    Attributes
-    ----------
-    objects : (m,) int array
-    before, after : (n, R) int arrays
-        The labels of all objects.
-    k : int
-    places : (m,) int array or None
-        Their positions in the matrix, -1 if they are not in it; None if the same as `objects`.
-    """
-
-    objects: Array
-    before: Array
+    objects: Array  # (m,)
+    before: Array  # labels of all objects, (n, R)
     after: Array
     k: int
-    places: Array | None = None
+    places: Array | None = None  # of the objects in the matrix, -1 if not in it; None if the same
 
     @functools.cached_property
     def v(self) -> Array:
@@ -107,22 +97,12 @@ class Grouped(abc.ABC):
     """A proximity W and the labels of its objects in R partitions.
 
     Only k-means uses several partitions; `partition`, `sums`, `moments` and `distance_to` need R = 1.
-
-    Attributes
-    ----------
-    proximity : Proximity
-        W.
-    labels : (n, R) int array
-        Clusters 0 ... k-1; -1 for none.
-    k : int
-    given : Partition or None
-        The partition, if it was given as one.
     """
 
-    proximity: Any
-    labels: Array
+    proximity: Any  # W
+    labels: Array  # clusters 0 ... k-1, -1 for none, (n, R)
     k: int
-    given: Partition | None = None
+    given: Partition | None = None  # the partition, if it was given as one
 
     @functools.cached_property
     def partition(self) -> Partition:

@@ -35,16 +35,7 @@ def _spill_at(path: str) -> Spill:
 
 
 class StoredChunk:
-    """A chunk on disk: its location, and the kind of array it is read as.
-
-    Parameters
-    ----------
-    spill : Spill
-    place : (int, int)
-    shape : (int, int)
-    like : array
-        The library, device and dtype of the chunk.
-    """
+    """A chunk on disk: its location, and an array of the library, device and dtype it is read as."""
 
     def __init__(self, spill: Spill, place: tuple[int, int], shape: tuple[int, int], like: Array) -> None:
         self.spill, self.place, self.shape, self.like = spill, place, shape, like
