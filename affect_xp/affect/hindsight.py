@@ -108,12 +108,7 @@ class Found:
 
 
 def two_sided(
-    W: Proximity,
-    ids: Ids,
-    t: int,
-    views: tuple[View, View],
-    clusterer: Clusterer,
-    options: Options,
+    W: Proximity, ids: Ids, t: int, views: tuple[View, View], clusterer: Clusterer, options: Options
 ) -> Found:
     """Return the two-sided result of step t, given the forward and the backward pass."""
     past, future = (Past.of(view.neighbour, ids, W) for view in views)

@@ -579,12 +579,7 @@ def cluster_by(
         )
     partition, spectrum = Partition(result.labels, k, 0), scan.spectrum(result)
     return Clustering(
-        partition,
-        n_iter=result.n_iter,
-        memory=result.vectors,
-        scores=scores,
-        spectrum=spectrum,
-        count=count,
+        partition, n_iter=result.n_iter, memory=result.vectors, scores=scores, spectrum=spectrum, count=count
     )
 
 

@@ -33,12 +33,7 @@ def chunk_diagonal(w: Array) -> Array:
 
 
 def chunk_probe(
-    w: Array,
-    v_rows: np.ndarray,
-    v_columns: np.ndarray,
-    sample: slice,
-    dtype: object,
-    on_diagonal: bool,
+    w: Array, v_rows: np.ndarray, v_columns: np.ndarray, sample: slice, dtype: object, on_diagonal: bool
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Return W·v and Wᵀ·v in some precision, and the largest |wᵢⱼ| of some rows and the diagonal."""
     xp, wide = array_namespace(w), wide_dtype(w)
