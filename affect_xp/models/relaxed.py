@@ -166,16 +166,13 @@ class Combined(Computed):
 
     @property
     def n(self) -> int:
-        """The number of objects."""
         return self._n
 
     @property
     def like(self) -> Array:
-        """An array that sets the library and device of all results."""
         return self._like
 
     def diagonal(self) -> Array:
-        """Return the diagonal, (n,)."""
         return self.alpha * self._past.diagonal() + (1 - self.alpha) * self._current.diagonal()
 
     def matmul(self, v: Array, rows: Array | None = None) -> Array:
@@ -193,7 +190,6 @@ class Combined(Computed):
         return Dense(xp.concat([self.matmul(one_hot(places[b], self.n, wide).T).T for b in blocks]))
 
     def formed(self) -> Dense:
-        """Return the sum as a stored proximity."""
         return self._formed
 
 

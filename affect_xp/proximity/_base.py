@@ -253,25 +253,20 @@ class Computed(Proximity):
     """Proximities that are multiplied without being stored; reductions of entries use `formed()`."""
 
     def block_moments(self, partition: Partition) -> tuple[Array, Array]:
-        """Return the mean of each block and the sum of squares about it, both (k, k)."""
         return self.formed().block_moments(partition)
 
     def square_distance(self, partition: Partition, means: Array) -> Array:
-        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})²."""
         return self.formed().square_distance(partition, means)
 
     def take(self, index: Array) -> Proximity:  # type: ignore[override]
-        """Return the proximities among the objects at `index`."""
         return self.formed().take(index)
 
     def copy(self) -> Proximity:  # type: ignore[override]
-        """Return the same proximities, stored."""
         return self.formed().copy()
 
     def blend(  # type: ignore[override]
         self, past: Proximity, alpha: Array | float, alignment: Alignment, *, out: Proximity | None = None
     ) -> Proximity:
-        """Return the blend with the past."""
         return self.formed().blend(past, alpha, alignment, out=out)
 
 
@@ -313,7 +308,6 @@ class Summable(Proximity):
         """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})², from differences."""
 
     def grouped(self, labels: Array, k: int, given: Partition | None = None) -> "Summed":
-        """Return W with the labels of its objects."""
         return Summed(self, labels, k, given)
 
     def block_moments(self, partition: Partition) -> tuple[Array, Array]:

@@ -39,7 +39,6 @@ class FactoredGroups(Grouped):
         return self.proximity.weights[:, None] * self.t
 
     def rows(self, which: slice | Array) -> Array:
-        """Return some rows of WZ."""
         return combined(self.proximity.joined, which, self._weighted)
 
     def own(self) -> Array:
@@ -71,11 +70,9 @@ class FactoredGroups(Grouped):
         return labels[:, None], bounds
 
     def moved(self, labels: Array, moves: Moves) -> "FactoredGroups":
-        """Return W grouped by other labels."""
         return self.relabelled(labels, self.t + project(self.proximity.joined, moves.v, moves.rows))
 
     def of_runs(self, runs: list[int]) -> "FactoredGroups":
-        """Return W grouped by some of the partitions."""
         xp, index = array_namespace(self.t), run_columns(runs, self.k, self.labels)
         labels = xp.take(self.labels, from_host(runs, self.labels), axis=1)
         return self.relabelled(labels, xp.take(self.t, index, axis=1))
@@ -85,7 +82,6 @@ class FactoredGroups(Grouped):
         return dataclasses.replace(self, labels=labels, given=None, known_t=t)
 
     def from_scratch(self, labels: Array) -> "FactoredGroups":
-        """Return W grouped by other labels, from scratch."""
         return self.relabelled(labels, None)
 
     def joined(self, past: Grouped, blend: Blend) -> "FactoredGroups":
@@ -97,7 +93,6 @@ class FactoredGroups(Grouped):
 
     @property
     def parts(self) -> GroupedPair | None:
-        """Current and past proximities with the same labels, if W is a blend."""
         if self.pair is None:
             return None
         pair, labels, k, given = self.pair, self.labels, self.k, self.given
@@ -117,5 +112,4 @@ class FactoredGroups(Grouped):
         return self.proximity.block_moments(self.partition, self.t)
 
     def distance_to(self, means: Array) -> Array:
-        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})²."""
         return self.proximity.square_distance(self.partition, means, self.t)

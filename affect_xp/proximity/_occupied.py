@@ -100,7 +100,6 @@ class Occupied(Grouped):
         return self.shared or OccupiedBlocks(self.partition, self._entries.keys)
 
     def on(self, blocks: Any) -> "Occupied":
-        """Return the same groups with arrays for these blocks."""
         other = dataclasses.replace(self, shared=blocks)
         other.__dict__["_entries"] = self._entries
         return other
@@ -154,7 +153,6 @@ class Occupied(Grouped):
         return (np.append(entries.sums(entries.values), 0.0)[places] + diagonal)[None, :]
 
     def moved(self, labels: Array, moves: Moves) -> Grouped:
-        """Return W grouped by other labels."""
         return self.proximity.grouped(labels, self.k)
 
     def of_runs(self, runs: list[int]) -> Grouped:
@@ -162,7 +160,6 @@ class Occupied(Grouped):
         return self
 
     def block_means(self) -> Array:
-        """Return the mean of each block."""
         return self.moments()[0]
 
     @functools.cached_property
@@ -172,7 +169,6 @@ class Occupied(Grouped):
         return means, self._squares(means)
 
     def distance_to(self, means: Array) -> Array:
-        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})²."""
         return np.sum(self._squares(means))
 
     def _squares(self, means: np.ndarray) -> np.ndarray:

@@ -205,7 +205,6 @@ class BlendGroups(Grouped):
     parts: GroupedPair = None  # type: ignore[assignment]
 
     def rows(self, which: slice | Array) -> Array:
-        """Return some rows of Ψ̂Z."""
         parts, source = self.parts, self.parts.pair.alignment.source
         w = parts.current.rows(which)
         if source is None:
@@ -221,24 +220,20 @@ class BlendGroups(Grouped):
         return change
 
     def own(self) -> Array:
-        """Return the diagonal of ZᵀΨ̂Z for each partition, (R, k)."""
         parts, w = self.parts, self.parts.current.own()
         base = w if parts.common is parts.current else parts.common.own()
         return w + self.proximity.alpha * (parts.past.own() - base)
 
     def for_kernels(self) -> cuda.Product:
-        """Return WZ, ΨZ and α for CuPy kernels."""
         parts, (n, m) = self.parts, (self.labels.shape[0], self.parts.pair.past.n)
         base = None if parts.common is parts.current else parts.common.rows(slice(0, n))
         w, psi = parts.current.rows(slice(0, n)), parts.past.rows(slice(0, m))
         return cuda.Product(w, psi, self.proximity.alpha, base, parts.pair.alignment.source)
 
     def moved(self, labels: Array, moves: Moves) -> "BlendGroups":
-        """Return Ψ̂ grouped by other labels."""
         return BlendGroups(self.proximity, labels, self.k, parts=self.parts.moved(labels, moves))
 
     def of_runs(self, runs: list[int]) -> "BlendGroups":
-        """Return Ψ̂ grouped by some of the partitions."""
         labels = array_namespace(self.labels).take(self.labels, from_host(runs, self.labels), axis=1)
         return BlendGroups(self.proximity, labels, self.k, parts=self.parts.of_runs(runs, labels))
 
@@ -269,12 +264,10 @@ class _PairBlend(Computed):
 
     @property
     def n(self) -> int:
-        """The number of objects."""
         return self.pair.current.n
 
     @property
     def like(self) -> Array:
-        """An array with the library and device of all results."""
         return self.pair.current.like
 
     @property
@@ -312,7 +305,6 @@ class Blend(_PairBlend):
         return isinstance(self.alpha, float) and self.alpha == 0.0
 
     def diagonal(self) -> Array:
-        """Return the diagonal of the blend, (n,)."""
         pair = self.pair
         return mixed(pair.current.diagonal(), pair.past.diagonal(), self.alpha, pair.alignment.source)
 
@@ -330,7 +322,6 @@ class Blend(_PairBlend):
         return product
 
     def grouped(self, labels: Array, k: int, given: Partition | None = None) -> Grouped:
-        """Return Ψ̂ with the labels of its objects."""
         return GroupedPair(self.pair, labels, k, given).at(self)
 
     @property
@@ -381,7 +372,6 @@ class ObjectBlend(_PairBlend):
         return ObjectBlend(self.pair, alpha, self.trust)
 
     def diagonal(self) -> Array:
-        """Return the diagonal of the blend, (n,)."""
         w, psi, source = self.pair.current.diagonal(), self.pair.past.diagonal(), self.pair.alignment.source
         psi = psi if source is None else gather(psi, source, 0)
         return w + self.alpha * (self.trust * self.trust * (psi - w))

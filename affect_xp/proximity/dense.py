@@ -84,14 +84,12 @@ class Dense(Summable):
 
     @functools.cached_property
     def magnitude(self) -> float:
-        """log₂ of the largest |wᵢⱼ|."""
         if self.known_magnitude is not None:
             return self.known_magnitude
         return measured_magnitude(self.array[rows, :] for rows in row_blocks(self.array))
 
     @property
     def n(self) -> int:
-        """The number of objects."""
         return self.array.shape[0]
 
     @property
@@ -101,7 +99,6 @@ class Dense(Summable):
 
     @property
     def sums_plainly(self) -> bool:
-        """Whether plain sums are tried first: where lost digits can be seen without waiting."""
         return is_host_value(self.array)
 
     @property
@@ -110,7 +107,6 @@ class Dense(Summable):
         return self.array.dtype
 
     def diagonal(self) -> Array:
-        """Return wᵢᵢ, (n,), in wide floats."""
         return self._diagonal
 
     @functools.cached_property
@@ -119,7 +115,6 @@ class Dense(Summable):
         return xp.astype(xp.linalg.diagonal(self.array), wide_dtype(self.array))
 
     def matmul(self, v: Array, rows: Array | None = None) -> Array:
-        """Return W·V, (n, r); with `rows`, W[:, rows]·v."""
         if rows is not None:
             return self._matmul_rows(v, rows)
         return widened_product(self.array, v)
@@ -136,7 +131,6 @@ class Dense(Summable):
         return product
 
     def grouped(self, labels: Array, k: int, given: Partition | None = None) -> Summed:
-        """Return W with the labels of its objects."""
         known = self.sums
         if (
             known is None
@@ -173,7 +167,6 @@ class Dense(Summable):
         return total
 
     def times_membership(self, groups: Summed) -> Array:
-        """Return W·Z, (n, R·k)."""
         if has_kernels(self.array, groups.k):
             return cuda.products(self.array, groups.labels, groups.k)
         if groups.n_runs == 1 and can_sum_rows(self.array, groups.labels):
@@ -183,7 +176,6 @@ class Dense(Summable):
         return self.matmul(groups.membership)
 
     def moved_product(self, groups: Stored, moves: Moves) -> Array:
-        """Return W·Z, (n, R·k), after some objects have changed clusters."""
         if not has_kernels(self.array, groups.k):
             return super().moved_product(groups, moves)
         return cuda.moved_products(
@@ -191,7 +183,6 @@ class Dense(Summable):
         )
 
     def kernel_array(self, k: int) -> Array | None:
-        """Return the array if CuPy kernels can read it."""
         return self.array if k <= cuda.MAX_CLUSTERS and has_kernels(self.array, k) else None
 
     def block_sums(self, partition: Partition, *, squares: bool = True) -> tuple[Array, Array | None]:
@@ -200,11 +191,9 @@ class Dense(Summable):
         return sums, more[0] if squares else None
 
     def block_squares(self, partition: Partition) -> Array:
-        """Return Σ wᵢⱼ² over i ≠ j of each block, (k, k)."""
         return self._sums(partition, (2,))[0]
 
     def square_rows(self, rows: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield slices of `rows` and a matrix of their wᵢⱼ², with 0 for i = j."""
         for block in row_blocks(self.array, len(rows)):
             own = rows[block]
             q = self.array[own].astype(np.float64, copy=False)
@@ -280,7 +269,6 @@ class Dense(Summable):
         return (means + means.T) / 2
 
     def off_diagonal_squares(self, partition: Partition) -> Array:
-        """Return Σ_{i≠j} wᵢⱼ² over the objects in clusters."""
         w, w_ii = self.array, self.diagonal()
         if partition.n_outside == 0 and self.square_sum is not None:
             return self.square_sum - w_ii @ w_ii
@@ -296,7 +284,6 @@ class Dense(Summable):
         return total
 
     def centred_distance(self, partition: Partition, means: Array) -> Array:
-        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² from the differences."""
         xp = array_namespace(self.array)
         member = partition.is_member
         total = xp.zeros((), dtype=member.dtype, device=device_of(member))
@@ -327,7 +314,6 @@ class Dense(Summable):
                 yield rows, columns, x
 
     def take(self, index: Array) -> "Dense":
-        """Return the proximities among the objects at `index`."""
         w = self.array
         xp = array_namespace(w)
         blocks = row_blocks(w, index.shape[0])
@@ -335,19 +321,16 @@ class Dense(Summable):
         return Dense(taken, known_magnitude=self.known_magnitude)
 
     def submatrix(self, index: Array | None = None) -> Array:
-        """Return wᵢⱼ among the objects at `index`, by default all, in wide floats."""
         w = self.array if index is None else self.take(index).array
         return array_namespace(w).astype(w, wide_dtype(w), copy=False)
 
     def copy(self) -> "Dense":
-        """Return a copy of the proximities."""
         copied = fill_rows(self.array, row_blocks(self.array), lambda rows: self.array[rows, :])
         return Dense(copied, known_magnitude=joint_magnitude(self, self))
 
     def blend(
         self, past: "Dense", alpha: Array | float, alignment: Alignment, *, out: "Dense | None" = None
     ) -> "Dense":
-        """Return α·past + (1 − α)·W for pairs of objects that have a past, and W for the others."""
         w = self.array
         xp = array_namespace(w, past.array)
         # In the dtype of W, to avoid widening.
@@ -445,7 +428,6 @@ class Dense(Summable):
         return Dense(fill_rows(w, row_blocks(w), lambda rows: scaled(w[rows, :], s[rows], s)))
 
     def with_absent(self, past: "Dense", source: Array, away: Array) -> "Dense":
-        """Return these proximities followed by the past proximities of absent objects."""
         w, psi, m = self.array, past.array, away.shape[0]
         if m == 0:
             return self.copy()

@@ -171,7 +171,6 @@ class Factored(Proximity):
 
     @property
     def n(self) -> int:
-        """The number of objects."""
         return self.factors[0].x.shape[0]
 
     @property
@@ -338,13 +337,11 @@ class Factored(Proximity):
         return total
 
     def take(self, index: Array) -> "Factored":
-        """Return the proximities among the objects at `index`."""
         xp = array_namespace(self.weights)
         factors = mapped(self.factors, lambda x: xp.take(x, index, axis=0))
         return dataclasses.replace(self, factors=factors, leading=None, known_diagonal=None)
 
     def copy(self) -> "Factored":
-        """Return a copy of the proximities."""
         return dataclasses.replace(self, factors=copied(self.factors))
 
     def to_dense(self) -> Any:

@@ -259,11 +259,9 @@ class Stored(Grouped):
         return self.wz is not None or "array" in self.__dict__
 
     def rows(self, which: slice | Array) -> Array:
-        """Return some rows of WZ."""
         return rows_at(self.array, which)
 
     def own(self) -> Array:
-        """Return the diagonal of ZᵀWZ for each partition, (R, k)."""
         wz = self.array
         own = sum(
             column_sums(membership(self.labels[rows, :], self.k, wz.dtype) * wz[rows, :])
@@ -272,11 +270,9 @@ class Stored(Grouped):
         return array_namespace(wz).reshape(own, (self.n_runs, self.k))
 
     def moved(self, labels: Array, moves: Moves) -> Self:
-        """Return W grouped by other labels."""
         return self._relabelled(labels, self.proximity.moved_product(self, moves))
 
     def of_runs(self, runs: list[int]) -> Self:
-        """Return W grouped by some of the partitions."""
         if len(runs) == self.n_runs:
             return self
         index = run_columns(runs, self.k, self.labels)
@@ -297,12 +293,10 @@ class Summed(Stored):
     earlier: tuple[Partition, Array] | None = None
 
     def multiplied(self) -> Array:
-        """Compute WZ."""
         return self.proximity.times_membership(self)
 
     @property
     def kernel_array(self) -> Any:
-        """The matrix, if CuPy kernels can read it, otherwise None."""
         return self.proximity.kernel_array(self.k)
 
     @functools.cached_property
@@ -318,7 +312,6 @@ class Summed(Stored):
         return W.centred_moments(partition) if found is None else found
 
     def distance_to(self, means: Array) -> Array:
-        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})²."""
         W, partition, found = self.proximity, self.partition, None
         if W.sums_plainly:
             known = self.is_multiplied or W.sums_by_product

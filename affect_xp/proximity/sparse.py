@@ -98,7 +98,6 @@ class Sparse(Summable):
 
     @functools.cached_property
     def magnitude(self) -> float:
-        """log₂ of the largest |wᵢⱼ|."""
         known = self.known_magnitude
         return measured_magnitude([self.matrix.data]) if known is None else known
 
@@ -113,7 +112,6 @@ class Sparse(Summable):
 
     @property
     def n(self) -> int:
-        """The number of objects."""
         return self.matrix.shape[0]
 
     @property
@@ -131,7 +129,6 @@ class Sparse(Summable):
 
     @property
     def sums_plainly(self) -> bool:
-        """Whether plain sums are tried first: where lost digits can be seen without waiting."""
         return on_host(self.like)
 
     @property
@@ -140,7 +137,6 @@ class Sparse(Summable):
         return 0.0 if is_cupy(self.like) else 0.1
 
     def kernel_array(self, k: int) -> cuda.Csr | None:
-        """Return the matrix if CuPy kernels can read it."""
         return self._csr if is_cupy(self.like) and k <= cuda.MAX_CLUSTERS else None
 
     @functools.cached_property
@@ -221,14 +217,12 @@ class Sparse(Summable):
     def block_sums(
         self, partition: Partition, *, squares: bool = True
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return Σ wᵢⱼ and, if `squares`, Σ wᵢⱼ² over i ≠ j of each block, (k, k), on the host."""
         z = partition.membership
         total = z.T @ self._times_membership(partition.labels, partition.k, lambda w: w)
         sums = total - identity(total) * (self.diagonal() @ z)
         return sums, self.block_squares(partition) if squares else None
 
     def block_squares(self, partition: Partition) -> np.ndarray:
-        """Return Σ wᵢⱼ² over i ≠ j of each block, (k, k), on the host."""
         z, w_ii = partition.membership, self.diagonal()
         total = z.T @ self._times_membership(partition.labels, partition.k, lambda w: w * w)
         return total - identity(total) * ((w_ii * w_ii) @ z)
@@ -263,7 +257,6 @@ class Sparse(Summable):
         return product
 
     def square_rows(self, rows: np.ndarray) -> Iterator[tuple[slice, Matrix]]:
-        """Yield slices of `rows` and a matrix of their wᵢⱼ², with 0 for i = j."""
         for block in _row_blocks(_row_counts(self.matrix)[rows]):
             own = rows[block]
             taken = self.matrix[own, :]
@@ -273,7 +266,6 @@ class Sparse(Summable):
             yield block, with_values(taken, values)
 
     def off_diagonal_squares(self, partition: Partition) -> Array:
-        """Return Σ_{i≠j} wᵢⱼ² over the objects in clusters."""
         if partition.n_outside == 0:
             return self._off_diagonal_squares
         return np.sum(self.block_squares(partition))
@@ -327,13 +319,11 @@ class Sparse(Summable):
         return [xp.reshape(total, (k + 1, k + 1))[:k, :k] for total in totals]
 
     def take(self, index: Array) -> "Sparse":
-        """Return the proximities among the objects at `index`."""
         taken = self.matrix[index, :][:, index]
         taken.sort_indices()
         return Sparse(taken, self.prune, known_magnitude=self.known_magnitude)
 
     def copy(self) -> "Sparse":
-        """Return a copy of the proximities."""
         return Sparse(self.matrix.copy(), self.prune, known_magnitude=joint_magnitude(self, self))
 
     def to_dense(self) -> Any:

@@ -127,7 +127,6 @@ class Chunked(Proximity):
 
     @property
     def n(self) -> int:
-        """The number of objects."""
         return self.array.shape[0]
 
     @property
