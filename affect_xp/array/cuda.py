@@ -196,14 +196,10 @@ class Both:
 
 
 def judge(both: Both, previous: tuple[Any, Array, Array], static: tuple[Any, Array, Array]) -> Array:
-    """Return V and D per entry, (2,); see `affect.initial_labels`.
+    """Return V and D per entry, (2,), given both with the previous labels; see `affect.initial_labels`.
 
-    Parameters
-    ----------
-    both : Both
-        With the previous labels.
-    previous, static : tuples
-        The moments of W by these labels, the `residual_sums` of the past about their means, and the drift.
+    The tuples are the moments of W by these labels, the `residual_sums` of the past about their means, and
+    the drift.
     """
     (moments, sums, drift), (fresh, fresh_sums, _), cupy = previous, static, _cupy()
     k, n = moments.k, both.w.shape[0]

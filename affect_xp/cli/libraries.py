@@ -1,4 +1,4 @@
-"""The array libraries a user may have: whether they are here, on which devices, with how much memory.
+"""The array libraries a user may have: whether they are installed, their devices, and their memory.
 
 Only this module and `affect_xp.array.namespace` know them by name; none is imported before it is asked for.
 """

@@ -50,24 +50,7 @@ def bethe_hessian_scores(
     """Return −λ_k of the Bethe-Hessian for each number of clusters k, λ₁ being the smallest eigenvalue.
 
     The number of groups is the number of positive scores. Scores by the iterative solver are never too large.
-
-    Parameters
-    ----------
-    W : (n, n) array or Proximity
-        Similarities whose entries are held: not `Factored`.
-    max_clusters : int
-    solver, tol, start : as for `affect_xp.spectral`
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from affect_xp.clustering.bethe_hessian import bethe_hessian_scores
-    >>> rng = np.random.default_rng(0)
-    >>> means = np.where(np.arange(60)[:, None] % 3 == np.arange(60) % 3, 2.0, 0.2)
-    >>> W = np.triu(rng.poisson(means), 1)
-    >>> scores = bethe_hessian_scores((W + W.T).astype(float), 5)
-    >>> [score > 0 for score in scores.values()]
-    [True, True, True, False, False]
+    W holds its entries: it is not `Factored`. The other arguments are those of `affect_xp.spectral`.
     """
     W = as_proximity(W).formed()
     most = min(check_int("max_clusters", max_clusters, 1), W.n)

@@ -146,26 +146,11 @@ def top_eigenpairs(
     with it are returned, or, if they are too many to be found, none of them: the number r of pairs may
     differ from k. Their span is a function of A alone.
 
-    Parameters
-    ----------
-    A : Operator
-    k : int
-        From 1 to n minus the number of known eigenvectors.
-    solver : "auto", "full", "iterative"
-        A full decomposition takes memory for n² numbers. The iteration uses only products, waits twice
-        for the device for each, and falls back to the full decomposition if n is not much larger than k.
-    start : (n, r) array, optional
-        Approximate eigenvectors; rows of zeros for unknown objects.
-    tol : float
-        The largest residual of a pair, relative to the distance from A.top to the first excluded
-        eigenvalue. With 0, or without A.top, the iteration continues to about half of the digits.
-
-    Examples
-    --------
-    >>> import numpy as np, affect_xp as ax
-    >>> from affect_xp.clustering.eigen import Operator, top_eigenpairs
-    >>> top_eigenpairs(Operator.of(ax.Dense(np.diag([3.0, 7.0, 5.0]))), 2).values
-    array([7., 5.])
+    The full decomposition takes memory for n² numbers. The iteration, from approximate eigenvectors `start`
+    with rows of zeros for unknown objects, uses only products, waits twice for the device for each, and falls
+    back to the full decomposition if n is not much larger than k. `tol` bounds the residuals relative to the
+    distance from A.top to the first excluded eigenvalue; with 0, or without A.top, it continues to about half
+    of the digits.
     """
     check_choice("solver", solver, SOLVERS)
     m = min(k + max(MIN_GUARDS, k // 8), A.n_wanted)

@@ -22,23 +22,12 @@ USUAL = {
 
 @dataclasses.dataclass(frozen=True)
 class Roles:
-    """What the columns of a table are.
+    """What the columns of a table are."""
 
-    Attributes
-    ----------
-    kind : "features", "edges" or "series"
-    time : str
-    objects : tuple of str
-        The column of ids; for edges the columns of both ends; for a wide series none.
-    values : tuple of str
-        The columns of features; for edges that of weights, if any; for a series one per object, or the
-        column of the values of all objects.
-    unused : tuple of str
-    """
-
-    kind: str
+    kind: str  # "features", "edges" or "series"
     time: str
-    objects: tuple[str, ...]
+    objects: tuple[str, ...]  # the column of ids; for edges of both ends; for a wide series none
+    # The columns of features; of weights of edges, if any; of a series one per object, or one for all.
     values: tuple[str, ...]
     unused: tuple[str, ...] = ()
 

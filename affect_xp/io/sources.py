@@ -35,29 +35,14 @@ REJECTED = (
 
 @dataclasses.dataclass(eq=False)
 class Source:
-    """Rows with named columns.
+    """Rows with named columns."""
 
-    Attributes
-    ----------
-    title : str
-        Its name in messages.
-    columns : dict
-        The SQL and the type of each column, by name.
-    rows : str
-        What follows FROM.
-    too_wide : str
-        What follows FROM to read a file of lines with one column too many, which rejects all rows.
-    file : str
-        The text file that DuckDB reads: the one passed, or a copy that is easier to read.
-    originals : dict
-        Ids that are not texts, by the text that DuckDB has for them.
-    """
-
-    title: str
-    columns: dict[str, tuple[str, str]]
-    rows: str
-    too_wide: str = ""
-    file: str = ""
+    title: str  # its name in messages
+    columns: dict[str, tuple[str, str]]  # the SQL and the type of each, by name
+    rows: str  # what follows FROM
+    too_wide: str = ""  # the same with one column too many, which rejects all rows of a file of lines
+    file: str = ""  # the text file that DuckDB reads: the one passed, or a copy that is easier to read
+    # Ids that are not texts, by the text that DuckDB has for them.
     originals: dict[str, Hashable] = dataclasses.field(default_factory=dict)
 
     def place(self, engine: Engine, row: int) -> str:

@@ -52,19 +52,11 @@ NUMBER = "CASE WHEN isfinite(try_cast({t} AS DOUBLE)) THEN try_cast({t} AS DOUBL
 
 @dataclasses.dataclass(frozen=True)
 class Freq:
-    """The width of a window.
-
-    Attributes
-    ----------
-    width : int or float
-    unit : "time" or "week" (in microseconds), "month", "rows", or "number" (in the unit of the times)
-    anchor : int
-        The first day of a week, counted from Monday; the first month of a year, counted from January.
-    """
+    """The width of a window."""
 
     width: float
-    unit: str
-    anchor: int = 0
+    unit: str  # "time" or "week" (in microseconds), "month", "rows", or "number" (in the unit of the times)
+    anchor: int = 0  # the first day of a week, from Monday; the first month of a year, from January
 
     def window(self, time: str, first: Any, origin: object) -> str:
         """Return the SQL of the start of the window of a time.

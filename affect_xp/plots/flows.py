@@ -26,25 +26,15 @@ OTHERS = -1  # the name of small clusters that are gathered
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Flow:
-    """Clusters over time, and their common objects from step to step.
+    """Clusters over time, and their common objects from step to step."""
 
-    Attributes
-    ----------
-    sizes : list of dicts
-        At each step, the number of objects of each cluster.
-    links : list of dicts
-        At each step, the number of objects that moved from cluster c to cluster d, by (c, d). Objects that
-        are new, have left, or are in no cluster do not count. Empty at the first step.
-    order : list of int
-        All names, ordered so that a new cluster is next to the one it came from.
-    colours : dict
-        The index in `CLUSTER_COLOURS` of each name: the same at all steps, and different for clusters
-        that exist at the same time, as long as there are enough colours.
-    """
-
-    sizes: list[dict[int, int]]
+    sizes: list[dict[int, int]]  # at each step, the number of objects of each cluster
+    # At each step, the number of objects that moved from cluster c to cluster d, by (c, d). Objects that are
+    # new, have left, or are in no cluster do not count. Empty at the first step.
     links: list[dict[tuple[int, int], int]]
-    order: list[int]
+    order: list[int]  # all names, ordered so that a new cluster is next to the one it came from
+    # The index in `CLUSTER_COLOURS` of each name: the same at all steps, and different for clusters that
+    # exist at the same time, as long as there are enough colours.
     colours: dict[int, int]
 
     def stacked(self, t: int, gap: float = 0.0) -> dict[int, tuple[float, float]]:

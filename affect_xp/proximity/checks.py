@@ -115,14 +115,7 @@ def summed_proximity(
 ) -> Proximity:
     """Return `w` as `as_proximity` does; a NumPy array is summed by label in the pass that checks it.
 
-    Parameters
-    ----------
-    w, name
-        As for `as_proximity`.
-    partition : Partition
-        The labels by which it is summed, if they are of as many objects.
-    squares : "blocks" or "total"
-        What is summed of squares.
+    Squares are summed by "blocks", or in "total". Labels of another number of objects are not used.
     """
     if not is_plain(w) or w.shape[0] != partition.n or not can_sum_rows(partition.labels):
         return as_proximity(w, name)

@@ -27,20 +27,11 @@ MAX_CENTRAL = 5  # members
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DescribedStep:
-    """A step without its proximities or features.
-
-    Attributes
-    ----------
-    clusters : ClusterProfiles or ClusterDensities
-    cohesion : float or None
-        None if it is not known whether the proximities are similarities.
-    measure : "modularity" or "silhouette"
-        What the cohesion is: the modularity of graphs, otherwise the mean silhouette.
-    """
+    """A step without its proximities or features."""
 
     clusters: ClusterProfiles | ClusterDensities
-    cohesion: float | None
-    measure: str
+    cohesion: float | None  # None if it is not known whether the proximities are similarities
+    measure: str  # of cohesion: "modularity" for graphs, otherwise the mean "silhouette"
 
 
 @on_input_device
