@@ -142,11 +142,8 @@ def _from_npz(path: Path) -> Parts:
 
 def _splits(pointers: np.ndarray, length: int) -> bool:
     """Return whether pointers increase from 0 to a length."""
-    return len(pointers) > 0 and pointers[0] == 0 and pointers[-1] == length and _rises(pointers)
-
-
-def _rises(values: np.ndarray) -> bool:
-    return bool((values[1:] >= values[:-1]).all())
+    ends = len(pointers) > 0 and pointers[0] == 0 and pointers[-1] == length
+    return ends and bool((pointers[1:] >= pointers[:-1]).all())
 
 
 def _within(positions: np.ndarray, length: int) -> bool:

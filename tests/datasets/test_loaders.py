@@ -208,22 +208,6 @@ def days(count=8):
     return [str(datetime.date(2008, 1, 2) + datetime.timedelta(days=i)) for i in range(count)]
 
 
-def write_csv(folder, opens=None, header=("date", *TICKERS), dates=None, table=None):
-    """Write prices.csv and sectors.csv; return their paths."""
-    opens = prices() if opens is None else opens
-    rows = [
-        [day, *("" if np.isnan(p) else repr(float(p)) for p in row)]
-        for day, row in zip(dates or days(), opens, strict=True)
-    ]
-    text = "\n".join(",".join(row) for row in [list(header), *rows]) + "\n"
-    (folder / "prices.csv").write_text(text)
-    default = "Name,Symbol,Sector\n" + "".join(
-        f'"{t}, Inc.",{t},{s}\n' for t, s in zip(TICKERS, SECTORS, strict=True)
-    )
-    (folder / "sectors.csv").write_text(default if table is None else table)
-    return folder / "prices.csv", folder / "sectors.csv"
-
-
 def write_npz(folder, **change):
     arrays = {"opens": prices(), "dates": np.array(days()), "tickers": np.array(TICKERS)}
     arrays |= {"sector": np.array(SECTORS)} | change
@@ -247,10 +231,8 @@ def slow_windows(opens, window):
 
 
 class TestNasdaq:
-    @pytest.mark.parametrize("kind", ["npz", "csv"])
-    def test_windows(self, tmp_path, kind):
-        paths = (write_npz(tmp_path),) if kind == "npz" else write_csv(tmp_path)
-        steps = load_nasdaq(*paths, window=3)
+    def test_windows(self, tmp_path):
+        steps = load_nasdaq(write_npz(tmp_path), window=3)
         assert len(steps) == 2  # the eighth day fills no window
         for step, slow in zip(steps, slow_windows(prices(), 3), strict=True):
             np.testing.assert_allclose(step.X, slow, atol=1e-12)
@@ -289,49 +271,12 @@ class TestNasdaq:
             load_nasdaq(path, window=3)
         assert str(path) in str(caught.value)
 
-    @pytest.mark.parametrize(
-        "change, message",
-        [
-            ({"header": ["date", "AAA"]}, "row 2: 5 cells, but the first row has 2"),
-            ({"header": ["date", "AAA", "AAA", "CCC", "DDD"]}, "ticker AAA appears twice"),
-            ({"header": ["date", "AAA", "XXX", "CCC", "DDD"]}, r"lacks the sector of 1 stocks of .*\(XXX\)"),
-            ({"table": "ticker,industry\nAAA,x\n"}, "columns ticker .* got ticker, industry"),
-            ({"table": ""}, "sectors.csv is empty"),
-            ({"table": 'ticker,sector\n"AAA,x\n'}, "cannot be read as a .csv file"),
-            ({"dates": ["2 Jan", *days()[1:]]}, "write dates like"),
-            ({"opens": np.full((8, 4), np.inf)}, "a price is infinite"),
-        ],
-    )
-    def test_damaged_csv(self, tmp_path, change, message):
-        with pytest.raises(InputError, match=message):
-            load_nasdaq(*write_csv(tmp_path, **change), window=3)
-
-    def test_a_price_that_is_no_number(self, tmp_path):
-        path, sectors = write_csv(tmp_path)
-        path.write_text(path.read_text().replace("9.9", "cheap", 1))
-        with pytest.raises(InputError, match="the price of CCC on 2008-01-02 is 'cheap'"):
-            load_nasdaq(path, sectors, window=3)
-
-    @pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"", b"date\n", b"\x00,\x00\n"])
-    def test_other_files_named_csv(self, tmp_path, content):
-        path, sectors = write_csv(tmp_path)
-        path.write_bytes(content)
-        with pytest.raises(InputError, match=r"prices\.csv"):
-            load_nasdaq(path, sectors, window=3)
-
     def test_wrong_arguments(self, tmp_path):
-        path, sectors = write_csv(tmp_path)
         npz = write_npz(tmp_path)
-        with pytest.raises(InputError, match="sectors must be a"):
-            load_nasdaq(path)
-        with pytest.raises(InputError, match="contains its own sectors"):
-            load_nasdaq(npz, sectors)
         with pytest.raises(InputError, match="does not exist; check its name"):
-            load_nasdaq(path, tmp_path / "none.csv")
+            load_nasdaq(tmp_path / "none.npz")
         with pytest.raises(InputError, match="is a folder; name the file in it"):
             load_nasdaq(tmp_path)
-        with pytest.raises(InputError, match=r"end in \.npz or \.csv"):
-            load_nasdaq(path.rename(tmp_path / "prices.txt"), sectors)
         with pytest.raises(InputError, match="window must be at least 2"):
             load_nasdaq(npz, window=1)
 
