@@ -11,7 +11,6 @@ import hashlib
 import json
 import math
 import os
-import re
 import zipfile
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, Self
@@ -37,12 +36,6 @@ HEADER = "header.json"
 MARK = b"affect_xp model, sha256 "
 DIGEST = hashlib.sha256().digest_size * 2  # in hexadecimal
 DTYPES = ("bool", "int8", "int16", "int32", "int64", "float32", "float64")
-NPY = npy.magic(1, 0)
-NPY_HEADER = re.compile(
-    rb"\{'descr': '(?P<dtype>[<|][bif][1248])', 'fortran_order': (?P<by_columns>True|False), "
-    rb"'shape': \((?P<shape>[0-9, ]*)\), \} *\n"
-)
-
 MIN_RANGE_LIMIT = 10_000  # entries of a range; more only in a file of more bytes
 READ_BYTES = 2**20
 ZIP64_FROM = 2**31 - 2**20
@@ -218,14 +211,10 @@ def _digest(file: BinaryIO, size: int) -> bytes:
 
 def _npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
     """Read the shape, the memory order and the dtype of an array from its NumPy header."""
-    start = file.read(len(NPY) + 2)
-    text = file.read(int.from_bytes(start[len(NPY) :], "little"))
-    found = NPY_HEADER.fullmatch(text)
-    if not start.startswith(NPY) or found is None:
+    if npy.read_magic(file) != (1, 0):
         raise ValueError("an array has an unknown header")
-    dtype, by_columns = np.dtype(found["dtype"].decode()), found["by_columns"] == b"True"
-    shape = tuple(int(size) for size in found["shape"].split(b",") if size.strip())
-    if dtype.name not in DTYPES or (by_columns and len(shape) != 2):
+    shape, by_columns, dtype = npy.read_array_header_1_0(file)
+    if dtype.name not in DTYPES or min(shape, default=0) < 0 or (by_columns and len(shape) != 2):
         raise ValueError(f"an array of dtype {dtype} and shape {shape}")
     return shape, by_columns, dtype
 
