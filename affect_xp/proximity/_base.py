@@ -372,6 +372,18 @@ def checked_dtype(w: Array, name: str) -> Array:
     return w
 
 
+def check_square(w: Any, name: str, remedy: str) -> None:
+    """Raise unless w is a square matrix of at least one object."""
+    if len(w.shape) != 2 or w.shape[0] != w.shape[1]:
+        raise InputError(
+            f"{name} must be a square matrix of proximities, got shape {tuple(w.shape)}; {remedy}"
+        )
+    if w.shape[0] == 0:
+        raise InputError(
+            f"{name} has no objects (shape (0, 0)); leave out steps at which nothing was observed"
+        )
+
+
 def feature_matrix(X: object) -> Array:
     """Return features in float32 or float64, with a row for each object; values are not checked."""
     x = as_array(X)

@@ -27,7 +27,7 @@ from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.partition import Partition
-from affect_xp.proximity._base import TOLERANCE, Proximity, checked_dtype, log2
+from affect_xp.proximity._base import TOLERANCE, Proximity, check_square, checked_dtype, log2
 from affect_xp.proximity.checks_sparse import checked_sparse
 from affect_xp.proximity.chunked import Chunked, probe
 from affect_xp.proximity.dense import Dense, label_sums
@@ -135,15 +135,8 @@ def checked_array(w: Array, name: str) -> tuple[Array, float]:
     if isinstance(w, np.ma.MaskedArray):
         raise InputTypeError(f"{name} is a masked array; fill it with {name}.filled(0), or leave objects out")
     w = checked_dtype(w, name)
-    if w.ndim != 2 or w.shape[0] != w.shape[1]:
-        raise InputError(
-            f"{name} must be a square matrix of proximities, got shape {tuple(w.shape)}; "
-            "from features X compute it first, for instance X @ X.T, or give the model proximity='dot'"
-        )
-    if w.shape[0] == 0:
-        raise InputError(
-            f"{name} has no objects (shape (0, 0)); leave out steps at which nothing was observed"
-        )
+    of_features = "from features X compute it first, for instance X @ X.T, or give the model proximity='dot'"
+    check_square(w, name, of_features)
     if has_kernels(w):  # compares all entries in one read
         return w, _check_entries(w, name)
     for dtype in dict.fromkeys([w.dtype, wide_dtype(w)]):

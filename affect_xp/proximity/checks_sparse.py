@@ -8,7 +8,7 @@ import numpy as np
 from affect_xp.array.namespace import array_namespace, can_sum_rows, to_host
 from affect_xp.array.typing import Array
 from affect_xp.exceptions import InputError
-from affect_xp.proximity._base import TOLERANCE, checked_dtype
+from affect_xp.proximity._base import TOLERANCE, check_square, checked_dtype
 from affect_xp.proximity.sparse import Matrix, canonical, row_numbers, with_values
 
 # The difference of Wv and Wᵀv, as a share of the largest entry, up to which W counts as exactly symmetric.
@@ -16,23 +16,13 @@ MAX_ROUNDING = 1e-12
 
 
 def checked_sparse(w: Matrix, name: str) -> tuple[Matrix, float]:
-    """Return w as a real, finite, square, symmetric CSR matrix, and the largest |wᵢⱼ|.
-
-    Raise otherwise.
+    """Return w as a real, finite, square, symmetric CSR matrix, and the largest |wᵢⱼ|; raise otherwise.
 
     Integers and booleans become float64 before duplicate entries are summed. Asymmetry within the
     rounding tolerance for arrays is averaged out. Stored zeros are removed. The input is not changed;
     the check temporarily needs memory for the transpose.
     """
-    if len(w.shape) != 2 or w.shape[0] != w.shape[1]:
-        raise InputError(
-            f"{name} must be a square matrix of proximities, got shape {tuple(w.shape)}; "
-            "it needs a row and a column for each object"
-        )
-    if w.shape[0] == 0:
-        raise InputError(
-            f"{name} has no objects (shape (0, 0)); leave out steps at which nothing was observed"
-        )
+    check_square(w, name, "it needs a row and a column for each object")
     w = w.astype(np.float64) if w.dtype.kind in "iub" else w
     w = canonical(_checked_indices(w, name))
     checked_dtype(w.data, name)
