@@ -1,7 +1,7 @@
 """The estimator `Affect`; `affect_xp.models.base` has the base class."""
 
 import dataclasses
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from affect_xp.exceptions import InputError, InputWarning, SkewedWarning
 from affect_xp.models.base import Evolving
 from affect_xp.partition import Ids
 from affect_xp.proximity import Dense, Factored, Proximity, Sparse, summed_proximity
-from affect_xp.proximity.kernels import Block
 from affect_xp.proximity.kinds import constant_facts, warn_of_constant
 from affect_xp.proximity.transforms import (
     Transform,
@@ -26,11 +25,10 @@ from affect_xp.proximity.transforms import (
     skewness_hint,
     transform,
 )
-from affect_xp.tracking.events import DEFAULT_RULES, EventRules
 
 
 @final
-@dataclasses.dataclass(eq=False, repr=False)
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class Affect(Evolving):
     """Evolutionary clustering with an adaptive forgetting factor.
 
@@ -140,11 +138,6 @@ class Affect(Evolving):
     [0.0, 0.33, 0.61, 0.78, 0.68]
     """
 
-    clusterer: Any
-    _: dataclasses.KW_ONLY
-    proximity: str | Block = "precomputed"
-    scale: Any = "auto"
-    gamma: str | float = "first"
     rescale: Transform = "auto"
     absent: str = "forget"
     max_absence: int = 10
@@ -154,8 +147,6 @@ class Affect(Evolving):
     correction: str | None = None
     forgetting: str = "global"
     alpha_tol: float = 0.01
-    events: EventRules = DEFAULT_RULES
-    random_state: Any = None
 
     def _check(self) -> None:
         if not self._is_auto:

@@ -62,8 +62,6 @@ class Evolving(Observing, SklearnEstimator):
     `partial_fit`, `fit`, `score`, `reset` and `save` raise an `AffectError` in any other thread.
     """
 
-    events: EventRules
-    random_state: Any
     _state: State | None = None
     _seed: int | None = None
     _owns_smoothed = False  # whether the storage of Ψ̂ is not shared

@@ -28,6 +28,7 @@ from affect_xp.proximity.chunked import Chunked
 from affect_xp.proximity.graphs import graph_adjacency, is_graph
 from affect_xp.proximity.kernels import KERNELS, Block, features_to_proximity
 from affect_xp.proximity.preparation import Preparation, Request, decide
+from affect_xp.tracking.events import DEFAULT_RULES, EventRules
 from affect_xp.tracking.history import Record
 
 IdsOrNone = Iterable[Hashable] | Array | None
@@ -257,13 +258,22 @@ def check_are_labels(y: Any) -> None:
         raise InputError("y has a different value for each object, like ids; pass ids by name: ids=...")
 
 
-class Observing(abc.ABC):
-    """Convert the input of a step to proximities."""
+@dataclasses.dataclass(eq=False, repr=False)
+class ModelParameters:
+    """The parameters of all models; see `Affect`."""
 
     clusterer: Any
-    proximity: str | Block
+    _: dataclasses.KW_ONLY
+    proximity: str | Block = "precomputed"
     scale: Any = "auto"
     gamma: str | float = "first"
+    events: EventRules = DEFAULT_RULES
+    random_state: Any = None
+
+
+class Observing(ModelParameters, abc.ABC):
+    """Convert the input of a step to proximities."""
+
     _preparation: Preparation | None = None
 
     @abc.abstractmethod

@@ -1,7 +1,7 @@
 """PCM: evolutionary spectral clustering that preserves cluster membership (Chi et al.)."""
 
 import dataclasses
-from typing import Any, final
+from typing import final
 
 from affect_xp.affect.forgetting import alpha_at
 from affect_xp.affect.step import Options, State, Step, static_step
@@ -23,12 +23,10 @@ from affect_xp.models.relaxed import (
 )
 from affect_xp.partition import Ids, Partition, align
 from affect_xp.proximity import Proximity
-from affect_xp.proximity.kernels import Block
-from affect_xp.tracking.events import DEFAULT_RULES, EventRules
 
 
 @final
-@dataclasses.dataclass(eq=False, repr=False)
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class PCM(Evolving):
     """Spectral clustering whose clusters are similar to the previous ones.
 
@@ -69,15 +67,8 @@ class PCM(Evolving):
     array([0, 0, 0, 1, 1, 1])
     """
 
-    clusterer: Any
-    _: dataclasses.KW_ONLY
     alpha: Weights = 0.5
     membership: str = "relaxed"
-    proximity: str | Block = "precomputed"
-    scale: Any = "auto"
-    gamma: str | float = "first"
-    events: EventRules = DEFAULT_RULES
-    random_state: Any = None
 
     def _check(self) -> None:
         check_settings(self.clusterer, self.alpha, "PCM")

@@ -1,7 +1,7 @@
 """PCQ: evolutionary spectral clustering that preserves cluster quality (Chi et al.)."""
 
 import dataclasses
-from typing import Any, final
+from typing import final
 
 from affect_xp.affect.forgetting import alpha_at
 from affect_xp.affect.step import Options, State, Step, static_step
@@ -10,12 +10,10 @@ from affect_xp.models.base import Evolving
 from affect_xp.models.relaxed import Combined, Expanded, Quality, Relaxed, Weights, check_settings
 from affect_xp.partition import Ids, align
 from affect_xp.proximity import Proximity
-from affect_xp.proximity.kernels import Block
-from affect_xp.tracking.events import DEFAULT_RULES, EventRules
 
 
 @final
-@dataclasses.dataclass(eq=False, repr=False)
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class PCQ(Evolving):
     """Spectral clustering whose clusters also have a good objective on the previous step.
 
@@ -52,14 +50,7 @@ class PCQ(Evolving):
     array([0, 0, 0, 1, 1, 1])
     """
 
-    clusterer: Any
-    _: dataclasses.KW_ONLY
     alpha: Weights = 0.5
-    proximity: str | Block = "precomputed"
-    scale: Any = "auto"
-    gamma: str | float = "first"
-    events: EventRules = DEFAULT_RULES
-    random_state: Any = None
 
     def _check(self) -> None:
         check_settings(self.clusterer, self.alpha, "PCQ")

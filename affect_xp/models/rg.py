@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, final
+from typing import final
 
 from affect_xp.affect.step import Options, State, Step, static_step
 from affect_xp.array.namespace import array_namespace, check_in_memory, gather, not_zero, one_hot, wide_dtype
@@ -16,11 +16,10 @@ from affect_xp.models.base import Evolving
 from affect_xp.partition import Ids, align
 from affect_xp.proximity import Factored, Proximity
 from affect_xp.proximity.kernels import Block
-from affect_xp.tracking.events import DEFAULT_RULES, EventRules
 
 
 @final
-@dataclasses.dataclass(eq=False, repr=False)
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class RG(Evolving):
     """k-means or hierarchical clustering of features filtered over the last steps.
 
@@ -67,15 +66,9 @@ class RG(Evolving):
     1.0
     """
 
-    clusterer: Any
-    _: dataclasses.KW_ONLY
     order: int = 3
     power: int = 2
     proximity: str | Block = "dot"
-    scale: Any = "auto"
-    gamma: str | float = "first"
-    events: EventRules = DEFAULT_RULES
-    random_state: Any = None
 
     def _check(self) -> None:
         check_int("order", self.order, 0)

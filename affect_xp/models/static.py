@@ -1,7 +1,7 @@
 """The estimator `Static`: a baseline that clusters each step on its own."""
 
 import dataclasses
-from typing import Any, final
+from typing import final
 
 from affect_xp.affect.step import Options, State, Step, static_step
 from affect_xp.clustering.base import Clusterer
@@ -9,12 +9,10 @@ from affect_xp.exceptions import InputTypeError
 from affect_xp.models.base import Evolving
 from affect_xp.partition import Ids
 from affect_xp.proximity import Proximity
-from affect_xp.proximity.kernels import Block
-from affect_xp.tracking.events import DEFAULT_RULES, EventRules
 
 
 @final
-@dataclasses.dataclass(eq=False, repr=False)
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class Static(Evolving):
     """Static clustering at each step, with cluster ids that are consistent over time.
 
@@ -36,14 +34,7 @@ class Static(Evolving):
     array([1, 1, 1, 0, 0, 0])
     """
 
-    clusterer: Any
-    _: dataclasses.KW_ONLY
-    proximity: str | Block = "precomputed"
-    scale: Any = "auto"
-    gamma: str | float = "first"
     warm_start: bool = True
-    events: EventRules = DEFAULT_RULES
-    random_state: Any = None
 
     def _check(self) -> None:
         if not isinstance(self.warm_start, bool):

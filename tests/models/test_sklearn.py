@@ -163,7 +163,7 @@ def test_parameters_of_estimators_from_elsewhere():
     [
         (
             {"clusters": 2},
-            "Affect has no parameter 'clusters'; valid ones: clusterer, proximity, scale, gamma, rescale",
+            "Affect has no parameter 'clusters'; valid ones: clusterer, proximity, scale, gamma, events",
         ),
         ({"clusterer__k": 2}, "KMeans has no parameter 'k'; valid ones: n_clusters, init"),
         ({"events__overlaps": 2}, "EventRules has no parameter 'overlaps'; valid ones: overlap"),

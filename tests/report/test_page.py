@@ -348,7 +348,7 @@ def test_parameters_that_differ_from_their_defaults():
     model = ax.Affect(ax.KMeans(3, max_iter=9), events=ax.EventRules(part=0.2), alpha=0.5)
     assert (
         in_short(model)
-        == "Affect(clusterer=KMeans(n_clusters=3, max_iter=9), alpha=0.5, events=EventRules(part=0.2))"
+        == "Affect(clusterer=KMeans(n_clusters=3, max_iter=9), events=EventRules(part=0.2), alpha=0.5)"
     )
     assert len(in_short(ax.Affect(ax.KMeans(2), alpha=[0.123456] * 1000))) < 300
 
