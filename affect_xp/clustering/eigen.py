@@ -42,6 +42,8 @@ FULL_SIZE = 400
 RESCUE_SIZE = 3000
 # The minimum number of additional pairs, which reveal ties between eigenvalues.
 MIN_GUARDS = 4
+# The same in large problems, which ignore ties, with starting vectors for all pairs.
+WARM_GUARDS = 1
 # Products before convergence is accepted: starting vectors may be exact but not the largest.
 MIN_PRODUCTS = 3
 MAX_PRODUCTS = 300
@@ -153,7 +155,8 @@ def top_eigenpairs(
     of the digits.
     """
     check_choice("solver", solver, SOLVERS)
-    m = min(k + max(MIN_GUARDS, k // 8), A.n_wanted)
+    is_warm = A.n > RESCUE_SIZE and start is not None and start.shape[1] >= k
+    m = min(k + (WARM_GUARDS if is_warm else max(MIN_GUARDS, k // 8)), A.n_wanted)
     if solver == "full" or (solver == "auto" and A.n <= FULL_SIZE) or A.n < 4 * m:
         return _full(A, k, m)
     try:
