@@ -43,6 +43,7 @@ from affect_xp.exceptions import ConvergenceWarning, InputError
 from affect_xp.parameters import Parameters
 from affect_xp.partition import Partition, as_partition, fewer_clusters
 from affect_xp.proximity import Grouped, Proximity, as_proximity
+from affect_xp.proximity._factored_groups import FactoredGroups
 
 # Products are updated from the columns of moved objects if these are at most this share of all.
 UPDATE_SHARE = 0.5
@@ -150,8 +151,8 @@ def kmeans(
     if isinstance(init, str):
         check_choice("init", init, STARTS)
         if n_init == "auto" and init == "k-means++":
-            starts, complete = _auto_starts(W, k, generator)
-            return lloyd(W.grouped(starts, k), max_iter, tol, complete=complete)
+            best, complete = _auto_start(W, k, generator)
+            return lloyd(best, max_iter, tol, complete=complete)
         n_starts = 1 if isinstance(n_init, str) else n_init
         return lloyd(W.grouped(STARTS[init](W, k, n_starts, generator), k), max_iter, tol)
     start = fewer_clusters(as_partition(init, W.n, W.like, name="init"), k)
@@ -163,18 +164,19 @@ def kmeans(
     return lloyd(W.grouped(starts, k), max_iter, tol, complete=complete)
 
 
-def _auto_starts(W: Proximity, k: int, rng: np.random.Generator) -> tuple[Array, bool]:
-    """Return the starts of n_init="auto", (n, R), and whether they label all objects.
+def _auto_start(W: Proximity, k: int, rng: np.random.Generator) -> tuple[Grouped, bool]:
+    """Return the best of ten starts after a few iterations, and whether it labels all objects.
 
-    Ten starts on all objects if they are few; otherwise the best of ten on a sample, on the host.
+    If there are many objects, the starts are compared on a sample, on the host.
     """
     size = min(max(AUTO_OBJECTS * k, AUTO_LIMITS[0]), AUTO_LIMITS[1])
-    if W.n <= 2 * size:
-        return spread_partitions(W, k, AUTO_STARTS, rng), True
-    sample = Sample.draw(W, size, rng)
-    starts = spread_partitions(sample.W, k, AUTO_STARTS, rng)
-    found = lloyd(sample.W.grouped(starts, k), SAMPLE_ITER, ROUGH_TOL)
-    return sample.spread(found.labels, W.n, W.like)[:, None], len(sample.index) == W.n
+    sample = None if W.n <= 2 * size else Sample.draw(W, size, rng)
+    few = W if sample is None else sample.W
+    starts = spread_partitions(few, k, AUTO_STARTS, rng)
+    found = lloyd(few.grouped(starts, k), SAMPLE_ITER, ROUGH_TOL)
+    if sample is None:
+        return found.groups, True
+    return W.grouped(sample.spread(found.labels, W.n, W.like)[:, None], k), False
 
 
 def kmeans_from(start: Grouped, max_iter: int, tol: float, rng: Seed = None) -> KMeansResult:
@@ -316,7 +318,8 @@ class _Batch:
     @staticmethod
     def start(groups: Grouped) -> "_Batch":
         """Return the batch for the initial labels."""
-        return _Batch(groups, None, groups.diagonal())
+        kind = _FewFactors if isinstance(groups, FactoredGroups) and groups.is_few else _Batch
+        return kind(groups, None, groups.diagonal())
 
     @functools.cached_property
     def sizes(self) -> Array:
@@ -397,11 +400,33 @@ class _Batch:
             new, sizes = xp.take(new, runs, axis=1), xp.take(sizes, runs, axis=0)
             groups = groups.of_runs(keep)
         if from_scratch:
-            return _Batch(groups.from_scratch(new), sizes, self.w_ii, found.bounds)
+            return type(self)(groups.from_scratch(new), sizes, self.w_ii, found.bounds)
         rows = found.rows
         if rows is None:
             rows = places_of(_in_any_run(found.labels != self.groups.labels), found.n_rows)
-        return _Batch(groups.regrouped(new, rows), sizes, self.w_ii, found.bounds)
+        return type(self)(groups.regrouped(new, rows), sizes, self.w_ii, found.bounds)
+
+
+class _FewFactors(_Batch):
+    """The same for factors in NumPy, with few calls: these take longer than the sums if U is small."""
+
+    groups: FactoredGroups
+
+    def assign(self) -> _Assignment:
+        """Find the nearest centroid of each object."""
+        groups, before, m = self.groups, self.groups.labels, self.sizes
+        own, some = groups.own(), np.maximum(m, 1)
+        distance = groups.inner_products(-2 / some)  # (n, R, k)
+        distance += np.where(m > 0, own / (some * some), np.inf)
+        labels = distance.argmin(axis=2)
+        places = labels + groups.k * np.arange(groups.n_runs)
+        sizes = np.bincount(places.reshape(-1), minlength=m.size).reshape(m.shape).astype(np.float64)
+        moved = labels != before
+        inertia = self.w_ii @ (before >= 0).astype(np.float64) - (own / some).sum(axis=1)
+        if sizes.min() == 0:
+            return self._repair(labels, own, inertia)
+        n_moved, rows = np.count_nonzero(moved, axis=0), np.flatnonzero(_in_any_run(moved))
+        return _Assignment(labels, sizes, n_moved, len(rows), 1, inertia, rows=rows)
 
 
 def _repaired(labels: Array, distance: Array, w_ii: Array) -> Array:

@@ -17,7 +17,7 @@ from affect_xp.array.namespace import (
     wide_dtype,
 )
 from affect_xp.array.typing import Array
-from affect_xp.proximity import Dense, Proximity
+from affect_xp.proximity import Dense, Factored, Proximity
 
 # Distances, and their sums, that differ by less than this share are equal: rounding does not matter.
 RELATIVE_TIE = 1e-9
@@ -118,7 +118,7 @@ class Sample:
     """A sample of objects, and the proximities among them on the host."""
 
     index: np.ndarray  # (m,), may contain duplicates
-    W: Dense  # (m, m), NumPy
+    W: Dense | Factored  # of m objects, NumPy
     labels: np.ndarray | None = None  # (m,), if labels of all objects were given
 
     @staticmethod
@@ -128,12 +128,16 @@ class Sample:
         xp, index = array_namespace(w_ii), None
         if W.n > 2 * size:
             index = draw_mixed(xp.where(w_ii > 0, w_ii, xp.zeros_like(w_ii)), size, rng)
-        arrays = [W.submatrix(index)]
+        # The factors of a few objects are smaller than their proximities, and need no product.
+        stored = [W.rows(index), W.weights] if isinstance(W, Factored) else [W.submatrix(index)]
+        arrays = list(stored)
         arrays += [] if index is None else [index]
         arrays += [] if labels is None else [labels if index is None else xp.take(labels, index)]
-        entries, *rest = to_host(*arrays, reason="a sample on which starts of k-means are compared")
+        read = to_host(*arrays, reason="a sample on which starts of k-means are compared")
+        (first, *weights), rest = read[: len(stored)], list(read[len(stored) :])
         place = np.arange(W.n) if index is None else rest.pop(0).astype(np.int64)
-        return Sample(place, Dense(entries), rest[0].astype(np.int64) if rest else None)
+        few = Factored.from_features(first, *weights) if weights else Dense(first)
+        return Sample(place, few, rest[0].astype(np.int64) if rest else None)
 
     def spread(self, labels: Array, n: int, like: Array) -> Array:
         """Return labels of the sample as labels of all n objects, -1 for those not sampled."""

@@ -4,6 +4,8 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, final
 
+import numpy as np
+
 from affect_xp.array.namespace import array_namespace, can_sum_rows, from_host, not_zero, row_blocks
 from affect_xp.array.typing import Array
 from affect_xp.proximity._bounds import Bounds, nearest_by_blocks
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 
 # Bounds pay off from this number of multiplications on, in all distances to centroids.
-MIN_BOUNDED_WORK = 2**22
+MIN_BOUNDED_WORK = 2**24
 
 
 @final
@@ -48,10 +50,9 @@ class FactoredGroups(Grouped):
 
     def nearest(self, sizes: Array, own: Array, bounds: Bounds | None = None) -> tuple[Array, Bounds | None]:
         """Return the nearest centroid of each object, (n, R); in NumPy, bounds skip most of the search."""
-        blocks = list(row_blocks(self.labels, n_columns=self.k))
-        few = len(blocks) == 1 and self.proximity.rank * self.k * self.labels.shape[0] < MIN_BOUNDED_WORK
-        if few or self.n_runs > 1 or not can_sum_rows(self.labels):
+        if self.n_runs > 1 or not can_sum_rows(self.labels):
             return super().nearest(sizes, own)
+        blocks = list(row_blocks(self.labels, n_columns=self.k))
         W, t, m = self.proximity, self.t, sizes[0, :]
         if self.k == 1 or m.min() == 0 or W.weights.min() < 0:
             bounds = None
@@ -69,10 +70,32 @@ class FactoredGroups(Grouped):
         )
         return labels[:, None], bounds
 
+    @property
+    def is_few(self) -> bool:
+        """Whether U is a NumPy array so small that calls take longer than products."""
+        n, n_runs = self.labels.shape
+        return can_sum_rows(self.labels) and self.proximity.rank * self.k * n * n_runs < MIN_BOUNDED_WORK
+
+    def inner_products(self, scale: np.ndarray) -> np.ndarray:
+        """Return WZ with columns multiplied by numbers (R, k), (n, R, k), in NumPy."""
+        n, n_runs = self.labels.shape
+        products = combined(self.proximity.joined, slice(0, n), self._weighted * scale.reshape(-1))
+        return products.reshape(n, n_runs, self.k)
+
+    def regrouped(self, labels: Array, rows: Array) -> "FactoredGroups":
+        if not self.is_few:
+            return self.moved(labels, Moves(rows, self.labels, labels, self.k))
+        z = np.eye(self.k + 1)[:, : self.k]  # -1 gives zeros
+        change = (z[labels[rows]] - z[self.labels[rows]]).reshape(len(rows), -1)
+        t = [factor.rows(rows).T @ change for factor in self.proximity.joined]
+        return self.relabelled(labels, self.t + np.concatenate(t))
+
     def moved(self, labels: Array, moves: Moves) -> "FactoredGroups":
         return self.relabelled(labels, self.t + project(self.proximity.joined, moves.v, moves.rows))
 
     def of_runs(self, runs: list[int]) -> "FactoredGroups":
+        if len(runs) == self.n_runs:
+            return self
         xp, index = array_namespace(self.t), run_columns(runs, self.k, self.labels)
         labels = xp.take(self.labels, from_host(runs, self.labels), axis=1)
         return self.relabelled(labels, xp.take(self.t, index, axis=1))

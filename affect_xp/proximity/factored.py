@@ -341,6 +341,10 @@ class Factored(Proximity):
         factors = mapped(self.factors, lambda x: xp.take(x, index, axis=0))
         return dataclasses.replace(self, factors=factors, leading=None, known_diagonal=None)
 
+    def rows(self, index: Array | None = None) -> Array:
+        """Return the rows of U at `index`, by default all, (m, q), in wide floats."""
+        return rows_of(self.factors, slice(0, self.n) if index is None else index)
+
     def copy(self) -> "Factored":
         return dataclasses.replace(self, factors=copied(self.factors))
 

@@ -43,8 +43,6 @@ Matrix = Any  # a sparse matrix or array of scipy.sparse or cupyx.scipy.sparse
 CACHE_LINE_BYTES, NEAR_CACHE_BYTES = 64, 2**20
 # Threads multiply blocks of rows with this many entries.
 BLOCK_ENTRIES = 2**18
-# The smallest number that is not zero.
-TINY = 5e-324
 # Blocks of rows of a blend that are computed before they are stacked.
 N_BLOCKS_AHEAD = 8
 
@@ -169,8 +167,9 @@ class Sparse(Summable):
         # A row of V should be one cache line; but if all these lines do not fit into the cache and a single
         # column does, multiply one column at a time.
         is_one = self.n * v.itemsize <= NEAR_CACHE_BYTES < self.n * CACHE_LINE_BYTES / 4
-        width, order = (1, "F") if is_one else (max(1, CACHE_LINE_BYTES // v.itemsize), "C")
-        v, product = np.asarray(v, order=order), np.empty(v.shape, dtype=v.dtype, order=order)
+        width = 1 if is_one else max(1, CACHE_LINE_BYTES // v.itemsize)
+        v = np.asarray(v, order="F" if is_one else "C")  # columns without gaps
+        product = np.empty(v.shape, dtype=v.dtype, order="F" if is_one else "C")
         for start in range(0, v.shape[1], width):
             columns: slice | int = slice(start, start + width) if width > 1 else start
             part = np.ascontiguousarray(v[:, columns])
@@ -659,8 +658,6 @@ def _targets(source: Array, n_past: int) -> Array:
 def _pruned(matrix: Matrix, smallest: Array | float) -> Matrix:
     """Drop entries that are zero or smaller than `smallest`, in place."""
     xp = array_namespace(matrix.data)
-    if on_host(matrix.data) and np.min(np.abs(matrix.data), initial=np.inf) >= max(smallest, TINY):
-        return matrix
     matrix.data = xp.where(xp.abs(matrix.data) < smallest, xp.zeros_like(matrix.data), matrix.data)
     matrix.eliminate_zeros()
     return matrix

@@ -189,9 +189,16 @@ def by_columns(rng, kind, n=300, k=5):
     return Pair(now, past, UNCHANGED).blend(0.4) if kind == "blend" else now
 
 
+@pytest.fixture(params=["few calls", "bounds"])
+def search(request, monkeypatch):
+    """Both ways to search for the nearest centroid."""
+    if request.param == "bounds":
+        monkeypatch.setattr(_factored_groups, "MIN_BOUNDED_WORK", 0)
+
+
 @pytest.mark.parametrize("kind", ["features", "blend", "indefinite"])
 @pytest.mark.parametrize("seed", range(4))
-def test_columns_give_the_labels_of_the_matrix(small_blocks, update, kind, seed):
+def test_columns_give_the_labels_of_the_matrix(small_blocks, update, search, kind, seed):
     rng = np.random.default_rng(seed)
     W = by_columns(rng, kind)
     start = rng.integers(-1, 5, size=300)
@@ -204,7 +211,18 @@ def test_columns_give_the_labels_of_the_matrix(small_blocks, update, kind, seed)
     np.testing.assert_allclose(found.groups.rows(slice(0, 300)), dense.array @ z, rtol=1e-9)
 
 
-def test_columns_fill_clusters_that_run_empty(small_blocks):
+@pytest.mark.parametrize("kind", ["features", "blend", "indefinite"])
+def test_several_starts_of_columns_are_those_of_the_matrix(update, search, kind):
+    rng = np.random.default_rng(0)
+    W = by_columns(rng, kind)
+    W = W.formed() if kind == "blend" else W
+    starts = rng.integers(-1, 5, size=(300, 3))
+    columns, matrix = (module.lloyd(V.grouped(starts, 5), 300) for V in (W, W.to_dense()))
+    np.testing.assert_array_equal(columns.labels, matrix.labels)
+    assert (columns.n_iter, columns.converged) == (matrix.n_iter, matrix.converged)
+
+
+def test_columns_fill_clusters_that_run_empty(small_blocks, search):
     x = np.concatenate([np.zeros((30, 1)), np.full((30, 1), 9.0), [[20.0]]])
     result = ax.kmeans(Factored.from_features(x), 3, init=np.where(x[:, 0] > 0, 1, 0))
     assert result.converged and result.inertia == pytest.approx(0.0, abs=1e-9)
@@ -213,6 +231,7 @@ def test_columns_fill_clusters_that_run_empty(small_blocks):
 
 def test_objects_that_stay_are_not_looked_at_again(monkeypatch):
     monkeypatch.setattr("affect_xp.array.namespace.HOST_BLOCK_BYTES", 2**12)
+    monkeypatch.setattr(_factored_groups, "MIN_BOUNDED_WORK", 0)
     rng, n, seen = np.random.default_rng(0), 4000, []
     x = np.repeat([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0], [4.5, 0.2]], [1200, 1200, 1200, 400], axis=0)
     x += rng.normal(size=(n, 2)) + 100.0
@@ -229,7 +248,7 @@ def test_objects_that_stay_are_not_looked_at_again(monkeypatch):
     assert result.n_iter > 3 and sum(seen) < 2 * n
 
 
-def test_threads_do_not_change_a_bit(monkeypatch):
+def test_threads_do_not_change_a_bit(monkeypatch, search):
     monkeypatch.setattr("affect_xp.array.namespace.HOST_BLOCK_BYTES", 2**12)
     results = []
     for n_threads in ("1", "3"):
