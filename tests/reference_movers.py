@@ -121,7 +121,7 @@ def run(steps, cluster, n_iter=3):
             for i in range(n_iter):
                 q = Sums(w, past, M, np.where(known, z, -1), int(z.max()) + 1)
                 p, a = move_probability(q), margin_weight(q)
-                s = np.where(known, 1 - p, 0.0)
+                s = np.where(known, np.where(p > PI, 1 - p, 1.0), 0.0)
                 new = w + a * np.outer(s, s) * (past - w)
                 z, seen = cluster(new), z
                 if i and np.array_equal(z, seen):

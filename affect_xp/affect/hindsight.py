@@ -60,11 +60,11 @@ import numpy as np
 from affect_xp.affect.forgetting import drift_from, share_of_noise
 from affect_xp.affect.moments import MomentsByBlock, mean_variances, moments_of
 from affect_xp.affect.movers import Margins, margin_errors, pair_moments
-from affect_xp.affect.step import Options, Past, State, labels_agree
+from affect_xp.affect.step import Options, Past, State, labels_agree, trust_of
 from affect_xp.array.namespace import array_namespace, from_host, to_host
 from affect_xp.array.typing import Array
 from affect_xp.clustering.base import Call, Clusterer, Clustering
-from affect_xp.partition import Alignment, Ids, Partition
+from affect_xp.partition import UNCHANGED, Alignment, Ids, Partition
 from affect_xp.proximity import Blend, Dense, Grouped, GroupedPair, ObjectBlend, Pair, Proximity
 from affect_xp.proximity.blend import unit_of
 from affect_xp.proximity.grouped import Summed
@@ -202,7 +202,7 @@ def _alternate_by_object(
     if size == 0:
         return None
     call, weights, before = calls[int(share > 0.5)], [(alpha, r)], None
-    trusts = [sources.at_places(1 - view.record.moved) for view in views]  # type: ignore[operator]
+    trusts = [sources.at_places(trust_of(view.record.moved, UNCHANGED)) for view in views]
     for i in range(options.n_iter):
         blend = sources.blend_by_object(*weights[-1], trusts)
         found = clusterer.cluster(blend, dataclasses.replace(call, rough=i + 1 < options.n_iter))

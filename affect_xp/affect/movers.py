@@ -27,7 +27,8 @@ with sameᵢ = Σ_c b_ic u_ic,
 
     pᵢ = mᵢ / (mᵢ + (1 − π) sameᵢ),   mᵢ = π (1 − sameᵢ)/(k − 1)    (P)
 
-The blend has the weights a·sᵢsⱼ with s = 1 − p, 0 for objects without a past.
+The blend has the weights a·sᵢsⱼ with s = 1 − p. Without evidence of a move, p ≤ π, it is s = 1: the weight a
+allows for unseen moves already. Objects without a past have s = 0.
 
 All sums are over pairs i ≠ j of objects that have a past. Nothing here makes the host wait.
 """
@@ -38,7 +39,15 @@ from typing import Any
 
 from affect_xp.affect.forgetting import positive_part
 from affect_xp.array import cuda
-from affect_xp.array.namespace import array_namespace, device_of, not_negative, ratio, row_blocks, rows_at
+from affect_xp.array.namespace import (
+    array_namespace,
+    device_of,
+    host_value,
+    not_negative,
+    ratio,
+    row_blocks,
+    rows_at,
+)
 from affect_xp.array.typing import Array
 from affect_xp.exceptions import InputError
 from affect_xp.partition import Partition
@@ -68,18 +77,18 @@ class RowSums:
     source: Array | None = None  # the rows of the objects in `groups`; None if they are the same
 
     @functools.cached_property
-    def _diagonal(self) -> Array:
-        return self.groups.diagonal()
+    def _diagonal(self) -> Array | None:
+        """wᵢᵢ, or None if they are known to be 0."""
+        w_ii = self.groups.diagonal()
+        return None if host_value(array_namespace(w_ii).any(w_ii != 0)) == 0 else w_ii
 
     def at(self, block: slice) -> Array:
-        """Return some rows."""
+        """Return some rows; do not write to them."""
         rows = block if self.source is None else not_negative(self.source[block])
-        sums, w_ii, z = self.groups.rows(rows), rows_at(self._diagonal, rows), self.partition.membership
-        return self.partition.is_member[block][:, None] * (sums - w_ii[:, None] * z[block, :])
-
-    def all(self) -> Array:
-        """Return all rows."""
-        return self.at(slice(0, self.partition.n))
+        sums, w_ii, partition = self.groups.rows(rows), self._diagonal, self.partition
+        if w_ii is not None:
+            sums = sums - rows_at(w_ii, rows)[:, None] * partition.membership[block, :]
+        return sums if partition.n_outside == 0 else partition.is_member[block][:, None] * sums
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -162,21 +171,20 @@ class PairMoments:
 
 def pair_moments(groups: GroupedPair, *, products: bool = True) -> PairMoments:
     """Return the statistics of a step by clusters; without `products`, only those from W, WZ and ΨZ."""
-    now, before, partition = groups.common, groups.past, groups.common.partition
+    now, partition = groups.common, groups.common.partition
     if isinstance(now, Occupied):
         raise InputError(
             f"forgetting='objects' compares each object with each of {groups.k} clusters, which needs too "
             "much memory; use forgetting='global', or fewer clusters"
         )
-    rows = RowSums(now, partition)
-    past_rows = RowSums(before, partition, groups.pair.alignment.source)
+    sums, before = groups.products() if products else (None, groups.past)  # Σwψ
+    rows = RowSums(now, partition), RowSums(before, partition, groups.pair.alignment.source)
     means, squares = now.moments()
-    if not products:
-        return PairMoments(partition, rows, past_rows, means, squares)
+    if sums is None:
+        return PairMoments(partition, *rows, means, squares)
     past_means, past_squares = before.moments()
-    sums = groups.products()  # Σwψ
     covariances = sums - partition.pair_counts * means * past_means
-    return PairMoments(partition, rows, past_rows, means, squares, past_means, past_squares, covariances)
+    return PairMoments(partition, *rows, means, squares, past_means, past_squares, covariances)
 
 
 def margin_weight(moments: PairMoments, move_rate: float = MOVE_RATE) -> Array:
@@ -221,16 +229,21 @@ class Margins:
 
 
 def row_inflation(moments: PairMoments, v: Array) -> Array:
-    """Return ρ ≥ 1: the noise of row means divided by that of means of as many independent entries."""
-    xp, n, N = array_namespace(v), moments.sizes[:, None], moments.counts
-    z = moments.partition.membership
-    lengths = _row_lengths(moments.partition)  # m_id
-    now, before = (
-        x - moments.partition.by_object(ratio(z.T @ x, xp.broadcast_to(n, N.shape)))
-        for x in (ratio(moments.rows.all(), lengths), ratio(moments.past_rows.all(), lengths))
-    )
+    """Return ρ ≥ 1: the noise of row means divided by that of means of as many independent entries.
+
+    A row of cluster c has m_cd entries in cluster d, so that its mean there is R_id/m_cd.
+    """
+    xp, n, N, partition = array_namespace(v), moments.sizes[:, None], moments.counts, moments.partition
+    m, z = ratio(N, xp.broadcast_to(n, N.shape)), partition.membership
+    sums = [xp.zeros_like(v)] * 3
+    for block in moments.blocks:
+        own = partition.at(block)
+        now = moments.rows.at(block) - own.by_object(m * moments.means)
+        before = moments.past_rows.at(block) - own.by_object(m * moments.past_means)
+        parts = now * now, before * before, now * before
+        sums = [total + z[block, :].T @ part for total, part in zip(sums, parts, strict=True)]
     freedom = xp.broadcast_to(n - 1, N.shape)
-    var, past_var, both = (ratio(z.T @ x, freedom) for x in (now * now, before * before, now * before))
+    var, past_var, both = (ratio(total, freedom * m * m) for total in sums)
     used = moments.is_used & (freedom > 0)
     observed = xp.where(used, N * (var - _clipped(both, var, past_var)), xp.zeros_like(N))
     expected = xp.where(used, n * v, xp.zeros_like(N))
@@ -251,18 +264,18 @@ def move_probability(moments: PairMoments, move_rate: float = MOVE_RATE) -> Arra
 
     def probability(block: slice) -> Array:
         R, P = positive_part(moments.rows.at(block)), positive_part(moments.past_rows.at(block))
-        own_z, S = z[block, :], R + P
+        own_z, S = xp.permute_dims(z[block, :], (1, 0)), R + P
         # Exclude the object itself from the profile of its cluster.
         own = xp.maximum(partition.at(block).by_object(profiles) - S, xp.full_like(S, MIN_PROFILE))
         log_own = _log_shares(own)
 
-        def posterior(rows: Array) -> Array:
-            score = rows @ log_q.T
-            score += own_z * ((rows * log_own) @ ones[:, None] - score)
-            weight = xp.exp((score - xp.max(score, axis=1)[:, None]) / phi)
-            return weight / (weight @ ones[:, None])
+        def posterior(rows: Array) -> Array:  # (k, rows): reductions over the first axis are faster
+            score = log_q @ xp.permute_dims(rows, (1, 0))
+            score += own_z * (((rows * log_own) @ ones)[None, :] - score)
+            weight = xp.exp((score - xp.max(score, axis=0)[None, :]) / phi)
+            return weight / (ones @ weight)[None, :]
 
-        same = (posterior(P) * posterior(R)) @ ones  # products add short rows faster than sums
+        same = ones @ (posterior(P) * posterior(R))
         stays, moves = (1 - move_rate) * same, positive_part(move_rate * (1 - same) / (k - 1))
         known = (partition.labels[block] >= 0) & (R @ ones > 0) & (P @ ones > 0)
         return xp.where(known, ratio(moves, stays + moves), xp.zeros_like(same))
@@ -285,12 +298,6 @@ def _dispersion(moments: PairMoments) -> Array:
     return xp.maximum(phi, xp.full_like(phi, MIN_DISPERSION))
 
 
-def _row_lengths(partition: Partition) -> Array:
-    """Return the number of entries of each row in each cluster, (n, k); 0 for objects without a past."""
-    z = partition.membership
-    return partition.is_member[:, None] * (partition.sizes[None, :] - z)
-
-
 def _clipped(both: Array, var: Array, other: Array) -> Array:
     """Return a covariance clipped to between 0 and the smaller of the variances."""
     xp = array_namespace(both)
@@ -299,7 +306,8 @@ def _clipped(both: Array, var: Array, other: Array) -> Array:
 
 def _log_shares(x: Array) -> Array:
     xp = array_namespace(x)
-    return xp.log(x) - xp.log(xp.sum(x, axis=1))[:, None]
+    ones = xp.ones((x.shape[1],), dtype=x.dtype, device=device_of(x))
+    return xp.log(x) - xp.log(x @ ones)[:, None]  # products add short rows faster than sums
 
 
 def _diagonal(x: Array) -> Array:

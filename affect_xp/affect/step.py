@@ -16,7 +16,13 @@ from affect_xp.affect.absence import Away, fill_unmet_pairs
 from affect_xp.affect.forgetting import Alpha, alpha_at, noise_and_drift, share_of_noise
 from affect_xp.affect.initial_labels import alpha_is_insensitive, better_labels, judge
 from affect_xp.affect.moments import mean_variances, moments_of
-from affect_xp.affect.movers import margin_weight, move_probability, move_probability_by_kernels, pair_moments
+from affect_xp.affect.movers import (
+    MOVE_RATE,
+    margin_weight,
+    move_probability,
+    move_probability_by_kernels,
+    pair_moments,
+)
 from affect_xp.array.namespace import (
     array_namespace,
     gather,
@@ -103,6 +109,10 @@ class Options:
         """How often clusters are found, at most."""
         return self.n_iter if self.by_labels else 1
 
+    def is_rough(self, i: int) -> bool:
+        """Whether rough clusters are enough in round i: not if another round is improbable."""
+        return i + 1 < self.rounds and not (self.by_object and self.init == "previous")
+
     @property
     def by_object(self) -> bool:
         """Whether objects that have moved forget their past."""
@@ -135,7 +145,7 @@ def step(
             break
         used.append(weights)
         blend = weights.blend(pair)
-        found = clusterer.cluster(blend, dataclasses.replace(call, rough=i + 1 < options.rounds))
+        found = clusterer.cluster(blend, dataclasses.replace(call, rough=options.is_rough(i)))
         n_iter += found.n_iter
         if i + 1 == options.rounds or _same_labels(found, seen, start, i, options):
             break  # the next weights would be the same
@@ -291,9 +301,10 @@ def _weights_of(options: Options, seen: _Seen, t: int) -> _Weights:
 
 
 def trust_of(moved: Array, alignment: Alignment) -> Array:
-    """Return s = 1 − p, 0 for objects without a past, (n,)."""
-    trust, source = 1 - moved, alignment.source
-    return trust if source is None else array_namespace(trust).where(source >= 0, trust, 0 * trust)
+    """Return s = 1 − p, (n,): 1 for p ≤ π, which the weight a allows for, and 0 without a past."""
+    xp, source = array_namespace(moved), alignment.source
+    trust = xp.where(moved > MOVE_RATE, 1 - moved, xp.ones_like(moved))
+    return trust if source is None else xp.where(source >= 0, trust, xp.zeros_like(trust))
 
 
 def labels_agree(found: Partition, before: Partition, alpha_tol: float) -> bool:
@@ -488,15 +499,10 @@ def conclude(past: Past, found: Clustering, result: Iterations, rules: EventRule
         scores=found.scores,
         observed=past.W,
         blend=blend,
-        groups=found.groups if past.W.carries_products and not is_unformed(blend) else None,
+        groups=found.groups if past.W.carries_products else None,
         moved=None if read.moved is None else result.moved,
         **result.levels(read.squares, n_members),
     )
-
-
-def is_unformed(blend: Blend | ObjectBlend | None) -> bool:
-    """Return whether products are of the parts of a blend by objects, which rounds once it is formed."""
-    return isinstance(blend, ObjectBlend) and not blend.is_formed
 
 
 def _members(partition: Partition, ids: Ids) -> list[frozenset[Hashable]]:

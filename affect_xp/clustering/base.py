@@ -12,7 +12,7 @@ from affect_xp.checks import check_choice, check_int, check_n_clusters
 from affect_xp.clustering.connectivity import Components
 from affect_xp.exceptions import InputError
 from affect_xp.partition import Partition, fewer_clusters
-from affect_xp.proximity import Blend, Grouped, GroupedPair, Proximity
+from affect_xp.proximity import Blend, Grouped, GroupedPair, ObjectBlend, Proximity
 
 # The rules for the number of clusters that each clusterer supports.
 RULES = {
@@ -133,8 +133,8 @@ class Call:
     def start_groups(self, proximity: Proximity, k: int) -> Grouped:
         """Return a proximity grouped by the initial labels, with at most k clusters."""
         assert self.start is not None
-        if isinstance(proximity, Blend) and self.groups is not None and self.groups.k == k:
-            return self.groups.at(proximity)
+        if isinstance(proximity, Blend | ObjectBlend) and self.groups is not None and self.groups.k == k:
+            return proximity.from_parts(self.groups)
         return proximity.group(fewer_clusters(self.start, k))
 
 

@@ -157,6 +157,10 @@ class Proximity(abc.ABC):
         """
         raise InputError(f"{type(self).__name__} does not hold its entries; call its formed() first")
 
+    def products_and_past(self, past: Self, partition: Partition) -> tuple[Array, Grouped] | None:
+        """Return `block_products` and the past by labels from one pass, or None if two are faster."""
+        return None
+
     @abc.abstractmethod
     def copy(self) -> Self:
         """Return a copy of the proximities."""

@@ -12,20 +12,25 @@ import functools
 import math
 from typing import Any, final
 
+import numpy as np
+
 from affect_xp.array import cuda
 from affect_xp.array.namespace import (
     array_namespace,
+    changed_places,
     from_host,
     gather,
     keep,
     mixed,
     not_negative,
+    row_blocks,
+    rows_at,
     wide_dtype,
 )
 from affect_xp.array.typing import Array
 from affect_xp.partition import Alignment, Partition
 from affect_xp.proximity._base import Computed, Proximity
-from affect_xp.proximity.grouped import Grouped, Moves
+from affect_xp.proximity.grouped import Grouped, Moves, column_sums, membership, run_columns
 
 # Sums of squares, and their squares, neither overflow nor underflow for entries between 2⁻²⁰⁰ and 2²⁰⁰.
 USUAL_EXPONENT = 200
@@ -33,6 +38,8 @@ USUAL_EXPONENT = 200
 MAX_EXPONENT = 1000
 # A blend by objects of more bytes is multiplied by its parts instead of being formed: no third matrix.
 MAX_FORMED_BYTES = 2**28
+# Up to this share of objects that have moved, products of a blend by objects are those of its parts.
+MAX_MOVERS_SHARE = 0.25
 
 
 def unit_of(*parts: Proximity) -> float:
@@ -81,13 +88,13 @@ class Pair:
             w_v = w_v - self.current.matmul(array_namespace(v).take(v, new, axis=0), new)
         return gather(self.past.matmul(gather(v, target, 0)), source, 0) - keep(w_v, source, 0)
 
-    def rows_change(self, v: Array, rows: Array, w_v: Array) -> Array:
-        """Return (E Ψ Eᵀ − P W P)V for a V that is zero except in some rows, given WV."""
+    def rows_change(self, v: Array, rows: Array, w_v: Array | None = None) -> Array:
+        """Return (E Ψ Eᵀ − P W P)V for a V that is zero except in some rows; WV may be known."""
         source = self.alignment.source
         if source is None:
-            return self.past.matmul(v, rows) - w_v
+            return self.past.matmul(v, rows) - (self.current.matmul(v, rows) if w_v is None else w_v)
         known, places = _known_rows(v, rows, source)
-        if self.alignment.n_new:
+        if self.alignment.n_new or w_v is None:
             w_v = self.current.matmul(known, rows)
         return gather(self.past.matmul(known, places), source, 0) - keep(w_v, source, 0)
 
@@ -152,10 +159,14 @@ class GroupedPair:
         labels = w.partition.short_labels
         return cuda.Both(w.kernel_array, psi.kernel_array, wz, past_z, source, labels)
 
-    def products(self) -> Array:
-        """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block of common objects, (k, k)."""
-        pair = self.pair
-        return pair.current.block_products(pair.past, pair.alignment, self.common.partition)
+    def products(self) -> tuple[Array, Grouped]:
+        """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block of common objects, (k, k), and Ψ by labels."""
+        pair, partition = self.pair, self.common.partition
+        if pair.alignment.unchanged and "past" not in self.known:
+            found = pair.current.products_and_past(pair.past, partition)
+            if found is not None:
+                return found
+        return pair.current.block_products(pair.past, pair.alignment, partition), self.past
 
     @property
     def in_units(self) -> "GroupedPair":
@@ -166,8 +177,10 @@ class GroupedPair:
     def _rescaled(self) -> "GroupedPair":
         return self.pair.in_units.group(self.partition)
 
-    def at(self, blend: "Blend") -> Grouped:
+    def at(self, blend: "Blend | ObjectBlend") -> Grouped:
         """Return a blend of the pair with these labels; W if the blend does not use the past."""
+        if isinstance(blend, ObjectBlend):
+            return ObjectGroups(blend, self.labels, self.k, self.given, self)
         if blend.without_past:
             return self.current
         joined = self.current.joined(self.past, blend) if self.pair.alignment.unchanged else None
@@ -196,28 +209,28 @@ class GroupedPair:
         return GroupedPair(self.pair, labels, self.k, known=kept)
 
 
-@final
 @dataclasses.dataclass(frozen=True, eq=False)
 class BlendGroups(Grouped):
     """Ψ̂Z = WZ + α (E ΨEᵀZ − P W PZ), computed from the groups of its parts."""
 
-    proximity: "Blend"
+    proximity: Any
     parts: GroupedPair = None  # type: ignore[assignment]
 
     def rows(self, which: slice | Array) -> Array:
-        parts, source = self.parts, self.parts.pair.alignment.source
-        w = parts.current.rows(which)
-        if source is None:
-            change = parts.past.rows(which) - w
-        else:
-            xp = array_namespace(w)
-            places = source[which] if isinstance(which, slice) else xp.take(source, which)
-            psi = parts.past.rows(not_negative(places))
-            base = w if parts.common is parts.current else parts.common.rows(which)
-            change = keep(psi - base, places, 0)
+        w = self.parts.current.rows(which)
+        change = self.change(which, w)
         change *= self.proximity.alpha
         change += w
         return change
+
+    def change(self, which: slice | Array, w: Array) -> Array:
+        """Return some rows of (E Ψ Eᵀ − P W P)Z, given those of WZ."""
+        parts, source = self.parts, self.parts.pair.alignment.source
+        if source is None:
+            return parts.past.rows(which) - w
+        places = rows_at(source, which)
+        base = w if parts.common is parts.current else parts.common.rows(which)
+        return keep(parts.past.rows(not_negative(places)) - base, places, 0)
 
     def own(self) -> Array:
         parts, w = self.parts, self.parts.current.own()
@@ -235,7 +248,48 @@ class BlendGroups(Grouped):
 
     def of_runs(self, runs: list[int]) -> "BlendGroups":
         labels = array_namespace(self.labels).take(self.labels, from_host(runs, self.labels), axis=1)
-        return BlendGroups(self.proximity, labels, self.k, parts=self.parts.of_runs(runs, labels))
+        return dataclasses.replace(self, labels=labels, given=None, parts=self.parts.of_runs(runs, labels))
+
+
+@final
+@dataclasses.dataclass(frozen=True, eq=False)
+class ObjectGroups(BlendGroups):
+    """Ψ̂Z = WZ + a S (DZ − D(I − S)Z), D = E Ψ Eᵀ − P W P: the last term is of the few movers alone."""
+
+    lost: Array | None = None  # D(I − S)Z, (n, R·k), if known
+
+    @functools.cached_property
+    def _lost(self) -> Array:
+        if self.lost is not None:
+            return self.lost
+        movers = self.proximity.movers
+        z = membership(rows_at(self.labels, movers), self.k, wide_dtype(self.labels))
+        return self.proximity.lost(z, movers)
+
+    def change(self, which: slice | Array, w: Array) -> Array:
+        """Return some rows of S D S Z, given those of WZ."""
+        change = super().change(which, w)
+        change -= rows_at(self._lost, which)
+        change *= rows_at(self.proximity.trust, which)[:, None]
+        return change
+
+    def own(self) -> Array:
+        xp, blocks = array_namespace(self.labels), row_blocks(self.labels, n_columns=self.n_runs * self.k)
+        z = self.membership
+        own = sum(column_sums(z[rows, :] * self.rows(rows)) for rows in blocks)
+        return xp.reshape(own, (self.n_runs, self.k))
+
+    def moved(self, labels: Array, moves: Moves) -> "ObjectGroups":
+        lost, known = self._lost, dataclasses.replace(moves, places=None)
+        among = np.flatnonzero(self.proximity.trust[moves.objects] < 1)
+        if len(among):
+            lost = lost + self.proximity.lost(known.v[among], moves.objects[among])
+        return ObjectGroups(self.proximity, labels, self.k, parts=self.parts.moved(labels, moves), lost=lost)
+
+    def of_runs(self, runs: list[int]) -> "ObjectGroups":
+        lost = array_namespace(self._lost).take(self._lost, run_columns(runs, self.k, self.labels), axis=1)
+        few = super().of_runs(runs)
+        return ObjectGroups(self.proximity, few.labels, self.k, parts=few.parts, lost=lost)
 
 
 def _named(groups: Grouped, partition: Partition | None) -> Grouped:
@@ -275,6 +329,16 @@ class _PairBlend(Computed):
         """Whether the blend is already stored."""
         return self._formed is not None
 
+    @property
+    def max_update_share(self) -> float:  # type: ignore[override]
+        return self.pair.current.max_update_share
+
+    @property
+    def thin_dtype(self) -> object:
+        """The `thin_dtype` of both parts, if they agree."""
+        now, before = self.pair.current.thin_dtype, self.pair.past.thin_dtype
+        return now if now == before else wide_dtype(self.like)
+
 
 @final
 class Blend(_PairBlend):
@@ -287,17 +351,6 @@ class Blend(_PairBlend):
     def at(self, alpha: Array | float) -> "Blend":
         """Return the blend of the same pair with another α."""
         return Blend(self.pair, alpha)
-
-    @property
-    def max_update_share(self) -> float:  # type: ignore[override]
-        """The `max_update_share` of its parts."""
-        return self.pair.current.max_update_share
-
-    @property
-    def thin_dtype(self) -> object:
-        """The `thin_dtype` of both parts, if they agree."""
-        now, before = self.pair.current.thin_dtype, self.pair.past.thin_dtype
-        return now if now == before else wide_dtype(self.like)
 
     @property
     def without_past(self) -> bool:
@@ -323,6 +376,10 @@ class Blend(_PairBlend):
 
     def grouped(self, labels: Array, k: int, given: Partition | None = None) -> Grouped:
         return GroupedPair(self.pair, labels, k, given).at(self)
+
+    def from_parts(self, groups: GroupedPair) -> Grouped:
+        """Return Ψ̂ with the labels of its parts."""
+        return groups.at(self)
 
     @property
     def alignment(self) -> Alignment:
@@ -376,32 +433,56 @@ class ObjectBlend(_PairBlend):
         psi = psi if source is None else gather(psi, source, 0)
         return w + self.alpha * (self.trust * self.trust * (psi - w))
 
+    @functools.cached_property
+    def movers(self) -> np.ndarray | None:
+        """The objects with a past that have s < 1; None if they are many, or if one would wait for them."""
+        source, n = self.pair.alignment.source, self.trust.shape[0]
+        suspect = self.trust < 1 if source is None else (self.trust < 1) & (source >= 0)
+        places = changed_places(False, suspect)
+        return None if places is None or len(places) > MAX_MOVERS_SHARE * n else places
+
+    def lost(self, v: Array, rows: Array) -> Array:
+        """Return D(I − S)V, D = E Ψ Eᵀ − P W P, for a V that is zero except in some rows."""
+        xp = array_namespace(v)
+        share = xp.astype(1 - xp.take(self.trust, rows), v.dtype, copy=False)
+        return self.pair.rows_change(share[:, None] * v, rows)
+
     def matmul(self, v: Array, rows: Array | None = None) -> Array:
-        """Return Ψ̂·V = WV + a S (E Ψ Eᵀ − W) SV, with one pass over W."""
-        xp, alignment, r = array_namespace(v), self.pair.alignment, v.shape[1]
+        """Return Ψ̂·V = WV + a S D S V."""
+        xp, r = array_namespace(v), v.shape[1]
         trust = xp.astype(self.trust, v.dtype, copy=False)
-        s = trust if rows is None else xp.take(trust, rows)
-        sv = s[:, None] * v
-        both = self.pair.current.matmul(xp.concat([v, sv], axis=1), rows)
-        source, target = alignment.source, alignment.target
-        if source is None or target is None:
-            psi = self.pair.past.matmul(sv, rows)
-        elif rows is None:
-            psi = gather(self.pair.past.matmul(gather(sv, target, 0)), source, 0)
-        else:  # rows of new objects are zero: use any position
-            places = xp.take(source, rows)
-            places = xp.where(places >= 0, places, xp.zeros_like(places))
-            psi = gather(self.pair.past.matmul(sv, places), source, 0)
-        return both[:, :r] + self.alpha * (trust[:, None] * (psi - both[:, r:]))
+        if rows is not None:
+            w_v = self.pair.current.matmul(v, rows)
+            change = self.pair.rows_change(xp.take(trust, rows)[:, None] * v, rows)
+        elif self.movers is not None:
+            w_v = self.pair.current.matmul(v)
+            change = self.pair.change(v, w_v)
+            change -= self.lost(v[self.movers, :], self.movers)
+        else:  # one pass over W
+            sv = trust[:, None] * v
+            both = self.pair.current.matmul(xp.concat([v, sv], axis=1))
+            w_v, change = both[:, :r], self.pair.change(sv, both[:, r:])
+        return w_v + self.alpha * (trust[:, None] * change)
 
     def grouped(self, labels: Array, k: int, given: Partition | None = None) -> Grouped:
-        """Return Ψ̂ with the labels of its objects; it is formed unless it is large.
-
-        Products with the two parts take no memory. They are slower, since W·SZ depends on the weights.
-        """
+        """Return Ψ̂ with the labels of its objects; it is formed if that is not slower, and not too large."""
+        if self._by_parts:
+            return GroupedPair(self.pair, labels, k, given).at(self)
         if self._formed is None and self.pair.current.stored_bytes > MAX_FORMED_BYTES:
             return super().grouped(labels, k, given)
         return self.formed().grouped(labels, k, given)
+
+    def from_parts(self, groups: GroupedPair) -> Grouped:
+        """Return Ψ̂ with the labels of its parts."""
+        if self.movers is None:
+            return self.grouped(groups.labels, groups.k, groups.given)
+        grouped = groups.at(self)
+        return grouped if self._by_parts else self.formed().carried(grouped) or grouped
+
+    @property
+    def _by_parts(self) -> bool:
+        """Whether products are those of the parts: sparse blends are formed, since the step needs them."""
+        return self._formed is None and self.movers is not None and self.pair.current.carries_products
 
     def submatrix(self, index: Array | None = None) -> Array:
         """Return the blend among the objects at `index`, by default all; no other entries are formed."""

@@ -54,6 +54,7 @@ class LabelSums:
     square_sum: float | None  # Σ wᵢⱼ² over all entries, if squares are requested
     right: np.ndarray  # Wv, (n,)
     down: np.ndarray  # Wᵀv, (n,)
+    products: np.ndarray | None = None  # Σ wᵢⱼoᵢⱼ over i ≠ j of each block, (k, k), for another matrix O
 
 
 @final
@@ -408,6 +409,15 @@ class Dense(Summable):
         total = sum(parts[start] for start in sorted(parts))
         return total - identity(total) * ((self.diagonal() * psi_ii) @ z)
 
+    def products_and_past(self, past: "Dense", partition: Partition) -> tuple[Array, Summed] | None:
+        """Return Σ wᵢⱼψᵢⱼ of each block and Ψ by labels from one pass, if k is large enough."""
+        w, psi, k = self.array, past.array, partition.k
+        if not can_sum_rows(w, psi, partition.labels) or k < MIN_SUMMED_CLUSTERS[psi.itemsize]:
+            return None
+        sums = label_sums(psi, partition, squares="blocks", other=w)
+        known = dataclasses.replace(past, sums=sums)
+        return sums.products, known.grouped(partition.labels[:, None], k, partition)
+
     def _blend_changed(self, past: "Dense", a: Array | float, alignment: Alignment, rows: slice) -> Array:
         """Return some rows of the blend if objects came, left or changed places."""
         xp = array_namespace(self.array)
@@ -515,7 +525,12 @@ def _sum_of_squares(x: Array) -> float:
 @own_threads()
 @np.errstate(over="ignore", invalid="ignore")  # where entries, or their squares, are not finite
 def label_sums(
-    w: np.ndarray, partition: Partition, v: np.ndarray | None = None, *, squares: str = "none"
+    w: np.ndarray,
+    partition: Partition,
+    v: np.ndarray | None = None,
+    *,
+    squares: str = "none",
+    other: np.ndarray | None = None,
 ) -> LabelSums:
     """Return sums of W by label, and of squares those of "blocks", the "total", or "none", in one read.
 
@@ -524,13 +539,15 @@ def label_sums(
         (ZᵀW)_c = Σ_{i in c} wᵢ,    (ZᵀQ)_c = Σ_{i in c} qᵢ  with qᵢⱼ = wᵢⱼ²
 
     W is symmetric, so that WZ = (ZᵀW)ᵀ. A product with the one-hot Z takes k multiplications for each entry.
-    Wv and Wᵀv for a given v are summed in the same pass: they tell whether W is symmetric.
+    Wv and Wᵀv for a given v are summed in the same pass: they tell whether W is symmetric. So are products
+    with another symmetric matrix.
     """
     n, k = partition.n, partition.k
     w = w.T if w.flags.f_contiguous else w  # whole rows are quick to fetch
-    task = _Task(w, np.where(partition.labels < 0, k, partition.labels), v, squares)  # k: in no cluster
+    labels = np.where(partition.labels < 0, k, partition.labels)  # k: in no cluster
+    task = _Task(w, labels, v, squares, other)
     parts = task.parts(k + 1)  # of each label the same number
-    wz, q = np.zeros((len(parts), n)), np.zeros((len(parts), k + 1))
+    wz, (q, both) = np.zeros((len(parts), n)), np.zeros((2, len(parts), k + 1))
     right, down, totals = np.zeros(n), np.zeros((N_SUMS, n)), np.zeros(N_SUMS)
 
     n_summed = len(parts) if v is not None or squares != "none" else len(parts) * k // (k + 1)
@@ -538,18 +555,23 @@ def label_sums(
     def add(s: int) -> None:
         buffers = task.buffers()
         for p in range(s, n_summed, N_SUMS):
-            q_p, total = task.add(parts[p], buffers, wz[p], right, down[s])
+            q_p, both_p, total = task.add(parts[p], buffers, wz[p], right, down[s])
             q[p] = np.bincount(task.labels, weights=q_p, minlength=k + 1)
+            if other is not None:
+                both[p] = np.bincount(task.labels, weights=both_p, minlength=k + 1)
             totals[s] += total
 
     run_blocks(add, range(N_SUMS))
     shape = k + 1, len(parts) // (k + 1)
-    wz, q = (x.reshape(*shape, -1).sum(axis=1) for x in (wz, q))
-    w_ii = np.diagonal(w).astype(np.float64)
+    wz, q, both = (x.reshape(*shape, -1).sum(axis=1) for x in (wz, q, both))
+    w_ii, z = np.diagonal(w).astype(np.float64), partition.membership
     known = squares == "blocks"
-    blocks = q[:k, :k] - np.diag((w_ii * w_ii) @ partition.membership) if known else None
+    blocks = q[:k, :k] - np.diag((w_ii * w_ii) @ z) if known else None
     total = float((q if known else totals).sum()) if squares != "none" else None
-    return LabelSums(partition, np.ascontiguousarray(wz[:k].T), blocks, total, right, down.sum(axis=0))
+    products = None if other is None else both[:k, :k] - np.diag((w_ii * np.diagonal(other)) @ z)
+    return LabelSums(
+        partition, np.ascontiguousarray(wz[:k].T), blocks, total, right, down.sum(axis=0), products
+    )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -560,11 +582,13 @@ class _Task:
     labels: np.ndarray
     v: np.ndarray | None
     squares: str
+    other: np.ndarray | None = None
 
     @property
     def height(self) -> int:
-        """The number of rows that are gathered at a time."""
-        return max(MIN_GATHERED_ROWS, GATHERED_ENTRIES // len(self.labels))
+        """The number of rows that are gathered at a time, of one matrix or of two."""
+        n_entries = GATHERED_ENTRIES if self.other is None else GATHERED_ENTRIES // 2
+        return max(MIN_GATHERED_ROWS, n_entries // len(self.labels))
 
     def parts(self, n_labels: int) -> list[np.ndarray]:
         """Return the rows with each label, in several parts where labels are few."""
@@ -573,22 +597,29 @@ class _Task:
         n_parts = -(-N_SUMS // n_labels)
         return [part for rows in np.split(order, ends[:-1]) for part in np.array_split(rows, n_parts)]
 
-    def buffers(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return memory for some rows as they are, and in float64."""
+    def buffers(self) -> tuple[np.ndarray, ...]:
+        """Return memory for some rows as they are, and in float64; and the same for the other matrix."""
         shape = min(self.height, len(self.labels)), len(self.labels)
         narrow = np.empty(shape, self.w.dtype)
-        return narrow, narrow if narrow.dtype == np.float64 else np.empty(shape)
+        wide = narrow if narrow.dtype == np.float64 else np.empty(shape)
+        if self.other is None:
+            return narrow, wide, wide, wide
+        more = np.empty(shape, self.other.dtype)
+        return narrow, wide, more, more if more.dtype == np.float64 else np.empty(shape)
 
     def add(
         self,
         rows: np.ndarray,
-        buffers: tuple[np.ndarray, np.ndarray],
+        buffers: tuple[np.ndarray, ...],
         wz: np.ndarray,
         right: np.ndarray,
         down: np.ndarray,
-    ) -> tuple[np.ndarray, float]:
-        """Add the sum of some rows and its products with v; return the sums of squares by column, and all."""
-        q, total, (narrow, wide) = np.zeros_like(wz), 0.0, buffers
+    ) -> tuple[np.ndarray, np.ndarray, float]:
+        """Add the sum of some rows, and of their products with v.
+
+        Return the sums of squares and of products with the other matrix by column, and all squares.
+        """
+        (q, both), total, (narrow, wide, more, product) = np.zeros((2, len(wz))), 0.0, buffers
         sums = np.empty((1 if self.v is None else 2, len(wz)))
         for start in range(0, len(rows), len(wide)):
             some = rows[start : start + len(wide)]
@@ -604,6 +635,10 @@ class _Task:
             wz += sums[0]
             if self.v is not None:
                 down += sums[1]
+            if self.other is not None:
+                y = np.take(self.other, some, axis=0, out=more[: len(some)], mode="clip")
+                np.matmul(weights[0], np.multiply(x, y, out=product[: len(some)]), out=sums[0])
+                both += sums[0]
             if self.squares == "blocks":
                 x *= x
                 np.matmul(weights[0], x, out=sums[0])
@@ -611,4 +646,4 @@ class _Task:
             elif self.squares == "total":
                 flat = x.reshape(-1)
                 total += float(flat @ flat)
-        return q, total
+        return q, both, total

@@ -368,12 +368,13 @@ class Sparse(Summable):
         """Return wᵢⱼ + α sᵢsⱼ (ψᵢⱼ − wᵢⱼ), with the pairs stored in either, except for negligible ones."""
         w, psi = self.matrix, past.matrix
         xp = array_namespace(w.data, psi.data)
-        a, s = xp.astype(xp.asarray(alpha), w.data.dtype), xp.astype(trust, w.data.dtype)
+        a = xp.astype(xp.asarray(alpha), w.data.dtype)
+        s = xp.astype(trust * alpha**0.5, w.data.dtype)  # √α s, so that weights are exactly symmetric
         n_both = w.nnz + psi.nnz
         smallest = self.prune * (a * past._weight() + (1 - a) * self._weight()) / max(1, n_both)
         parts = _Aligned.of(w, psi, alignment)
         blocks = _row_blocks(parts.row_counts())
-        made = _made(lambda rows: _pruned(parts.blend_by_object(rows, a, s), smallest), blocks, w)
+        made = _made(lambda rows: _pruned(parts.blend_by_object(rows, s), smallest), blocks, w)
         return Sparse(_stacked(made, w, n_both), self.prune)
 
     def block_products(self, past: "Sparse", alignment: Alignment, partition: Partition) -> Array:
@@ -589,14 +590,14 @@ class _Aligned:
         past = xp.astype(a * before.data, now.data.dtype, copy=False)
         return with_values(now, present) + with_values(before, past)
 
-    def blend_by_object(self, rows: slice, a: Array, s: Array) -> Matrix:
-        """Return some rows of wᵢⱼ + a sᵢsⱼ (ψᵢⱼ − wᵢⱼ)."""
+    def blend_by_object(self, rows: slice, s: Array) -> Matrix:
+        """Return some rows of wᵢⱼ + sᵢsⱼ (ψᵢⱼ − wᵢⱼ)."""
         now, before = self._both(rows)
         xp = array_namespace(now.data)
 
         def weights(part: Matrix) -> Array:
-            i = rows.start + row_numbers(part.indptr, slice(0, part.nnz))
-            return a * (xp.take(s, i) * xp.take(s, part.indices))
+            i = row_numbers(part.indptr, slice(0, part.nnz))
+            return xp.take(s[rows], i) * xp.take(s, part.indices)
 
         past = xp.astype(weights(before) * before.data, now.data.dtype, copy=False)
         return with_values(now, (1 - weights(now)) * now.data) + with_values(before, past)

@@ -51,6 +51,19 @@ def test_probabilities_need_no_products_with_the_past(eager_xp, monkeypatch):
     np.testing.assert_array_equal(eager_xp.numpy(found), eager_xp.numpy(expected))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_one_pass_gives_products_and_sums_of_the_past(dtype):
+    rng, n, k = np.random.default_rng(2), 70, 13
+    w, past = ((x + x.T).astype(dtype) for x in rng.normal(size=(2, n, n)))
+    labels = rng.integers(-1, k, size=n)
+    products, groups = Dense(w).products_and_past(Dense(past), Partition(labels, k))
+    z, off = np.eye(k + 1)[labels][:, :k], 1 - np.eye(n)
+    w, past = w.astype(float), past.astype(float)
+    np.testing.assert_allclose(products, z.T @ (w * past * off) @ z, atol=1e-10)
+    np.testing.assert_allclose(groups.array, past @ z, atol=1e-10)
+    np.testing.assert_allclose(groups.squares, z.T @ (past**2 * off) @ z, atol=1e-10)
+
+
 def test_one_who_moves_is_seen(eager_xp):
     rng, n = np.random.default_rng(1), 60
     now, then = np.arange(n) % 3, np.arange(n) % 3

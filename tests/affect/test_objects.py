@@ -10,7 +10,8 @@ from storages import MAKERS, as_factored
 
 import affect_xp as ax
 from affect_xp.exceptions import InputError
-from affect_xp.proximity import blend
+from affect_xp.partition import align
+from affect_xp.proximity import ObjectBlend, Pair, blend
 
 
 def steps(n_steps=5, *, churn=True, n=24, seed=0):
@@ -76,22 +77,71 @@ def test_libraries_and_storages_agree(eager_xp, make, forgetting):
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_a_large_blend_is_not_formed_for_products(eager_xp, make, monkeypatch):
+@pytest.mark.parametrize(
+    "clusterer", [ax.KMeans(3), ax.KMeans(3, n_init=4, init="random"), ax.Spectral(3)], ids=str
+)
+def test_products_by_parts_of_movers_or_of_the_formed_blend_agree(eager_xp, make, clusterer, monkeypatch):
     if make is as_factored:
         pytest.skip("factors are small")
-    given = steps(3)
+    given = steps(4)
 
-    def fitted():
-        model = ax.Affect(ax.KMeans(3), forgetting="objects", rescale=None, random_state=0)
+    def fitted(max_movers_share, max_formed_bytes):
+        monkeypatch.setattr(blend, "MAX_MOVERS_SHARE", max_movers_share)
+        monkeypatch.setattr(blend, "MAX_FORMED_BYTES", max_formed_bytes)
+        model = ax.Affect(clusterer, forgetting="objects", rescale=None, random_state=0)
         return model.fit([make(eager_xp, w) for _, w in given], ids=[names for names, _ in given])
 
-    formed = fitted()
-    monkeypatch.setattr(blend, "MAX_FORMED_BYTES", 0)
-    for a, b in zip(formed.history_, fitted().history_, strict=True):
-        assert eager_xp.numpy(a.labels).tolist() == eager_xp.numpy(b.labels).tolist()
-        np.testing.assert_allclose(b.alphas, a.alphas, atol=1e-12)
-        if a.moved is not None:  # there is a past
-            np.testing.assert_allclose(eager_xp.numpy(b.moved), eager_xp.numpy(a.moved), atol=1e-10)
+    formed = fitted(-1, 2**28)
+    for other in (fitted(-1, 0), fitted(1, 2**28)):
+        for a, b in zip(formed.history_, other.history_, strict=True):
+            assert eager_xp.numpy(a.labels).tolist() == eager_xp.numpy(b.labels).tolist()
+            np.testing.assert_allclose(b.alphas, a.alphas, atol=1e-12)
+            if a.moved is not None:  # there is a past
+                np.testing.assert_allclose(eager_xp.numpy(b.moved), eager_xp.numpy(a.moved), atol=1e-10)
+
+
+def pair_by_objects(make, xp, *, churn, n=60):
+    """Return W, the past, their alignment and the trust in objects, some of which have moved or are new."""
+    rng = np.random.default_rng(7)
+    w, past = (x + x.T for x in rng.poisson(2.0, size=(2, n, n)).astype(float))
+    past_ids = rng.permutation(np.arange(5, n + 5)) if churn else np.arange(n)
+    alignment = align(tuple(range(n)), tuple(past_ids.tolist()), xp.array([0.0]))
+    known = np.isin(np.arange(n), past_ids)
+    trust = np.where(rng.random(n) < 0.1, rng.random(n), 1.0) * known
+    before = np.zeros((n, n))
+    place = {name: i for i, name in enumerate(past_ids.tolist())}
+    here = np.flatnonzero(known)
+    there = [place[i] for i in here]
+    before[np.ix_(here, here)] = past[np.ix_(there, there)]
+    expected = w + 0.4 * np.outer(trust, trust) * (before - w)
+    return ObjectBlend(Pair(make(xp, w), make(xp, past), alignment), 0.4, xp.array(trust)), expected
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("churn", [False, True], ids=["same objects", "churn"])
+@pytest.mark.parametrize("share", [-1, 1], ids=["all objects", "movers"])
+def test_products_of_a_blend_by_objects(eager_xp, make, churn, share, monkeypatch):
+    monkeypatch.setattr(blend, "MAX_MOVERS_SHARE", share)
+    blended, expected = pair_by_objects(make, eager_xp, churn=churn)
+    rng, n = np.random.default_rng(1), 60
+    v, rows = rng.normal(size=(n, 4)), np.array([3, 9, 30, 31])
+
+    def check(found, value):
+        np.testing.assert_allclose(eager_xp.numpy(found), value, atol=1e-10)
+
+    check(blended.matmul(eager_xp.array(v)), expected @ v)
+    check(blended.matmul(eager_xp.array(v[rows]), eager_xp.array(rows)), expected[:, rows] @ v[rows])
+    labels = rng.integers(3, size=(n, 2))
+    moved = labels.copy()
+    moved[rng.integers(n, size=9), :] = 1
+    changed = np.flatnonzero((moved != labels).any(axis=1))
+    groups = blended.grouped(eager_xp.array(labels), 3)
+    later = groups.regrouped(eager_xp.array(moved), eager_xp.array(changed))
+    for found, c in ((groups, labels), (later, moved), (later.of_runs([1]), moved[:, 1:])):
+        z = np.concatenate([np.eye(3)[own] for own in c.T], axis=1)
+        check(found.rows(slice(0, n)), expected @ z)
+        own = np.einsum("ij,ij->j", z, expected @ z).reshape(-1, 3)
+        check(found.own(), own)
 
 
 def test_movers_are_reported_whatever_the_forgetting():

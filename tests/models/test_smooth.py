@@ -160,7 +160,7 @@ def one_step_by_object(w, ids, neighbours, here, n_iter):
         z = np.where(in_both, z, -1)
         return movers.two_sided_terms(*(movers.Sums(w, side, M, z, K) for side in sides))
 
-    trusts = [np.where(in_both, 1 - p, 0.0) for _, _, p, _ in here]
+    trusts = [np.where(in_both, np.where(p > movers.PI, 1 - p, 1.0), 0.0) for _, _, p, _ in here]
     rest = here[0][3].copy()
     after = np.array([x in neighbours[1][1] for x in ids])
     rest[np.ix_(after, after)] = here[1][3][np.ix_(after, after)]
