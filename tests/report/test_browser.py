@@ -484,6 +484,19 @@ def test_a_narrower_window_is_drawn_again(opened, report):
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+@pytest.mark.parametrize(("n", "k", "n_steps"), [(2000, 20, 50), (3000, 100, 100)])
+def test_a_large_run_is_drawn_within_two_seconds(opened, tmp_path, n, k, n_steps):
+    rng, labels, records = np.random.default_rng(0), np.arange(n) % k, []
+    ids = tuple(f"object {i}" for i in range(n))
+    for t in range(n_steps):
+        labels = np.where(rng.random(n) < 0.03, rng.integers(0, k, n), labels)
+        records.append(Record(t, n, k, 0.5, (0.5,), labels, ids))
+    path = write_report(History(tuple(records)), tmp_path / "large.html")
+    assert path.stat().st_size < 1_200_000
+    after_drawing = "new Promise(done => requestAnimationFrame(() => setTimeout(() => done(performance.now()))))"
+    assert min(opened(path).evaluate(after_drawing) for _ in range(3)) < 2000
+
+
 def test_large_and_empty_runs(opened, tmp_path):
     rng = np.random.default_rng(0)
     labels = [rng.integers(0, 60, 5000) for _ in range(200)]
