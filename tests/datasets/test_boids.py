@@ -6,6 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
+import affect_xp as ax
 from affect_xp.datasets import boids as make_boids
 from affect_xp.experiments import Options, boids, boids_variable
 from affect_xp.models.tuning import Tuning
@@ -156,6 +157,19 @@ class TestVariableNumber:
         assert abs(k[boids.THREE][1:17].mean() - 4) < 0.5
         assert k[boids.THREE][17:21].max() > 6
         assert k[boids.THREE][-5:].mean() < 3.5 < k[boids.STATIC][-5:].mean()
+
+    def test_alpha_of_two_clusters_is_that_of_the_best_two(self):
+        short = boids_variable.Reading(flight={"n_steps": 2})
+        before, now = short.similarities(short.steps(0))
+        two = ax.spectral(now, 2, assign_labels="cluster_qr").labels
+        alpha = float(ax.forgetting_factor(now, before, two))
+        assert boids_variable.alpha_of_two(1, now, before, None, 1) == pytest.approx(alpha)
+        blend = ax.Dense(alpha * before.array + (1 - alpha) * now.array)
+        again = ax.spectral(blend, 2, assign_labels="cluster_qr").labels
+        expected = float(ax.forgetting_factor(now, before, again))
+        assert boids_variable.alpha_of_two(2, now, before, None, 1) == pytest.approx(expected)
+        trace = boids_variable.one_run(short, (boids_variable.ONE_OF_TWO,), 0)[boids_variable.ONE_OF_TWO]
+        assert trace.alpha[1] == pytest.approx(alpha)
 
     def test_a_kernel_as_wide_as_the_scene_shows_two_halves(self):
         wide = boids_variable.Reading(None, flight={"n_steps": 10})
