@@ -493,7 +493,9 @@ def test_a_large_run_is_drawn_within_two_seconds(opened, tmp_path, n, k, n_steps
         records.append(Record(t, n, k, 0.5, (0.5,), labels, ids))
     path = write_report(History(tuple(records)), tmp_path / "large.html")
     assert path.stat().st_size < 1_200_000
-    after_drawing = "new Promise(done => requestAnimationFrame(() => setTimeout(() => done(performance.now()))))"
+    after_drawing = (
+        "new Promise(done => requestAnimationFrame(() => setTimeout(() => done(performance.now()))))"
+    )
     assert min(opened(path).evaluate(after_drawing) for _ in range(3)) < 2000
 
 
