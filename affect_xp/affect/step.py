@@ -264,7 +264,7 @@ def _first_labels(
     found = clusterer.cluster(start.pair.blend(0.0), dataclasses.replace(call, rough=True))
     if found.moved is False:  # static and previous labels are equal
         return _Seen(start), found.n_iter
-    static = start.pair.group(found.partition, current=found.groups)
+    static = start.relabelled(found.partition, found.groups)
     by_static = options.init == "static" or options.by_object
     seen = _Seen(static) if by_static else _better(start, static)
     return seen, found.n_iter

@@ -30,7 +30,14 @@ from affect_xp.array.namespace import (
 from affect_xp.array.typing import Array
 from affect_xp.partition import Alignment, Partition
 from affect_xp.proximity._base import Computed, Proximity
-from affect_xp.proximity.grouped import Grouped, Moves, column_sums, membership, run_columns
+from affect_xp.proximity.grouped import (
+    MAX_UPDATE_SHARE,
+    Grouped,
+    Moves,
+    column_sums,
+    membership,
+    run_columns,
+)
 
 # Sums of squares, and their squares, neither overflow nor underflow for entries between 2⁻²⁰⁰ and 2²⁰⁰.
 USUAL_EXPONENT = 200
@@ -186,10 +193,20 @@ class GroupedPair:
         joined = self.current.joined(self.past, blend) if self.pair.alignment.unchanged else None
         return joined or BlendGroups(blend, self.labels, self.k, self.given, self)
 
-    def moved(self, labels: Array, moves: Moves) -> "GroupedPair":
-        """Return the pair with other labels, which differ for some objects."""
+    def relabelled(self, partition: Partition, current: Grouped | None) -> "GroupedPair":
+        """Return the pair with another partition, by which W may be known; update Ψ·Z if few objects move."""
+        rows = changed_places(self.partition.labels, partition.labels) if self.k == partition.k else None
+        most = min(MAX_UPDATE_SHARE, self.pair.past.max_update_share) * partition.n
+        if rows is None or current is None or len(rows) > most:
+            return self.pair.group(partition, current=current)
+        labels = partition.labels[:, None]
+        moved = self.moved(labels, Moves(rows, self.labels, labels, self.k), current)
+        return dataclasses.replace(moved, given=partition)
+
+    def moved(self, labels: Array, moves: Moves, current: Grouped | None = None) -> "GroupedPair":
+        """Return the pair with other labels, which differ for some objects; W by them may be known."""
         source, target = self.pair.alignment.source, self.pair.alignment.target
-        moved = {"current": self.current.moved(labels, moves)}
+        moved = {"current": current or self.current.moved(labels, moves)}
         if source is None or target is None:
             moved["past"] = self.past.moved(labels, moves)
             return GroupedPair(self.pair, labels, self.k, known=moved)
