@@ -55,7 +55,10 @@ def is_array(x: object) -> bool:
 
 def array_namespace(*arrays: Array) -> Namespace:
     """Return the array API namespace that the arrays share."""
-    if all(isinstance(a, _NUMPY) for a in arrays):  # fast path for the most common case
+    for a in arrays:
+        if not isinstance(a, _NUMPY):
+            break
+    else:  # fast path for the most common case
         return array_api_compat.numpy
     try:
         return array_api_compat.array_namespace(*arrays)

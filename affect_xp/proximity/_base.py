@@ -41,8 +41,8 @@ class Proximity(abc.ABC):
     """A symmetric n×n matrix W of proximities, accessed only through reductions and products.
 
     Moments, forgetting factor and clustering use only this interface, so that a new storage format is
-    one new class. All sums are accumulated in float64 if the device has it, whatever the dtype of W.
-    Sums by block exclude objects with the label -1.
+    one new class. Sums are accumulated in float64 if the device has it, whatever the dtype of W; only
+    `Dense` sums a few rows of a large float32 W in float32. Sums by block exclude objects with the label -1.
     """
 
     dense_type: ClassVar[Any]  # `Dense`, which no other representation imports

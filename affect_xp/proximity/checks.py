@@ -123,7 +123,7 @@ def summed_proximity(
     sums = label_sums(w, partition, v, squares=squares)
     difference, size, least = _compared(w, sums.right, sums.down)
     if not difference <= SUSPECT[_dtype_name(w)] * least < math.inf:
-        size = _check_entries(w, name)
+        size = checked_array(w, name)[1]
     return Dense(w, known_magnitude=log2(size), sums=sums, square_sum=sums.square_sum)
 
 

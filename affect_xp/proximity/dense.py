@@ -22,7 +22,6 @@ from affect_xp.array.namespace import (
     not_zero,
     row_blocks,
     thin_product,
-    transposed_product,
     wide_dtype,
     widened_product,
 )
@@ -35,6 +34,9 @@ from affect_xp.proximity.grouped import Moves, Stored, Summed, identity
 
 # Rows are gathered so many entries at a time: they stay in cache, and BLAS multiplies them without a copy.
 GATHERED_ENTRIES, MIN_GATHERED_ROWS = 2**18, 8
+# Rows of a float32 W with so many objects are summed in float32, if entries are in a range in which squares
+# neither overflow nor vanish; so many rows of each cluster give the guess of means.
+MIN_NARROW, NARROW_RANGE, GUESSED_ROWS = 1000, (2.0**-20, 2.0**40), 8
 # Independent sums over rows, which threads may make in any order.
 N_SUMS = 8
 # From so many clusters on, by the bytes of an entry, sums by label are faster than products with a one-hot
@@ -120,16 +122,18 @@ class Dense(Summable):
             return self._matmul_rows(v, rows)
         return widened_product(self.array, v)
 
-    def _matmul_rows(self, v: Array, rows: Array) -> Array:
-        # W[:, rows]·v = W[rows, :]ᵀ·v by symmetry, and whole rows are fast to read.
+    def _matmul_rows(self, v: Array, rows: Array, *, narrow: bool = False) -> Array:
+        # W[:, rows]·v = (vᵀ W[rows, :])ᵀ by symmetry, and whole rows are fast to read.
         w = self.array
         xp = array_namespace(w, v)
-        product = xp.zeros((self.n, v.shape[1]), dtype=v.dtype, device=device_of(w))
+        dtype, vt = w.dtype if narrow else v.dtype, xp.astype(v.T, w.dtype) if narrow else v.T
+        product = xp.zeros((v.shape[1], self.n), dtype=v.dtype, device=device_of(w))
         for block in row_blocks(w, rows.shape[0]):
-            product += transposed_product(
-                xp.astype(xp.take(w, rows[block], axis=0), v.dtype, copy=False), v[block, :]
-            )
-        return product
+            x = xp.astype(xp.take(w, rows[block], axis=0), dtype, copy=False)
+            product += xp.astype(vt[:, block] @ x, v.dtype, copy=False)
+        by_rows = xp.empty((self.n, v.shape[1]), dtype=v.dtype, device=device_of(w))
+        by_rows[...] = product.T
+        return by_rows
 
     def grouped(self, labels: Array, k: int, given: Partition | None = None) -> Summed:
         known = self.sums
@@ -177,11 +181,11 @@ class Dense(Summable):
         return self.matmul(groups.membership)
 
     def moved_product(self, groups: Stored, moves: Moves) -> Array:
-        if not has_kernels(self.array, groups.k):
-            return super().moved_product(groups, moves)
-        return cuda.moved_products(
-            groups.array, self.array, moves.objects, moves.before, moves.after, moves.places
-        )
+        if has_kernels(self.array, groups.k):
+            return cuda.moved_products(
+                groups.array, self.array, moves.objects, moves.before, moves.after, moves.places
+            )
+        return groups.array + self._matmul_rows(moves.v, moves.rows, narrow=_is_narrow(self.array))
 
     def kernel_array(self, k: int) -> Array | None:
         return self.array if k <= cuda.MAX_CLUSTERS and has_kernels(self.array, k) else None
@@ -327,7 +331,7 @@ class Dense(Summable):
 
     def copy(self) -> "Dense":
         copied = fill_rows(self.array, row_blocks(self.array), lambda rows: self.array[rows, :])
-        return Dense(copied, known_magnitude=joint_magnitude(self, self))
+        return Dense(copied, square_sum=self.square_sum, known_magnitude=joint_magnitude(self, self))
 
     def blend(
         self, past: "Dense", alpha: Array | float, alignment: Alignment, *, out: "Dense | None" = None
@@ -347,7 +351,7 @@ class Dense(Summable):
             return Dense(fill_rows(w, row_blocks(w), blended_rows), known_magnitude=magnitude)
         if can_sum_rows(w, past.array):
             target = np.empty_like(w) if target is None else target
-            return Dense(target, square_sum=_blend(w, past.array, a, target), known_magnitude=magnitude)
+            return Dense(target, square_sum=_blend(self, past, float(a), target), known_magnitude=magnitude)
         squares: dict[int, float] = {}
 
         def blended(rows: slice) -> Array:
@@ -479,23 +483,38 @@ def _both_halves(x: Array, z: Array, z_rows: Array, rows: slice) -> Array:
     return part + part.T - on_diagonal
 
 
-@np.errstate(over="ignore")  # of squares
-def _blend(w: np.ndarray, psi: np.ndarray, a: np.ndarray | float, out: np.ndarray) -> float:
-    """Write a·Ψ + (1 − a)·W into `out`, which may be Ψ, and return the sum of its squares."""
-    n, height = len(w), max(1, BLENDED_ENTRIES // len(w))
+@np.errstate(over="ignore", invalid="ignore")  # of squares
+def _blend(W: Dense, past: Dense, a: float, out: np.ndarray) -> float:
+    """Write aΨ + (1 − a)W into `out`, which may be the past, and return the sum of its squares.
+
+    If the squares of both are known, and show that no difference overflows, it is W + a(Ψ − W), and
+
+        Σψ̂² = a Σψ² + (1 − a) Σw² − a (1 − a) Σ(ψ − w)²
+    """
+    w, psi, n, given = W.array, past.array, W.n, (W.square_sum, past.square_sum)
+    known = None not in given and a < 1 and max(given) ** 0.5 < np.finfo(w.dtype).max / 4  # type: ignore[type-var,operator]
+    height = max(1, BLENDED_ENTRIES // n)
     starts, totals = range(0, n, height), np.zeros(N_SUMS)
 
     def fill(s: int) -> None:
-        share = np.empty((height, n), w.dtype)
+        share = np.empty((0 if known else height, n), w.dtype)
         for start in starts[len(starts) * s // N_SUMS : len(starts) * (s + 1) // N_SUMS]:
-            block = out[start : start + height]
-            np.multiply(psi[start : start + height], a, out=block)
-            block += np.multiply(w[start : start + height], 1 - a, out=share[: len(block)])
-            flat = block.reshape(-1).astype(np.float64, copy=False)
-            totals[s] += flat @ flat
+            now, before, x = (part[start : start + height] for part in (w, psi, out))
+            if known:
+                np.subtract(before, now, out=x)
+                flat = x.reshape(-1)
+                totals[s] += flat @ flat
+                x *= a
+                x += now
+            else:
+                np.multiply(before, a, out=x)
+                x += np.multiply(now, 1 - a, out=share[: len(x)])
+                flat = x.reshape(-1).astype(np.float64, copy=False)
+                totals[s] += flat @ flat
 
     run_blocks(fill, range(N_SUMS))
-    return float(totals.sum())
+    total = float(totals.sum())
+    return a * given[1] + (1 - a) * given[0] - a * (1 - a) * total if known else total  # type: ignore[operator]
 
 
 def _blend_by_object(w: np.ndarray, psi: np.ndarray, s: np.ndarray, out: np.ndarray) -> None:
@@ -541,12 +560,17 @@ def label_sums(
     W is symmetric, so that WZ = (ZᵀW)ᵀ. A product with the one-hot Z takes k multiplications for each entry.
     Wv and Wᵀv for a given v are summed in the same pass: they tell whether W is symmetric. So are products
     with another symmetric matrix.
+
+    The few rows of a large float32 W are summed in float32, after a guess g of the mean of each block is
+    subtracted, so that rounding is relative to the spread: with r = w − g, over a block of N entries,
+
+        Σw = Σr + Ng,    Σw² = Σr² + 2g Σr + Ng²
     """
     n, k = partition.n, partition.k
     w = w.T if w.flags.f_contiguous else w  # whole rows are quick to fetch
     labels = np.where(partition.labels < 0, k, partition.labels)  # k: in no cluster
-    task = _Task(w, labels, v, squares, other)
-    parts = task.parts(k + 1)  # of each label the same number
+    task = _Task.of(w, labels, k + 1, v, squares, other)
+    parts = task.parts  # of each label the same number
     wz, (q, both) = np.zeros((len(parts), n)), np.zeros((2, len(parts), k + 1))
     right, down, totals = np.zeros(n), np.zeros((N_SUMS, n)), np.zeros(N_SUMS)
 
@@ -556,22 +580,21 @@ def label_sums(
         buffers = task.buffers()
         for p in range(s, n_summed, N_SUMS):
             q_p, both_p, total = task.add(parts[p], buffers, wz[p], right, down[s])
-            q[p] = np.bincount(task.labels, weights=q_p, minlength=k + 1)
+            q[p] = np.bincount(labels, weights=q_p, minlength=k + 1)
             if other is not None:
-                both[p] = np.bincount(task.labels, weights=both_p, minlength=k + 1)
+                both[p] = np.bincount(labels, weights=both_p, minlength=k + 1)
             totals[s] += total
 
     run_blocks(add, range(N_SUMS))
     shape = k + 1, len(parts) // (k + 1)
     wz, q, both = (x.reshape(*shape, -1).sum(axis=1) for x in (wz, q, both))
-    w_ii, z = np.diagonal(w).astype(np.float64), partition.membership
-    known = squares == "blocks"
+    w_ii, z, known = np.diagonal(w).astype(np.float64), partition.membership, squares == "blocks"
+    total, product = task.add_guess(wz, q, float((q if known else totals).sum()))
     blocks = q[:k, :k] - np.diag((w_ii * w_ii) @ z) if known else None
-    total = float((q if known else totals).sum()) if squares != "none" else None
     products = None if other is None else both[:k, :k] - np.diag((w_ii * np.diagonal(other)) @ z)
-    return LabelSums(
-        partition, np.ascontiguousarray(wz[:k].T), blocks, total, right, down.sum(axis=0), products
-    )
+    wz, square_sum = np.ascontiguousarray(wz[:k].T), total if squares != "none" else None
+    right, down = right + product, down.sum(axis=0) + product
+    return LabelSums(partition, wz, blocks, square_sum, right, down, products)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -580,32 +603,39 @@ class _Task:
 
     w: np.ndarray
     labels: np.ndarray
+    parts: list[np.ndarray]  # the rows with each label, in several parts where labels are few
     v: np.ndarray | None
     squares: str
-    other: np.ndarray | None = None
+    other: np.ndarray | None
+    guess: np.ndarray | None  # of the mean of each block; None if sums are in float64
 
-    @property
-    def height(self) -> int:
-        """The number of rows that are gathered at a time, of one matrix or of two."""
-        n_entries = GATHERED_ENTRIES if self.other is None else GATHERED_ENTRIES // 2
-        return max(MIN_GATHERED_ROWS, n_entries // len(self.labels))
-
-    def parts(self, n_labels: int) -> list[np.ndarray]:
-        """Return the rows with each label, in several parts where labels are few."""
-        order = np.argsort(self.labels, kind="stable")
-        ends = np.cumsum(np.bincount(self.labels, minlength=n_labels))
-        n_parts = -(-N_SUMS // n_labels)
-        return [part for rows in np.split(order, ends[:-1]) for part in np.array_split(rows, n_parts)]
+    @staticmethod
+    def of(
+        w: np.ndarray,
+        labels: np.ndarray,
+        n_labels: int,
+        v: np.ndarray | None,
+        squares: str,
+        other: np.ndarray | None,
+    ) -> "_Task":
+        """Return the task; the sums of a large float32 W are in float32 if its squares are in range."""
+        order = np.argsort(labels, kind="stable")
+        by_label = np.split(order, np.cumsum(np.bincount(labels, minlength=n_labels))[:-1])
+        parts = [part for rows in by_label for part in np.array_split(rows, -(-N_SUMS // n_labels))]
+        guess = _guessed_means(w, by_label) if other is None and _is_narrow(w) else None
+        v = v if v is None or guess is None else v.astype(w.dtype)
+        return _Task(w, labels, parts, v, squares, other, guess)
 
     def buffers(self) -> tuple[np.ndarray, ...]:
-        """Return memory for some rows as they are, and in float64; and the same for the other matrix."""
-        shape = min(self.height, len(self.labels)), len(self.labels)
-        narrow = np.empty(shape, self.w.dtype)
-        wide = narrow if narrow.dtype == np.float64 else np.empty(shape)
+        """Return memory for some rows as they are, and as summed; and the same for the other matrix."""
+        n, n_entries = len(self.labels), GATHERED_ENTRIES if self.other is None else GATHERED_ENTRIES // 2
+        shape = min(max(MIN_GATHERED_ROWS, n_entries // n), n), n
+        given = np.empty(shape, self.w.dtype)
+        summed = given if self.guess is not None or given.dtype == np.float64 else np.empty(shape)
         if self.other is None:
-            return narrow, wide, wide, wide
+            return given, summed, summed, summed
         more = np.empty(shape, self.other.dtype)
-        return narrow, wide, more, more if more.dtype == np.float64 else np.empty(shape)
+        return given, summed, more, more if more.dtype == np.float64 else np.empty(shape)
 
     def add(
         self,
@@ -619,15 +649,19 @@ class _Task:
 
         Return the sums of squares and of products with the other matrix by column, and all squares.
         """
-        (q, both), total, (narrow, wide, more, product) = np.zeros((2, len(wz))), 0.0, buffers
-        sums = np.empty((1 if self.v is None else 2, len(wz)))
-        for start in range(0, len(rows), len(wide)):
-            some = rows[start : start + len(wide)]
-            x = np.take(self.w, some, axis=0, out=narrow[: len(some)], mode="clip")  # fastest
-            if narrow is not wide:
-                x = wide[: len(some)]
-                np.copyto(x, narrow[: len(some)])
-            weights = np.ones((len(sums), len(some)))
+        (q, both), total, (given, summed, more, product) = np.zeros((2, len(wz))), 0.0, buffers
+        sums = np.empty((1 if self.v is None else 2, len(wz)), summed.dtype)
+        guess = None if self.guess is None or not len(rows) else self.guess[self.labels[rows[0]], self.labels]
+        for start in range(0, len(rows), len(summed)):
+            some = rows[start : start + len(summed)]
+            x = np.take(self.w, some, axis=0, out=given[: len(some)], mode="clip")  # fastest
+            if guess is not None:
+                x -= guess
+                x[np.arange(len(some)), some] = 0  # `add_guess` adds the diagonal
+            elif given is not summed:
+                x = summed[: len(some)]
+                np.copyto(x, given[: len(some)])
+            weights = np.ones((len(sums), len(some)), x.dtype)
             if self.v is not None:
                 right[some] = x @ self.v
                 weights[1] = self.v[some]
@@ -647,3 +681,40 @@ class _Task:
                 flat = x.reshape(-1)
                 total += float(flat @ flat)
         return q, both, total
+
+    def add_guess(self, wz: np.ndarray, q: np.ndarray, total: float) -> tuple[float, np.ndarray | float]:
+        """Add guess and diagonal to sums and squares by label; return all squares, and what Wv lacks."""
+        if self.guess is None:
+            return total, 0.0
+        labels, g, v = self.labels, self.guess.astype(np.float64), 0.0 if self.v is None else self.v
+        totals = functools.partial(np.bincount, labels, minlength=len(q))
+        m, r_ii = totals().astype(np.float64), np.diagonal(self.w) - g[labels, labels]
+        wz[labels, np.arange(len(labels))] += r_ii
+        r = np.stack([totals(weights=row) for row in wz])
+        more = 2 * g * r + np.outer(m, m) * g * g + np.diag(totals(weights=r_ii * r_ii))
+        wz += (m[:, None] * g)[:, labels]
+        q += more
+        product = 0.0 if self.v is None else (g @ totals(weights=self.v))[labels]
+        return total + more.sum(), product + v * r_ii
+
+
+def _is_narrow(w: Array) -> bool:
+    """Return whether sums of a few rows may be in float32."""
+    return can_sum_rows(w) and w.dtype == np.float32 and len(w) >= MIN_NARROW
+
+
+def _guessed_means(w: np.ndarray, by_label: list[np.ndarray]) -> np.ndarray | None:
+    """Return the mean of a few entries of each block, (k, k), symmetric; None if squares may be too large.
+
+    The diagonal is excluded: it may be far larger than the other entries.
+    """
+    some = [rows[:: -(-len(rows) // GUESSED_ROWS)] if len(rows) else rows for rows in by_label]
+    index, sizes = np.concatenate(some), np.array([len(rows) for rows in some])
+    z = np.repeat(np.eye(len(some)), sizes, axis=0)
+    x = w[np.ix_(index, index)].astype(np.float64)
+    x[np.diag_indices(len(x))] = 0
+    low, high = NARROW_RANGE
+    if not low <= np.abs(x).max(initial=0) <= high:
+        return None
+    means = (z.T @ x @ z) / np.maximum(np.outer(sizes, sizes) - np.diag(sizes), 1)
+    return ((means + means.T) / 2).astype(w.dtype)

@@ -24,6 +24,7 @@ from affect_xp.array.namespace import (
     ratio,
     row_blocks,
     rows_at,
+    thin_product,
     wide_dtype,
 )
 from affect_xp.array.typing import Array
@@ -359,7 +360,7 @@ class Summed(Stored):
         z, delta = (before.membership + now.membership) / 2, now.membership - before.membership
         total = np.zeros((now.k, now.k))
         for block, q in self.proximity.square_rows(rows):
-            half = delta[rows[block]].T @ (q @ z)
+            half = delta[rows[block]].T @ thin_product(q, z)
             total += half + half.T
         return total
 

@@ -5,8 +5,8 @@ import pytest
 
 import affect_xp as ax
 from affect_xp.exceptions import InputError
-from affect_xp.partition import Partition
-from affect_xp.proximity import as_proximity, dense, summed_proximity
+from affect_xp.partition import UNCHANGED, Partition
+from affect_xp.proximity import as_proximity, checks, dense, summed_proximity
 from affect_xp.proximity.dense import label_sums as sums_of
 
 
@@ -135,3 +135,84 @@ def test_alpha_of_dense_is_one_pass_over_each_matrix(monkeypatch):
     found = ax.forgetting_factor(ax.Dense(w), ax.Dense(past), labels)
     assert float(found) == pytest.approx(float(expected), rel=1e-12)
     assert [x is w for x in read] == [True, False] and read[1] is past
+
+
+@pytest.fixture
+def narrow(monkeypatch):
+    """Rows of float32 are summed in float32, few at a time, however small W is."""
+    monkeypatch.setattr(dense, "MIN_NARROW", 1)
+    monkeypatch.setattr(dense, "GATHERED_ENTRIES", 1000)
+
+
+def in_blocks(n: int, k: int, mean: float, seed: int = 0) -> tuple[np.ndarray, Partition]:
+    """Entries of spread 1 about a mean of each block, and a diagonal that is far larger."""
+    rng, part = np.random.default_rng(seed), partition(n, k, complete=False)
+    means, noise = rng.normal(size=(k + 1, k + 1)), rng.normal(size=(n, n)) / 2**0.5
+    w = mean * (means + means.T)[np.ix_(part.labels, part.labels)] + noise + noise.T
+    return w + np.diag(1000 * mean + 1000 * rng.random(n)), part
+
+
+@pytest.mark.parametrize("mean", [0.0, 3.0, 300.0])
+@pytest.mark.parametrize("unit", [1.0, 1e-12, 1e25])
+@pytest.mark.usefixtures("narrow")
+def test_sums_in_float32_are_relative_to_the_spread(mean, unit):
+    w, part = in_blocks(200, 4, mean)
+    w = (unit * w).astype(np.float32)
+    W, twin = summed_proximity(w, "W", part), ax.Dense(w.astype(np.float64))
+    assert W.sums is not None
+    groups, wz = W.group(part), twin.array @ part.membership
+    np.testing.assert_allclose(groups.rows(slice(0, 200)), wz, rtol=1e-6, atol=1e-5 * unit)
+    for found, expected in zip(groups.moments(), twin.group(part).moments(), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=3e-7, atol=3e-7 * unit)
+    np.testing.assert_allclose(W.square_sum, np.sum(twin.array**2), rtol=1e-7)
+    product = twin.array @ checks._probe_vector(200)
+    for found in (W.sums.right, W.sums.down):
+        np.testing.assert_allclose(found, product, rtol=1e-6, atol=1e-5 * unit * (1 + mean))
+
+
+@pytest.mark.parametrize("mean", [0.0, 3.0, 300.0])
+@pytest.mark.usefixtures("narrow")
+def test_alpha_of_float32_within_1e_6(mean):
+    (w, part), (past, _) = (in_blocks(200, 4, mean, seed) for seed in (0, 0))
+    past = past + np.cos(np.add.outer(np.arange(200), np.arange(200)))
+    w, past = w.astype(np.float32), past.astype(np.float32)
+    found = ax.forgetting_factor(w, past, part.labels)
+    expected = ax.forgetting_factor(w.astype(np.float64), past.astype(np.float64), part.labels)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.usefixtures("narrow")
+def test_a_run_in_float32_stays_near_one_in_float64():
+    """Products, squares and Σψ̂² are updated from step to step."""
+    rng = np.random.default_rng(0)
+    models = [ax.Affect(ax.KMeans(3), random_state=0, rescale=None) for _ in range(2)]
+    for _ in range(30):
+        x = 2.5 * np.eye(3)[np.arange(90) % 3] + rng.normal(size=(90, 3))
+        w = (x @ x.T).astype(np.float32)
+        models[0].partial_fit(w)
+        models[1].partial_fit(w.astype(np.float64))
+        assert np.array_equal(models[0].labels_, models[1].labels_)
+        np.testing.assert_allclose(models[0].alpha_, models[1].alpha_, rtol=1e-6)
+        psi = models[0]._state.smoothed
+        if psi.square_sum is not None:
+            np.testing.assert_allclose(psi.square_sum, np.sum(psi.array.astype(np.float64) ** 2), rtol=1e-7)
+    assert psi.square_sum is not None
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 0.8, 1.0])
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("is_large", [False, True])
+def test_a_blend_knows_its_squares(dtype, alpha, known, is_large):
+    unit = np.finfo(dtype).max / 16 if is_large else dtype(1)
+    w, psi = (symmetric(40, dtype, seed) * unit for seed in (0, 1))
+    given = [x.astype(np.float64) for x in (w, psi)]
+    with np.errstate(over="ignore"):
+        sums = [float(np.sum(x * x)) if known else None for x in given]
+        blend = ax.Dense(w, square_sum=sums[0]).blend(ax.Dense(psi, square_sum=sums[1]), alpha, UNCHANGED)
+        expected = alpha * given[1] + (1 - alpha) * given[0]
+        np.testing.assert_allclose(blend.array, expected, rtol=2e-5, atol=1e-5 * unit)
+        np.testing.assert_allclose(blend.square_sum, np.sum(expected**2), rtol=1e-6)
+    assert np.array_equal(blend.array, blend.array.T)
+    if alpha in (0.0, 1.0):
+        assert np.array_equal(blend.array, (w, psi)[int(alpha)])
