@@ -6,6 +6,7 @@ import tempfile
 import threading
 import uuid
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +47,13 @@ class Engine:
         """Return the path of a file that does not exist yet, deleted with the engine."""
         return self.folder / f"{uuid.uuid4().hex}.csv"
 
-    def run(self, sql: str, title: object = "the table", fetch: str = "fetchall") -> Any:
+    def run(
+        self, sql: str, title: object = "the table", *, given: Sequence[Any] = (), fetch: str = "fetchall"
+    ) -> Any:
         """Return the result of a statement; errors name the input by its title, and its line if known."""
         try:
             with self._lock:
-                return getattr(self.connection.execute(sql), fetch)()
+                return getattr(self.connection.execute(sql, given or None), fetch)()
         except self._error as error:
             line = re.search(r"on Line[: ]+(\d+)", str(error))
             where = f"line {line[1]} of {title}" if line else title

@@ -1,23 +1,23 @@
 """The steps of a table by the kind of its rows: features, edges or series."""
 
+import abc
 import itertools
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import numpy as np
 
 from affect_xp.exceptions import InputError
 from affect_xp.io.snapshot import Snapshot
-from affect_xp.io.tables import Cells, TableOverTime
-from affect_xp.io.times import shown
+from affect_xp.io.tables import Cells, Table
+from affect_xp.io.times import Freq, plain, shown
 from affect_xp.proximity.graphs import adjacency
 
-RAW = "(SELECT p, rowid AS place, rowid AS r FROM raw)"
-COMBINED = {
-    "error": ("", ""),
-    "mean": ("avg", ""),
-    "sum": ("sum", ""),
-    "last": ("last", " ORDER BY raw.p, raw.rowid"),
+CHUNK_VALUES = 2**21  # fetched at once
+COMBINED: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {  # of rows between places
+    "sum": lambda v, at: np.add.reduceat(v, at),
+    "mean": lambda v, at: np.add.reduceat(v, at) / np.diff(at, append=len(v))[:, None],
+    "last": lambda v, at: v[np.append(at[1:], len(v)) - 1],
 }
 CHANGES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "absolute": lambda before, now: now - before,
@@ -26,71 +26,141 @@ CHANGES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 }
 
 
-class Features(TableOverTime):
+class TableSteps(abc.ABC):
+    """The steps of a table.
+
+    Rows have a place r: the number of their window, or of their time if steps are series. A step has the
+    rows with low ≤ r < high.
+
+    Attributes
+    ----------
+    windows : list of (time, low, high)
+    n_steps : int or None
+        The number of steps, if it is known before they are made.
+    """
+
+    by_time = False  # whether r is the number of a time
+
+    def __init__(self, table: Table, freq: Freq | None) -> None:
+        self.table, self.options, self.freq, self.ids = table, table.options, freq, table.ids
+        w = table.window(freq)
+        columns = f"{w} AS w, min(p) AS first, max(p), count(*), min(rowid), max(rowid)"
+        key = f"{w}, p" if self.by_time else w
+        found = table.run(f"SELECT {columns} FROM raw GROUP BY {key} ORDER BY first")
+        as_type = "M8[us]" if table.scale == "date" else None
+        self.first, self.last = (np.array([row[i] for row in found], as_type) for i in (1, 2))
+        self.counts = np.cumsum([row[3] for row in found])
+        names = [table.labels[p] if table.labels else plain(w) for w, p, *_ in found]
+        self.windows = self.split(names)
+        unknown = self.by_time and self.options.missing == "drop"  # it may leave out all objects of a step
+        self.n_steps = None if unknown else len(self.windows)
+        if any(a[5] > b[4] for a, b in itertools.pairwise(found)):
+            table.notes.append("rows are not in the order of time and were sorted")
+        self.check()
+
+    def split(self, names: list[Hashable]) -> list[tuple[Hashable, int, int]]:
+        """Return the windows, given the window of each r."""
+        return [(name, r, r + 1) for r, name in enumerate(names)]
+
+    @abc.abstractmethod
+    def check(self) -> None:
+        """Raise if rows do not go together."""
+
+    @abc.abstractmethod
+    def snapshot(self, time: Hashable, cells: Cells) -> Snapshot | None:
+        """Return what is observed in a window; None if that is nothing."""
+
+    def __iter__(self) -> Iterator[Snapshot]:
+        snapshots = (self.snapshot(time, cells) for time, cells in self.cells())
+        return (snapshot for snapshot in snapshots if snapshot is not None)
+
+    def cells(self, *, values: bool = True) -> Iterator[tuple[Hashable, Cells]]:
+        """Yield the time and the rows of each step. Several steps are fetched at once."""
+        size = max(CHUNK_VALUES // (len(self.table.roles.values) + 2), 1)
+        for _, group in itertools.groupby(self.windows, lambda window: self.counts[window[2] - 1] // size):
+            steps = list(group)
+            cells = self.fetch(steps[0][1], steps[-1][2], values=values)
+            for time, low, high in steps:
+                rows = slice(*np.searchsorted(cells["r"], (low, high)))
+                yield time, {name: column[rows] for name, column in cells.items()}
+
+    def fetch(self, low: int, high: int, *, values: bool) -> Cells:
+        """Return the rows with low ≤ r < high, in the order of time."""
+        cells = self.table.fetch(self.first[low].item(), self.last[high - 1].item(), values=values)
+        cells["r"] = np.searchsorted(self.first, cells["p"], side="right") - 1
+        return _sorted(cells, cells["p"])
+
+
+class Features(TableSteps):
     """One row per object and time."""
 
-    def prepare(self) -> None:
-        self.number_windows(RAW, self.window)
-        self.bounds = list(range(len(self.times) + 1))
-        self.combine("windows.k", f"windows ON windows.w = {self.window}")
+    def fetch(self, low: int, high: int, *, values: bool) -> Cells:
+        """Return the rows in the order of r and of objects; several of one object are combined."""
+        cells = super().fetch(low, high, values=values)
+        o = cells.setdefault("o0", np.zeros(len(cells["r"]), np.int32))
+        cells = _sorted(cells, cells["r"] * max(len(self.ids), 1) + o)
+        if not values or self.options.aggregate == "error":
+            return cells
+        at = np.flatnonzero(np.append(True, ~_repeated(cells)))
+        return {name: column[at] for name, column in cells.items()} | {
+            "v": COMBINED[self.options.aggregate](cells["v"], at)
+        }
 
-    def combine(self, r: str, join: str) -> None:
-        """Make `cells` of the rows of each object and r, which are combined, or an error if several."""
-        function, order = COMBINED[self.options.aggregate]
-        n, group = len(self.roles.values), "GROUP BY 1, 2" if function else ""
-        values = ", ".join(f"{function}(v[{i + 1}]{order})" for i in range(n))
-        v = f"{function}(v{order})" if n == 1 else f"[{values}]" if function else "v"
-        rows = f"raw JOIN ids ON ids.id = o0 JOIN {join} {group} ORDER BY {'ALL' if n == 1 else '1, 2'}"
-        self.run(f"CREATE TEMP TABLE cells AS SELECT {r} AS r, ids.k AS o, {v} AS v FROM {rows}")
-        pairs = "SELECT r, o, lag(r) OVER () AS r0, lag(o) OVER () AS o0 FROM cells"  # fast, as it is sorted
-        if function or not self.run(f"SELECT 1 FROM ({pairs}) WHERE r = r0 AND o = o0 LIMIT 1"):
-            return
-        several = "FROM cells GROUP BY r, o HAVING count(*) > 1 ORDER BY r, o LIMIT 1"
-        for r, o, n in self.run(f"SELECT r, o, count(*) {several}"):
-            time = self.times[np.searchsorted(self.bounds, r, side="right") - 1]
-            how = "pass aggregate='mean' (or 'sum', 'last') to combine them, or value='price' for a series"
-            raise InputError(f"id {self.ids[o]!r} has {n} rows at time {shown(time)}; {how}")
+    def check(self) -> None:
+        for time, cells in self.cells(values=False) if self.options.aggregate == "error" else ():
+            for i in np.flatnonzero(_repeated(cells))[:1]:
+                r, o = cells["r"][i], cells["o0"][i]
+                n = int(np.sum((cells["r"] == r) & (cells["o0"] == o)))
+                at = plain(self.first[r].item()) if self.by_time else time
+                what = (
+                    f"id {self.ids[o]!r} has {n} rows"
+                    if self.table.objects
+                    else f"{self.table.title} has {n} rows"
+                )
+                how = "pass aggregate='mean' (or 'sum', 'last') to combine them"
+                how += "" if self.by_time else ", or value='price' for a series"
+                raise InputError(f"{what} at time {shown(at)}; {how}")
 
     def snapshot(self, time: Hashable, cells: Cells) -> Snapshot | None:
-        ids = tuple(self.ids[k] for k in cells["o"].tolist())
+        ids = tuple(self.ids[k] for k in cells["o0"].tolist())
         return Snapshot(time, ids, cells["v"].astype(self.options.dtype))
 
 
 class Series(Features):
     """One row per time and one column per object; or, in a tidy table, one row per object and time."""
 
-    def prepare(self) -> None:
+    by_time = True
+
+    def split(self, names: list[Hashable]) -> list[tuple[Hashable, int, int]]:
         assert self.freq is not None
         self.skip = int(self.options.changes is not None)  # the first row is only the start of a change
-        in_rows, width = self.freq.unit == "rows", int(self.freq.width)
-        times = "p, min(rowid) AS place FROM raw GROUP BY p" if self.objects else "p, rowid AS place FROM raw"
-        order = "place" if self.scale == "label" else "p, place"
-        ranked = f"SELECT *, row_number() OVER (ORDER BY {order}) - 1 AS r FROM (SELECT {times})"
-        self.run(f"CREATE TEMP TABLE times AS {ranked}")
-        window = f"(r - {self.skip}) // {width}" if in_rows else self.window
-        self.number_windows(f"(FROM times WHERE r >= {self.skip})", window, "q" if in_rows else "w")
-        if in_rows and self.counts and self.counts[-1] < width:
-            what = f"rows at the end of {self.title} that do not fill a window of {width} rows"
-            self.doubts.append(f"{what} were left out: {self.counts.pop()}")
-            del self.times[-1], self.bounds[-1]
-        if self.objects:
-            self.combine("times.r", "times ON times.p = raw.p")
-        else:
-            rows = "SELECT r, v FROM raw JOIN times ON place = raw.rowid ORDER BY r"
-            self.run(f"CREATE TEMP TABLE cells AS {rows}")
+        if self.freq.unit != "rows":
+            groups = itertools.groupby(range(self.skip, len(names)), names.__getitem__)
+            spans = [(name, list(span)) for name, span in groups]
+            return [(name, span[0], span[-1] + 1) for name, span in spans]
+        width = int(self.freq.width)
+        rest = max(len(names) - self.skip, 0) % width
+        if rest:
+            what = f"rows at the end of {self.table.title} that do not fill a window of {width} rows"
+            self.table.doubts.append(f"{what} were left out: {rest}")
+        return [(names[r], r, r + width) for r in range(self.skip, len(names) - width + 1, width)]
 
-    def fetch(self, low: int, high: int) -> Cells:
+    def fetch(self, low: int, high: int, *, values: bool) -> Cells:
         """Return the values of all objects, or their changes, at the times low ≤ r < high."""
-        cells = super().fetch(low - self.skip, high)
-        X, r = cells["v"], cells["r"] - low + self.skip
-        if self.objects:
-            X = np.full((r[-1] + 1, len(self.ids)), np.nan)
-            X[r, cells["o"]] = cells["v"][:, 0]
-        there = ~np.isnan(X[self.skip :]) | (not self.objects)  # objects of a tidy table may be absent
+        low -= self.skip
+        cells = super().fetch(low, high, values=values)
+        if not values:
+            return cells
+        X = np.full((high - low, len(self.ids)), np.nan)
+        if self.table.objects:
+            X[cells["r"] - low, cells["o0"]] = cells["v"][:, 0]
+        else:
+            X[cells["r"] - low] = cells["v"]
+        there = ~np.isnan(X[self.skip :]) | (not self.table.objects)  # objects of a tidy table may be absent
         if self.options.changes is not None:
             with np.errstate(divide="ignore", invalid="ignore"):
                 X = CHANGES[self.options.changes](X[:-1], X[1:])
-        return {"r": np.arange(low, low + len(X)), "v": X, "there": there}
+        return {"r": np.arange(low + self.skip, high), "v": X, "there": there}
 
     def snapshot(self, time: Hashable, cells: Cells) -> Snapshot | None:
         X = cells["v"].T
@@ -99,53 +169,51 @@ class Series(Features):
         return Snapshot(time, ids, standardized(X) if self.options.standardize else X) if X.size else None
 
 
-class Edges(TableOverTime):
+class Edges(TableSteps):
     """One row per edge and time."""
 
-    def prepare(self) -> None:
-        self.number_windows(RAW, self.window)
-        r, rows, order = "raw.rowid", "raw", ""
-        if not self.in_order:  # otherwise a window is a range of rows
-            self.run("UPDATE windows SET first = k")
-            self.bounds = list(range(len(self.times) + 1))
-            r, rows, order = "windows.k", f"raw JOIN windows ON windows.w = {self.window}", "ORDER BY 1"
-        ends = "JOIN ids AS a ON a.id = o0 JOIN ids AS b ON b.id = o1"
-        columns = f"{r} AS r, a.k AS i, b.k AS j{', v' if self.roles.values else ''}"
-        self.run(f"CREATE TEMP TABLE cells AS SELECT {columns} FROM {rows} {ends} {order}")
-        self.names = np.fromiter(self.ids, object, len(self.ids))
-        self._check_directions()
-
-    def _check_directions(self) -> None:
+    def check(self) -> None:
         """Raise if edges between two objects go both ways in a step, unless `directed` combines them."""
-        sides = "(SELECT bool_or(source) AS s, bool_or(target) AS t FROM ids GROUP BY k)"
-        counts = self.run(f"SELECT count_if(s), count_if(t), count_if(s AND t) FROM {sides}")[0]
-        if counts[2] == 0 and min(counts[:2]) > 1:
-            what = f"the graph of {self.title} is bipartite: its {counts[0]} sources are not targets"
-            self.doubts.append(f"{what}; clusters will contain objects of both sides")
-        if self.options.directed is not None:
-            self.notes.append(f"edges that go both ways are combined by their {self.options.directed}")
-            return
-        back = "EXISTS (FROM cells AS b WHERE b.i = a.j AND b.j = a.i AND b.i > b.j)"
-        if not self.run(f"SELECT 1 FROM cells AS a WHERE i < j AND {back} LIMIT 1"):  # fast, and usual
-            return
-        edges = (
-            "SELECT DISTINCT k, i, j FROM cells ASOF JOIN windows ON cells.r >= windows.first WHERE i <> j"
-        )
-        both = f"({edges}) AS a JOIN ({edges}) AS b ON a.k = b.k AND a.i = b.j AND a.j = b.i"
-        for w, i, j in self.run(f"SELECT a.k, a.i, a.j FROM {both} WHERE a.i < a.j ORDER BY ALL LIMIT 1"):
-            what = f"{self.ids[i]!r} to {self.ids[j]!r} and back at time {shown(self.times[w])}"
-            how = "pass directed='sum' (the total, as of contacts), directed='mean' or directed='max'"
-            raise InputError(f"edges of {self.title} go both ways, as from {what}; {how}")
+        n, directed, title = len(self.ids), self.options.directed, self.table.title
+        is_end = np.zeros((2, n), bool)
+        for time, cells in self.cells(values=False):
+            i, j = cells["o0"].astype(np.int64), cells["o1"].astype(np.int64)
+            is_end[0, i] = is_end[1, j] = True
+            if directed is None and (i < j).any() and (i > j).any():
+                both = np.intersect1d((i * n + j)[i < j], (j * n + i)[i > j])
+                for pair in both[:1].tolist():
+                    what = f"{self.ids[pair // n]!r} to {self.ids[pair % n]!r} and back at time {shown(time)}"
+                    how = "pass directed='sum' (the total, as of contacts), directed='mean' or directed='max'"
+                    raise InputError(f"edges of {title} go both ways, as from {what}; {how}")
+        if directed is not None:
+            self.table.notes.append(f"edges that go both ways are combined by their {directed}")
+        if not is_end.all(axis=0).any() and min(is_end.sum(axis=1)) > 1:
+            what = f"the graph of {title} is bipartite: its {is_end[0].sum()} sources are not targets"
+            self.table.doubts.append(f"{what}; clusters will contain objects of both sides")
 
     def snapshot(self, time: Hashable, cells: Cells) -> Snapshot | None:
-        seen = np.zeros(len(self.ids), bool)
-        seen[cells["i"]] = seen[cells["j"]] = True
+        i, j, seen = cells["o0"], cells["o1"], np.zeros(len(self.ids), bool)
+        seen[i] = seen[j] = True
         places = np.cumsum(seen, dtype=np.int32) - 1
-        weights = cells["v"][:, 0] if self.roles.values else np.ones(len(cells["i"]))
-        ends = places[cells["i"]], places[cells["j"]]
-        W = adjacency(ends, weights, int(places[-1]) + 1, self.options.directed or "sum")
+        weights = cells["v"][:, 0] if self.table.roles.values else np.ones(len(i))
+        W = adjacency((places[i], places[j]), weights, int(places[-1]) + 1, self.options.directed or "sum")
         W = W.astype(self.options.dtype, copy=False)
-        return Snapshot(time, tuple(self.names[seen]), W if self.options.sparse else W.toarray())
+        ids = tuple(itertools.compress(self.ids, seen))
+        return Snapshot(time, ids, W if self.options.sparse else W.toarray())
+
+
+def _sorted(cells: Cells, key: np.ndarray) -> Cells:
+    """Return rows in the order of a key; those with equal keys keep their order."""
+    if (key[1:] >= key[:-1]).all():
+        return cells
+    order = np.argsort(key, kind="stable")
+    return {name: column[order] for name, column in cells.items()}
+
+
+def _repeated(cells: Cells) -> np.ndarray:
+    """Return which rows have the same place and object as the next one."""
+    r, o = cells["r"], cells["o0"]
+    return (r[1:] == r[:-1]) & (o[1:] == o[:-1])
 
 
 def complete_rows(time: Hashable, ids: Any, X: np.ndarray, there: np.ndarray, missing: str) -> np.ndarray:
@@ -168,4 +236,4 @@ def standardized(X: np.ndarray) -> np.ndarray:
     return np.where(constant, 0, centred / np.where(constant, 1, length)).astype(X.dtype, copy=False)
 
 
-KINDS: dict[str, type[TableOverTime]] = {"features": Features, "edges": Edges, "series": Series}
+KINDS: dict[str, type[TableSteps]] = {"features": Features, "edges": Edges, "series": Series}

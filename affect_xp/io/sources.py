@@ -7,7 +7,7 @@ import glob
 import gzip
 import uuid
 import zlib
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +45,11 @@ class Source:
     # Ids that are not texts, by the text that DuckDB has for them.
     originals: dict[str, Hashable] = dataclasses.field(default_factory=dict)
 
-    def place(self, engine: Engine, row: int) -> str:
+    def place(self, run: Callable[[str], Any], row: int) -> str:
         """Return what messages call a row, counted from 0: a line of a file with its text, or its number."""
         if self.too_wide:
-            engine.run(f"{FORGET}; SELECT count(*) FROM {self.too_wide}")
-            for line, text, *_ in engine.run(f"{REJECTED} OFFSET {row}"):
+            run(f"{FORGET}; SELECT count(*) FROM {self.too_wide}")
+            for line, text, *_ in run(f"{REJECTED} OFFSET {row}"):
                 return f"line {line} of {self.title} ({text[:80]!r})"
         return f"row {row + 1} of {self.title}"
 
@@ -78,7 +78,7 @@ def part_source(
     flags = f"SELECT row_number() OVER () - 1 AS row, {good} AS good FROM {rows}"
     for (row,) in engine.run(f"SELECT row FROM ({flags}) WHERE NOT good ORDER BY row LIMIT 1", part):
         what = "it must be a JSON object, one for each row"
-        raise InputError(f"{source.place(engine, row)} cannot be read: {what}")
+        raise InputError(f"{source.place(engine.run, row)} cannot be read: {what}")
     for (name,) in engine.run(f"SELECT DISTINCT unnest(json_keys(json)) AS key FROM {rows} ORDER BY key"):
         source.columns[name] = f"json->>{literal('$.' + quoted(name))}", "VARCHAR"
     return source

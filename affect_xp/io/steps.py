@@ -19,6 +19,7 @@ from affect_xp.io.options import ReadOptions
 from affect_xp.io.roles import dated_index, find_roles, has_times, is_edge_list
 from affect_xp.io.snapshot import Snapshot
 from affect_xp.io.sources import JSON, PARQUET, TEXT, ending, is_table, names_of, part_source
+from affect_xp.io.tables import Table
 from affect_xp.io.times import Freq, parse_freq
 from affect_xp.proximity import is_sparse
 from affect_xp.proximity.graphs import is_graph
@@ -216,13 +217,14 @@ def _table_steps(
     sources = [part_source(engine, part, time, options, rewrite=rewrite) for time, part in parts]
     roles = find_roles(sources[0].title, list(sources[0].columns), options, dated_index(engine, sources[0]))
     _check_suited(roles.kind, sources[0].title, options, freq)
-    table = KINDS[roles.kind](engine, sources, roles, options, freq)
+    table = Table(engine, sources, roles, options)
+    steps = KINDS[roles.kind](table, freq)
     if table.doubts:
         warn_caller("; ".join(table.doubts), InputWarning)
     kind = "edges" if roles.kind == "edges" else "features"
     names = roles.values if roles.kind == "features" else ()
     notes = (str(roles), *table.notes, *table.doubts)
-    return Steps(table.__iter__, kind, table.title, names, table.n_steps, roles.kind == "series", notes)
+    return Steps(steps.__iter__, kind, table.title, names, steps.n_steps, roles.kind == "series", notes)
 
 
 def _check_suited(kind: str, title: str, options: ReadOptions, freq: Freq | None) -> None:

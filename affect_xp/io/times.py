@@ -163,3 +163,8 @@ def numbers_as_dates(low: float, high: float) -> tuple[str, str]:
 def shown(time: Hashable) -> str:
     """Return a time as in messages: a date without its midnight."""
     return str(time).removesuffix(" 00:00:00")
+
+
+def plain(time: Any) -> Hashable:
+    """Return a time as the caller would write it: 3, not 3.0."""
+    return int(time) if isinstance(time, float) and time.is_integer() else time

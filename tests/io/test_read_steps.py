@@ -137,7 +137,8 @@ def test_columns_by_name():
     with pytest.raises(InputError, match="id='nobody' is not a column of the dict: it has 'when', 'who'"):
         read_steps(table, time="when", id="nobody")
     with pytest.raises(
-        InputError, match=r"row 1 of the dict has no number in column 'note'; name the columns .*features="
+        InputError,
+        match=r"row 1 of the dict: 'p' in column 'note' is not a number; name the columns .*features=",
     ):
         list(read_steps(table, time="when", id="who"))
 
@@ -261,7 +262,7 @@ def test_series_by_time_in_a_frame_with_an_index_of_dates():
     [("absolute", [1.0, 2.0]), ("relative", [1.0, 1.0]), ("log", [np.log(2), np.log(2)])],
 )
 def test_changes_are_counted_across_windows_and_chunks(changes, expected, monkeypatch, tmp_path):
-    monkeypatch.setattr("affect_xp.io.tables.CHUNK_VALUES", 2)  # one window at a time
+    monkeypatch.setattr("affect_xp.io.kinds.CHUNK_VALUES", 2)  # one window at a time
     lines = [",".join(map(str, row)) for row in zip(*PRICES.values(), strict=True)]
     path = write(tmp_path / "p.csv", "date,A,B\n" + "\n".join(lines) + "\n")
     steps = list(read_steps(path, freq="2 rows", changes=changes))
@@ -340,7 +341,7 @@ def test_several_rows_of_one_object(aggregate, expected):
 
 
 def test_unsorted(tmp_path, monkeypatch):
-    monkeypatch.setattr("affect_xp.io.tables.CHUNK_VALUES", 4)
+    monkeypatch.setattr("affect_xp.io.kinds.CHUNK_VALUES", 4)
     header, *rows = FEATURES.splitlines()
     path = write(tmp_path / "f.csv", "\n".join([header, *reversed(rows)]) + "\n")
     steps = read_steps(path, freq="7D")  # with ids in the order in which they first appear in the file
@@ -383,7 +384,7 @@ def test_the_steps_of_a_file_are_made_one_at_a_time(tmp_path, monkeypatch):
         return largest
 
     whole = peak()
-    monkeypatch.setattr("affect_xp.io.tables.CHUNK_VALUES", 4000)
+    monkeypatch.setattr("affect_xp.io.kinds.CHUNK_VALUES", 4000)
     assert peak() < 0.1 * whole
 
 

@@ -408,7 +408,7 @@ def write_rows(path, n_steps, last=()):
 BAD_ROWS = [
     ([[3, "a", "nan", 1.0]], r"line 26 of .*3,a,nan,1.0.* in column 'x'; pass --missing drop"),
     ([[3, "a", "inf", 1.0]], r"line 26 of .*3,a,inf,1.0.* in column 'x'"),
-    ([[3, "a", "many", 1.0]], r"line 26 of .*3,a,many,1.0.* has no number in column 'x'"),
+    ([[3, "a", "many", 1.0]], r"line 26 of .*3,a,many,1.0.*: 'many' in column 'x' is not a number"),
     ([[3, "a", 1.0, 1.0], [3, "a", 2.0, 1.0]], "id 'a' has 2 rows at time 3; pass --aggregate mean"),
     ([[3, "a", 1.0]], "line 26 of .* it has 3 values, but there are 4 columns"),
     ([[1, "a", 1.0, 1.0]], "id 'a' has 2 rows at time 1"),

@@ -405,7 +405,7 @@ FILES = {
         "prices.csv",
         "date,symbol,price\n2024-01-02,A,3\n2024-01-01,A,1\n2024-01-01,B,2\n2024-01-02,B,4\n2024-01-02,B,5\n",
         {"value": "price", "freq": "2D"},
-        "id 'B' has 2 rows at time 2024-01-01; pass aggregate='mean' (or 'sum', 'last') to combine them, or value='price' for a series",
+        "id 'B' has 2 rows at time 2024-01-02; pass aggregate='mean' (or 'sum', 'last') to combine them",
         [],
     ),
     "decimal commas": (
@@ -419,7 +419,7 @@ FILES = {
         "umsatz.csv",
         "datum;name;x\n1;a;1,5\n",
         {"time": "datum"},
-        "line 2 of {file} ('1;a;1,5') has no number in column 'x'; pass decimal=',' for decimal commas, or remove separators of thousands",
+        "line 2 of {file} ('1;a;1,5'): '1,5' in column 'x' is not a number; remove separators of thousands, or pass decimal=',' for decimal commas",
         [],
     ),
     "a file in Latin-1": (
@@ -505,7 +505,7 @@ FILES = {
         "log.jsonl",
         '{"time": 1, "id": "007", "x": 1.5}\n{"time": 1, "id": "8", "x": "word"}\n',
         {},
-        'line 2 of {file} (\'{"time": 1, "id": "8", "x": "word"}\') has no number in column \'x\'; name the columns to use with features=[...], or the ends of edges with source= and target=',
+        'line 2 of {file} (\'{"time": 1, "id": "8", "x": "word"}\'): \'word\' in column \'x\' is not a number; name the columns to use with features=[...], or the ends of edges with source= and target=',
         [],
     ),
     "a row that is too short": (
@@ -526,21 +526,21 @@ FILES = {
         "table.csv",
         "time,id,x\n1,a,1\n1,b,word\n",
         {},
-        "line 3 of {file} ('1,b,word') has no number in column 'x'; name the columns to use with features=[...], or the ends of edges with source= and target=",
+        "line 3 of {file} ('1,b,word'): 'word' in column 'x' is not a number; name the columns to use with features=[...], or the ends of edges with source= and target=",
         [],
     ),
     "an infinite value": (
         "table.csv",
         "time,id,x\n1,a,1\n1,b,-inf\n",
         {"missing": "drop"},
-        "line 3 of {file} ('1,b,-inf') has the value -inf in column 'x'; replace it by a number, or leave it empty and pass missing='drop'",
+        "line 3 of {file} ('1,b,-inf'): '-inf' in column 'x' is not finite; replace it by a number, or leave it empty and pass missing='drop'",
         [],
     ),
     "two columns of names": (
         "mail.csv",
         "time,name,friend\n1,ann,bob\n",
         {},
-        "line 2 of {file} ('1,ann,bob') has no number in column 'friend'; name the columns to use with features=[...], or the ends of edges with source= and target=",
+        "line 2 of {file} ('1,ann,bob'): 'bob' in column 'friend' is not a number; name the columns to use with features=[...], or the ends of edges with source= and target=",
         [],
     ),
     "a missing value": (
@@ -689,7 +689,7 @@ FILES = {
         "table.csv",
         'time,id,x\n1,a,"1,234"\n1,b,"2,345.5"\n',
         {},
-        "line 2 of {file} ('1,a,\"1,234\"') has no number in column 'x'; pass decimal=',' for decimal commas, or remove separators of thousands",
+        "line 2 of {file} ('1,a,\"1,234\"'): '1,234' in column 'x' is not a number; remove separators of thousands, or pass decimal=',' for decimal commas",
         [],
     ),
     "names of columns with units": (
@@ -725,14 +725,14 @@ FILES = {
         "table.csv",
         "time,id,x\n1,a,-\n1,b,1\n",
         {"missing": "drop"},
-        "line 2 of {file} ('1,a,-') has no number in column 'x'; name the columns to use with features=[...], or the ends of edges with source= and target=",
+        "line 2 of {file} ('1,a,-'): '-' in column 'x' is not a number; leave it empty and pass missing='drop' if it stands for a missing value",
         [],
     ),
     "decimal commas and separators of thousands": (
         "table.csv",
         "time;id;x\n1;a;1.234,5\n",
         {"decimal": ","},
-        "line 2 of {file} ('1;a;1.234,5') has no number in column 'x'; name the columns to use with features=[...], or the ends of edges with source= and target=",
+        "line 2 of {file} ('1;a;1.234,5'): '1.234,5' in column 'x' is not a number; remove separators of thousands",
         [],
     ),
     "times that end in Z": (
@@ -857,7 +857,7 @@ FILES = {
         "table.csv",
         "time,source,target,weight\n1,a,b,strong\n",
         {},
-        "line 2 of {file} ('1,a,b,strong') has no number in column 'weight'; pass weight= with a column of numbers",
+        "line 2 of {file} ('1,a,b,strong'): 'strong' in column 'weight' is not a number; pass weight= with a column of numbers",
         [],
     ),
     "a packed file without .gz": (
@@ -914,7 +914,7 @@ FILES = {
         "table.csv",
         "time,id,x\n1,a,1\nTotal,,1\n",
         {},
-        "line 3 of {file} ('Total,,1') has no id in column 'id'; pass missing='drop' to leave such rows out, or fill it in first",
+        "line 3 of {file} ('Total,,1'): 'Total' in column 'time' cannot be read as a number",
         [],
     ),
     "a footer": (
@@ -971,7 +971,7 @@ FILES = {
         "table.csv",
         "time,id,x\n1,a,−1.5\n",
         {},
-        "line 2 of {file} ('1,a,−1.5') has no number in column 'x'; name the columns to use with features=[...], or the ends of edges with source= and target=",
+        "line 2 of {file} ('1,a,−1.5'): '−1.5' in column 'x' is not a number; name the columns to use with features=[...], or the ends of edges with source= and target=",
         [],
     ),
 }
