@@ -87,8 +87,10 @@ class TableSteps(abc.ABC):
     def fetch(self, low: int, high: int, *, values: bool) -> Cells:
         """Return the rows with low ≤ r < high, in the order of time."""
         cells = self.table.fetch(self.first[low].item(), self.last[high - 1].item(), values=values)
-        cells["r"] = np.searchsorted(self.first, cells["p"], side="right") - 1
-        return _sorted(cells, cells["p"])
+        cells = _sorted(cells, cells["p"])
+        starts = np.searchsorted(cells["p"], self.first[low:high])
+        cells["r"] = np.repeat(np.arange(low, high), np.diff(starts, append=len(cells["p"])))
+        return cells
 
 
 class Features(TableSteps):
@@ -177,14 +179,12 @@ class Edges(TableSteps):
         n, directed, title = len(self.ids), self.options.directed, self.table.title
         is_end = np.zeros((2, n), bool)
         for time, cells in self.cells(values=False):
-            i, j = cells["o0"].astype(np.int64), cells["o1"].astype(np.int64)
+            i, j = cells["o0"], cells["o1"]
             is_end[0, i] = is_end[1, j] = True
-            if directed is None and (i < j).any() and (i > j).any():
-                both = np.intersect1d((i * n + j)[i < j], (j * n + i)[i > j])
-                for pair in both[:1].tolist():
-                    what = f"{self.ids[pair // n]!r} to {self.ids[pair % n]!r} and back at time {shown(time)}"
-                    how = "pass directed='sum' (the total, as of contacts), directed='mean' or directed='max'"
-                    raise InputError(f"edges of {title} go both ways, as from {what}; {how}")
+            for a, b in _both_ways(i, j)[:1] if directed is None else ():
+                what = f"{self.ids[a]!r} to {self.ids[b]!r} and back at time {shown(time)}"
+                how = "pass directed='sum' (the total, as of contacts), directed='mean' or directed='max'"
+                raise InputError(f"edges of {title} go both ways, as from {what}; {how}")
         if directed is not None:
             self.table.notes.append(f"edges that go both ways are combined by their {directed}")
         if not is_end.all(axis=0).any() and min(is_end.sum(axis=1)) > 1:
@@ -200,6 +200,20 @@ class Edges(TableSteps):
         W = W.astype(self.options.dtype, copy=False)
         ids = tuple(itertools.compress(self.ids, seen))
         return Snapshot(time, ids, W if self.options.sparse else W.toarray())
+
+
+def _both_ways(i: np.ndarray, j: np.ndarray) -> list[tuple[int, int]]:
+    """Return the pairs i < j for which there are an edge (i, j) and an edge (j, i)."""
+    pair = np.minimum(i, j) + (np.maximum(i, j).astype(np.int64) << 32)
+    slot = pair % (8 * len(pair) + 1)  # equal pairs have equal slots: only the others need not be sorted
+
+    def shared(these: np.ndarray, others: np.ndarray) -> np.ndarray:
+        taken = np.zeros(8 * len(pair) + 1, bool)
+        taken[slot[others]] = True
+        return pair[these][taken[slot[these]]]
+
+    both = np.intersect1d(shared(i < j, i > j), shared(i > j, i < j)).tolist()
+    return [(code & 0xFFFFFFFF, code >> 32) for code in both]
 
 
 def _sorted(cells: Cells, key: np.ndarray) -> Cells:
