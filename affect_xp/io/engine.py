@@ -19,6 +19,8 @@ REASONS = {
     "[Uu]nicode|utf-8": "it is not UTF-8; pass its encoding, as in encoding='latin-1'",
     "[Mm]aximum line size": "it is too long; look for a quotation mark that is not closed",
     "Out of Memory": "it needs more memory; pass a larger memory_limit",
+    r"format specifier (.*?):": r"time_format='\1' is not understood; use codes such as in '%d/%m/%Y'",
+    r"cast \((.*) -> .*column (.*)": r"column '\2' contains \1; name those with numbers with features=[...]",
     "[Mm]emory.*(pars|unit)": "pass a number of bytes, or a text such as '2GB'",
 }
 
@@ -35,6 +37,7 @@ class Engine:
         # It needs no extension, and must not look for one on the network.
         config = {"temp_directory": str(self.folder), "autoinstall_known_extensions": "false"}
         self.connection = duckdb.connect(":memory:", config=config)
+        self.buffer_size = 2**23 if memory_limit is None else 2**21  # of text files, for each thread
         self._error, self._lock = duckdb.Error, threading.Lock()
         weakref.finalize(self, _close, self.connection, self.folder)
         self.run("SET enable_progress_bar = false")  # which goes to the standard output

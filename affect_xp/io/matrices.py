@@ -61,7 +61,8 @@ def _from_graph(time: Hashable, graph: Any, options: ReadOptions) -> Snapshot:
     if len({side for _, side in graph.nodes(data="bipartite")} - {None}) > 1:
         what = f"the graph at time {time} is bipartite"
         warn_caller(f"{what}: clusters will contain objects of both sides", InputWarning)
-    ids, W = graph_adjacency(graph, options.weight or "weight", options.directed or "sum")
+    weight, directed = options.weight or "weight", options.directed or "sum"
+    ids, W = graph_adjacency(graph, f"the step at time {time}", weight, directed)
     return Snapshot(time, ids, W.astype(options.dtype))
 
 

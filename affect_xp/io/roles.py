@@ -43,11 +43,12 @@ class Roles:
         return f"{self.kind}: {', '.join(parts)}{unused}"
 
 
-def find_roles(title: str, columns: Sequence[str], options: ReadOptions, dated: str | None = None) -> Roles:
+def find_roles(engine: Engine, source: Source, options: ReadOptions) -> Roles:
     """Return what the columns of a table are, by the options and by their names.
 
-    `dated` is an index column that contains dates: the time, if there is no other.
+    An index column that contains dates is the time, if there is no other.
     """
+    title, columns, dated = source.title, list(source.columns), _dated_index(engine, source)
 
     def find(role: str, given: str | None, default: str | None = None) -> str:
         """Return the column of a role: the one passed, or the only one with a usual name."""
@@ -60,10 +61,14 @@ def find_roles(title: str, columns: Sequence[str], options: ReadOptions, dated: 
         what = f"{role}={given!r} is not a column" if given is not None else f"cannot find the {role} column"
         raise InputError(f"{what} of {title}: {problem}; pass {role}= with one of them, or names=[...]")
 
-    time, kind = find("time", options.time, dated), str(options.kind)
+    time, kind, ids = find("time", options.time, dated), str(options.kind), named_as("id", columns)
     linked = options.source or options.target or (is_edge_list(columns) and options.id is None)
     if kind == "auto":
-        alone = options.value is not None or not (options.id or named_as("id", columns))
+        ends = [*named_as("source", columns), *named_as("target", columns)]
+        if linked and ids and not (options.source or options.target) and len("".join(ends)) == 2:
+            what = f"columns {listed(ends)} of {title} could be the ends of edges, or features of {ids[0]!r}"
+            raise InputError(f"{what}; pass kind='edges' or kind='features'")
+        alone = options.value is not None or not (options.id or ids)
         kind = "edges" if linked else "series" if alone else "features"
     if kind == "edges":
         objects = [find("source", options.source), find("target", options.target)]
@@ -73,7 +78,9 @@ def find_roles(title: str, columns: Sequence[str], options: ReadOptions, dated: 
         objects = [find("id", options.id)] if kind == "features" or options.value is not None else []
         given = options.features if options.value is None else [options.value]
         given = [given] if isinstance(given, str) else given
-        rest = [name for name in columns if name not in (time, *objects) and not is_index(name)]
+        rest = [
+            name for name in columns if name not in (time, *objects, *source.index) and not is_index(name)
+        ]
         values = rest if given is None else [find("features", name) for name in given]
         if not values:
             raise InputError(f"{title} has no columns of values besides {listed([time, *objects])}; add some")
@@ -115,7 +122,7 @@ def listed(names: Sequence[str]) -> str:
     return few if len(names) <= 8 else f"{few}, ... ({len(names)} in all)"
 
 
-def dated_index(engine: Engine, source: Source) -> str | None:
+def _dated_index(engine: Engine, source: Source) -> str | None:
     """Return the index column of a saved DataFrame, if it contains dates."""
     for name in filter(is_index, source.columns):
         sql = f"SELECT trim({source.columns[name][0]}::VARCHAR) FROM {source.rows} LIMIT 1"

@@ -1,6 +1,5 @@
 """What the caller passed, as relations of DuckDB: text files, Parquet, JSON, DataFrames, dicts of columns."""
 
-import collections
 import csv
 import dataclasses
 import glob
@@ -21,10 +20,8 @@ TEXT, JSON, PARQUET = (".csv", ".tsv", ".txt"), (".jsonl", ".ndjson", ".json"), 
 DELIMITERS = ",;\t|"  # or blanks, if the first line contains none of these
 COMMENTS = ("#", "%", "sep=")  # the last is of Excel
 UNREADABLE = (UnicodeError, EOFError, OSError, LookupError, zlib.error, csv.Error)
-# Rows that DuckDB rejects go to a table with their line numbers. Its sniffer, which guesses, is off. The
-# buffer is a quarter of the default, for small memory limits.
+# Rows that DuckDB rejects go to a table with their line numbers. Its sniffer, which guesses, is off.
 CSV = "auto_detect=false, header=false, strict_mode=true, null_padding=false, store_rejects=true"
-CSV += ", buffer_size=8000000"
 LINES = f"{CSV}, delim='\x01', quote='', escape=''"
 FORGET = "DROP TABLE IF EXISTS reject_errors; DROP TABLE IF EXISTS reject_scans"
 REJECTED = (
@@ -44,6 +41,7 @@ class Source:
     file: str = ""  # the text file that DuckDB reads: the one passed, or a copy that is easier to read
     # Ids that are not texts, by the text that DuckDB has for them.
     originals: dict[str, Hashable] = dataclasses.field(default_factory=dict)
+    index: tuple[str, ...] = ()  # columns that were the index of a frame: times or ids, but not values
 
     def place(self, run: Callable[[str], Any], row: int) -> str:
         """Return what messages call a row, counted from 0: a line of a file with its text, or its number."""
@@ -68,20 +66,9 @@ def part_source(
     """
     if not isinstance(part, Path):
         return _frame_source(engine, part, time)
-    if ending(part) in TEXT:
-        return _text_source(engine, part, options, rewrite)
     if ending(part) in PARQUET:
         return _described(engine, str(part), f"read_parquet({_file(part)})")
-    rows = f"(SELECT c0 AS json FROM {_read(part, LINES, 1)} WHERE trim(c0) <> '')"
-    source = Source(str(part), {}, rows, _read(part, LINES, 2), str(part))
-    good = "CASE WHEN json_valid(json) THEN json_type(json) = 'OBJECT' ELSE false END"
-    flags = f"SELECT row_number() OVER () - 1 AS row, {good} AS good FROM {rows}"
-    for (row,) in engine.run(f"SELECT row FROM ({flags}) WHERE NOT good ORDER BY row LIMIT 1", part):
-        what = "it must be a JSON object, one for each row"
-        raise InputError(f"{source.place(engine.run, row)} cannot be read: {what}")
-    for (name,) in engine.run(f"SELECT DISTINCT unnest(json_keys(json)) AS key FROM {rows} ORDER BY key"):
-        source.columns[name] = f"json->>{literal('$.' + quoted(name))}", "VARCHAR"
-    return source
+    return (_text_source if ending(part) in TEXT else _json_source)(engine, part, options, rewrite)
 
 
 def _described(engine: Engine, title: str, rows: str) -> Source:
@@ -93,33 +80,48 @@ def _file(path: Path) -> str:
     return literal(glob.escape(str(path)))
 
 
-def _read(path: Path, options: str, n_columns: int) -> str:
+def _read(engine: Engine, path: Path, options: str, n_columns: int) -> str:
     columns = ", ".join(f"'c{i}': 'VARCHAR'" for i in range(n_columns))
-    return f"read_csv({_file(path)}, {options}, columns={{{columns}}})"
+    return f"read_csv({_file(path)}, {options}, buffer_size={engine.buffer_size}, columns={{{columns}}})"
+
+
+def _json_source(engine: Engine, path: Path, options: ReadOptions, rewrite: bool) -> Source:
+    """Return the rows of a file with one JSON object per line."""
+    rows = f"(SELECT c0 AS json FROM {_read(engine, path, LINES, 1)} WHERE trim(c0) <> '')"
+    source = Source(str(path), {}, rows, _read(engine, path, LINES, 2), str(path))
+    good = "CASE WHEN json_valid(json) THEN json_type(json) = 'OBJECT' ELSE false END"
+    flags = f"SELECT row_number() OVER () - 1 AS row, {good} AS good FROM {rows}"
+    for (row,) in engine.run(f"SELECT row FROM ({flags}) WHERE NOT good ORDER BY row LIMIT 1", path):
+        what = "it must be a JSON object, one for each row"
+        raise InputError(f"{source.place(engine.run, row)} cannot be read: {what}")
+    for (name,) in engine.run(f"SELECT DISTINCT unnest(json_keys(json)) AS key FROM {rows} ORDER BY key"):
+        source.columns[name] = f"json->>{literal('$.' + quoted(name))}", "VARCHAR"
+    return source
 
 
 def _text_source(engine: Engine, path: Path, options: ReadOptions, rewrite: bool) -> Source:
     """Return the rows of a text file; its first line names the columns, unless `names` does."""
     text = _Text(str(path), path, options.encoding or "utf-8-sig")
     if path.suffix.lower() == ".zst":  # which Python 3.13 cannot open
-        lines = _read(path, f"{LINES}, encoding={literal(text.encoding.removesuffix('-sig'))}", 1)
+        lines = _read(engine, path, f"{LINES}, encoding={literal(text.encoding.removesuffix('-sig'))}", 1)
         text = _Text(str(path), engine.new_file(), "utf-8-sig")
         how = "(HEADER false, DELIMITER '\x01', QUOTE '')"
         engine.run(f"COPY (FROM {lines}) TO {literal(text.file)} {how}", path)
-    head = text.head()
-    header, names = text.cells(head[-1]), options.names
-    if names is None and all(name.strip("-").replace(".", "").isdecimal() for name in header):
-        how = f"name its {len(header)} columns, as in names=['time', 'source', 'target']"
-        raise InputError(f"line {len(head)} of {path} contains numbers, not names of columns; {how}")
-    if names is not None and len(names) != len(header):
-        raise InputError(f"names has {len(names)} entries, but {path} has {len(header)} columns")
+    head, names = text.head(), options.names
+    if names is None and all(name.strip("-").replace(".", "").isdecimal() for name in text.header):
+        how = f"name its {len(text.header)} columns, as in names=['time', 'source', 'target']"
+        raise InputError(f"line {head} of {path} contains numbers, not names of columns; {how}")
+    if names is not None and len(names) != len(text.header):
+        raise InputError(f"names has {len(names)} entries, but {path} has {len(text.header)} columns")
     if rewrite or text.delimiter == " " or text.commented or not text.encoding.startswith("utf-8"):
         text.rewrite(engine.new_file())
-    how = f"{CSV}, skip={len(head) - (names is not None)}, quote='\"', escape='\"'"
     delimiter = "\t" if text.delimiter == " " else text.delimiter
-    how += f", delim={literal(delimiter)}, compression={literal(text.compression)}"
-    rows, too_wide = (_read(text.file, how, len(header) + more) for more in (0, 1))
-    columns = {name: (f"c{i}", "VARCHAR") for i, name in enumerate(_stripped(text.title, names or header))}
+    how = f"{CSV}, skip={head - (names is not None)}, quote='\"', escape='\"', delim={literal(delimiter)}"
+    how += f", compression={literal(text.compression)}"
+    rows, too_wide = (_read(engine, text.file, how, len(text.header) + more) for more in (0, 1))
+    columns = {
+        name: (f"c{i}", "VARCHAR") for i, name in enumerate(_stripped(text.title, names or text.header))
+    }
     return Source(text.title, columns, rows, too_wide, str(text.file))
 
 
@@ -131,6 +133,7 @@ class _Text:
     file: Path
     encoding: str
     delimiter: str = ""
+    header: list[str] = dataclasses.field(default_factory=list)
     commented: bool = False
     compression: str = "none"
 
@@ -145,31 +148,33 @@ class _Text:
             how = f"as {self.encoding} text ({error}); pass its encoding, as in encoding='utf-16'"
             raise InputError(f"{self.title} cannot be read {how}") from error
 
-    def head(self) -> list[str]:
-        """Return the lines up to the first that is neither blank nor a comment, and find the delimiter."""
-        found = []
-        for line in self.lines("replace"):
-            found.append(line.rstrip("\r\n"))
+    def head(self) -> int:
+        """Find the delimiter and the cells of the first line that is no comment; return its number."""
+        for number, line in enumerate(self.lines("replace"), 1):
             if "\0" in line or "\ufffd" in line:
-                where = f"line {len(found)} of {self.title}"
-                encoding = self.encoding.removesuffix("-sig").upper()
-                raise InputError(f"{where} is not {encoding}; pass its encoding, as in encoding='utf-16'")
+                what = f"line {number} of {self.title} is not {self.encoding.removesuffix('-sig').upper()}"
+                raise InputError(f"{what}; pass its encoding, as in encoding='utf-16'")
             if line.strip() and not line.startswith(COMMENTS):
-                self.commented = any(line.startswith(COMMENTS) for line in found)
                 self.delimiter = max(" " + DELIMITERS, key=lambda d: line.count(d) * (d != " "))
-                return found
+                self.header = self.cells(line)
+                return number
+            self.commented = self.commented or bool(line.strip())
         raise InputError(f"{self.title} is empty; it needs a line of column names and rows below it")
 
     def cells(self, line: str) -> list[str]:
         if self.delimiter == " " and '"' not in line:
             return line.split()
-        return next(csv.reader([line.strip("\n")], delimiter=self.delimiter, skipinitialspace=True), [])
+        return next(csv.reader([line.strip("\r\n")], delimiter=self.delimiter, skipinitialspace=True), [])
+
+    def is_comment(self, line: str) -> bool:
+        """Return whether a line is a comment; one with as many cells as there are columns is a row."""
+        return line.startswith(COMMENTS) and len(self.cells(line)) != len(self.header)
 
     def rewrite(self, file: Path) -> None:
         """Write a copy, line by line: in UTF-8, without comments, with tabs for blanks."""
         with file.open("w", encoding="utf-8", newline="\n") as out:
             for number, line in enumerate(self.lines("surrogateescape"), 1):
-                line = "\n" if self.commented and line.startswith(COMMENTS) else line
+                line = "\n" if self.commented and self.is_comment(line) else line
                 line = "\t".join(self.cells(line)) + "\n" if self.delimiter == " " else line
                 try:
                     out.write(line)
@@ -181,9 +186,8 @@ class _Text:
 def _stripped(title: str, names: Iterable[Any]) -> list[str]:
     """Return the names of columns without blanks at the ends; they must be distinct."""
     texts = [str(name).strip() for name in names]
-    for name, count in collections.Counter(texts).items():
-        if count > 1:
-            raise InputError(f"{title} has more than one column {name!r}; use distinct names")
+    for name in (name for i, name in enumerate(texts) if name in texts[:i]):
+        raise InputError(f"{title} has more than one column {name!r}; use distinct names")
     return texts
 
 
@@ -216,16 +220,23 @@ def _frame_source(engine: Engine, frame: Any, time: Hashable) -> Source:
     selected = f"{constant}*{f' REPLACE ({aware})' if aware else ''}"
     engine.run(f"CREATE TEMP TABLE {table} AS SELECT {selected} FROM given", title)
     engine.connection.unregister("given")
-    return dataclasses.replace(_described(engine, title, table), originals=originals)
+    index = tuple(map(str, frame.index.names)) if hasattr(frame, "reset_index") else ()
+    return dataclasses.replace(_described(engine, title, table), originals=originals, index=index)
 
 
 def _with_index(frame: Any) -> Any:
     """Return a pandas frame with its index, if it is named or contains times, in its first columns."""
-    names, dated = frame.index.names, frame.index.nlevels == 1 and frame.index.dtype.kind == "M"
-    if names == [None] and not dated:
+    names = frame.index.names
+    if names == [None] and not has_dates(frame.index):
         return frame
     usual = ("time", "id", *names[2:])
     return frame.reset_index(names=[usual[i] if name is None else name for i, name in enumerate(names)])
+
+
+def has_dates(index: Any) -> bool:
+    """Return whether the index of a frame contains dates or periods."""
+    kind = str(getattr(index, "dtype", ""))
+    return getattr(index, "nlevels", 1) == 1 and kind.startswith(("datetime64", "period"))
 
 
 def _has_zone(column: Any) -> bool:
@@ -238,7 +249,7 @@ def _array(column: Any, originals: dict[str, Hashable]) -> np.ndarray:
         plain = {type(value) for value in column} <= {int, float, bool}
         column = np.asarray(column) if plain else np.fromiter(column, object, len(column))
     column = column.dt.tz_convert(None) if _has_zone(column) else column
-    values = column.to_numpy() if hasattr(column, "to_numpy") else column
+    values = column.to_numpy() if hasattr(column, "to_numpy") else np.asarray(column)
     if values.dtype.kind in "biufM":
         return values.astype("datetime64[us]") if values.dtype.kind == "M" else values
     texts = np.empty(len(values), dtype=object)
@@ -267,16 +278,16 @@ def names_of(frame: Any) -> list[str]:
     return [str(name) for name in (*getattr(getattr(frame, "index", None), "names", ()), *columns)]
 
 
-def _is_list(part: Any) -> bool:
-    """Return whether something is a list of values, not of rows."""
-    return isinstance(part, list | tuple) and not any(isinstance(value, list) for value in part[:1])
-
-
 def is_table(given: Any) -> bool:
     """Return whether something is a table with named columns: a dict of them, or a frame."""
-    if isinstance(given, dict):
-        parts = [[0] if _is_list(part) else part for part in given.values()]
-        return bool(parts) and all(np.ndim(part) == 1 and not hasattr(part, "nodes") for part in parts)
+    if isinstance(given, dict):  # a dok_matrix of SciPy is one, too
+        return not hasattr(given, "shape") and bool(given) and all(map(_is_column, given.values()))
     # In this order: a LazyFrame warns when asked for its columns.
     named = any(hasattr(given, name) for name in ("collect_schema", "column_names", "columns"))
     return (named and hasattr(given, "__getitem__")) or hasattr(given, "__arrow_c_stream__")
+
+
+def _is_column(given: Any) -> bool:
+    if isinstance(given, list | tuple):  # of values, not of rows
+        return not any(isinstance(value, list) for value in given[:1])
+    return np.ndim(given) == 1 and not hasattr(given, "nodes")

@@ -16,9 +16,9 @@ from affect_xp.io import matrices
 from affect_xp.io.engine import Engine
 from affect_xp.io.kinds import KINDS
 from affect_xp.io.options import ReadOptions
-from affect_xp.io.roles import dated_index, find_roles, has_times, is_edge_list
+from affect_xp.io.roles import find_roles, has_times, is_edge_list
 from affect_xp.io.snapshot import Snapshot
-from affect_xp.io.sources import JSON, PARQUET, TEXT, ending, is_table, names_of, part_source
+from affect_xp.io.sources import JSON, PARQUET, TEXT, ending, has_dates, is_table, names_of, part_source
 from affect_xp.io.tables import Table
 from affect_xp.io.times import Freq, parse_freq
 from affect_xp.proximity import is_sparse
@@ -169,7 +169,8 @@ def read_steps(
         The data type of values from tables, frames and graphs. Arrays keep theirs.
     memory_limit : str or int, optional
         How much memory DuckDB may use, such as "2GB" or a number of bytes; what does not fit goes to a
-        temporary folder. By default 80 % of the memory of the machine.
+        temporary folder. By default 80 % of the memory of the machine. It must be at least some 20 MB, and
+        160 kB for each column.
 
     Examples
     --------
@@ -215,7 +216,7 @@ def _table_steps(
 ) -> Steps:
     engine = Engine(options.memory_limit)
     sources = [part_source(engine, part, time, options, rewrite=rewrite) for time, part in parts]
-    roles = find_roles(sources[0].title, list(sources[0].columns), options, dated_index(engine, sources[0]))
+    roles = find_roles(engine, sources[0], options)
     _check_suited(roles.kind, sources[0].title, options, freq)
     table = Table(engine, sources, roles, options)
     steps = KINDS[roles.kind](table, freq)
@@ -244,8 +245,11 @@ def _check_suited(kind: str, title: str, options: ReadOptions, freq: Freq | None
 def is_over_time(given: Any) -> bool:
     """Return whether something is a file or a table over time, which `read_steps` splits into steps."""
     if is_table(given):
-        dated = getattr(getattr(getattr(given, "index", None), "dtype", None), "kind", "") == "M"
-        return dated or matrices.is_stacked(given) or has_times(names_of(given), alone=True)
+        return (
+            has_dates(getattr(given, "index", None))
+            or matrices.is_stacked(given)
+            or has_times(names_of(given), alone=True)
+        )
     return isinstance(given, str | os.PathLike) or bool(_parts(given))
 
 
@@ -264,10 +268,9 @@ def _parts(table: Any) -> list[tuple[Hashable, Any]]:
         return [] if alone else [(None, path) for path in paths]
     if not all(map(is_table, parts)):
         return []
-    names = names_of(parts[0])
-    if isinstance(table, dict):
-        return list(matrices.timed(table)) if is_edge_list(names) and "time" not in names else []
-    return [(None, frame) for frame in parts] if has_times(names, alone=False) else []
+    if has_times(names := names_of(parts[0]), alone=False):
+        return [(None, frame) for frame in parts]
+    return list(matrices.timed(table)) if is_edge_list(names) else []
 
 
 def _files(path: str | os.PathLike[str]) -> list[Path]:

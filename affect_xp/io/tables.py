@@ -12,7 +12,7 @@ from affect_xp.io.engine import Engine, literal, reason
 from affect_xp.io.options import ReadOptions
 from affect_xp.io.roles import Roles
 from affect_xp.io.sources import FORGET, REJECTED, Source
-from affect_xp.io.times import OLDEST, SINCE_1970, Freq, shown
+from affect_xp.io.times import NEWEST, OLDEST, SINCE_1970, Freq, shown
 
 SAMPLE = 1000  # rows that suggest how times are written; all rows are checked
 NUMBERS = re.compile("U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL|BOOLEAN")
@@ -84,6 +84,8 @@ class Table:
     def _select(self, source: Source) -> str:
         columns = self._used(source)
         names = ["t", *self.objects]
+        if not re.match(f"{NUMBERS.pattern}|TIMESTAMP|DATE|VARCHAR", columns[0][1]):
+            columns[0] = f"{columns[0][0]}::VARCHAR", "VARCHAR"
         named = ", ".join(f"{sql} AS {name}" for (sql, _), name in zip(columns, names, strict=False))
         values = columns[len(names) :]
         as_type = "DOUBLE" if all(NUMBERS.match(of) for _, of in values) else "VARCHAR"
@@ -228,7 +230,8 @@ class Table:
             sql = times.strptime([time_format]).replace("{t}", text)
         else:
             self.scale, sql = ("number", times.NUMBER) if number else self._text_reading()
-        return f"nullif(greatest({sql}, {OLDEST}), {OLDEST})" if self.scale == "date" else sql
+        bounded = f"least(greatest({sql}, {OLDEST}), {NEWEST})"
+        return f"nullif(nullif({bounded}, {OLDEST}), {NEWEST})" if self.scale == "date" else sql
 
     def _text_reading(self) -> tuple[str, str]:
         """Return the scale of times that are texts, and the SQL that reads one of them."""

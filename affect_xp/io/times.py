@@ -47,6 +47,13 @@ CLOCKS = (" %H:%M:%S", " %H:%M", "T%H:%M:%S", "T%H:%M", " %H:%M:%S.%f", "T%H:%M:
 HALVES = (" %I:%M %p", " %I:%M:%S %p", " %I:%M%p")
 SINCE_1970 = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}  # in microseconds
 OLDEST = "TIMESTAMP '1000-01-01'"  # %Y also reads 24 as a year
+NEWEST = "TIMESTAMP '9999-12-31 23:59:59.999999'"  # of Python
+YEAR_AND_QUARTER = "regexp_extract({t}, '\\d{4}')::BIGINT, 3 * regexp_extract({t}, 'Q(.)', 1)::BIGINT - 2"
+QUARTER = f"""CASE WHEN regexp_full_match({{t}}, '\\d{{4}}[- ]?Q[1-4]|Q[1-4][-/ ]?\\d{{4}}')
+    THEN make_timestamp({YEAR_AND_QUARTER}, 1, 0, 0, 0) END"""
+MONDAY = "try_strptime(rpad(replace({t}, '-', ''), 8, '1'), '%GW%V%u')"  # or the day that is given
+WEEK = f"CASE WHEN strftime({MONDAY}, '%GW%V') = left(replace({{t}}, '-', ''), 7) THEN {MONDAY} END"
+MICROSECONDS = r"regexp_replace({t}, '(\.\d{6})\d+', '\1')"
 NUMBER = "CASE WHEN isfinite(try_cast({t} AS DOUBLE)) THEN try_cast({t} AS DOUBLE) END"
 
 
@@ -135,9 +142,11 @@ def date_readings(sample: list[str]) -> dict[str, str]:
     found = {date: strptime([date + clock for clock in clocks]) for date in DATES}
     zoned = strptime([f"%Y-%m-%d{clock}{blank}%z" for clock in CLOCKS for blank in ("", " ")])
     found["%Y-%m-%d with zones"] = zoned.replace("{t}", "regexp_replace({t}, ' ?(Z|z|UTC)$', '+00')")
-    quarter = "make_timestamp(left({t}, 4)::BIGINT, 3 * right({t}, 1)::BIGINT - 2, 1, 0, 0, 0)"
-    found["quarters"] = f"CASE WHEN regexp_full_match({{t}}, '\\d{{4}}-?Q[1-4]') THEN {quarter} END"
-    return found | {"ISO weeks": "try_strptime(replace({t}, '-', '') || '1', '%GW%V%u')"}
+    found |= {form: strptime([form]) for form in ("%a, %d %b %Y %H:%M:%S %z", "%d/%b/%Y:%H:%M:%S %z")}
+    found |= {"quarters": QUARTER, "ISO weeks": WEEK}
+    if re.search(r"\.\d{7}", text):  # nanoseconds
+        found = {name: sql.replace("{t}", MICROSECONDS) for name, sql in found.items()}
+    return found
 
 
 def strptime(formats: list[str]) -> str:

@@ -7,7 +7,6 @@ to proximities is decided at the first step.
 import abc
 import dataclasses
 import itertools
-import math
 import numbers
 import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Sized
@@ -128,10 +127,7 @@ def of_frame(given: Any, ids: IdsOrNone, *, square: bool) -> tuple[Any, IdsOrNon
 
 
 def of_graph(given: Any, ids: IdsOrNone, *, square: bool) -> tuple[Any, IdsOrNone]:
-    """Return the weights of a networkx graph as a sparse matrix, and its nodes as ids if none are given.
-
-    Edges without a weight have weight 1, parallel edges are summed, and self-loops go on the diagonal.
-    """
+    """Return the weights of a networkx graph as a sparse matrix, and its nodes as ids if none are given."""
     if not is_graph(given):
         return given, ids
     if not square:
@@ -143,19 +139,8 @@ def of_graph(given: Any, ids: IdsOrNone, *, square: bool) -> tuple[Any, IdsOrNon
         )
     if len(given) == 0:
         raise InputError("W is a graph without nodes; omit steps without observations")
-    _check_weights(given)
-    nodes, W = graph_adjacency(given)
+    nodes, W = graph_adjacency(given, "W")
     return W, nodes if ids is None else ids
-
-
-def _check_weights(graph: Any) -> None:
-    """Raise if the weight of an edge is not a finite number."""
-    for u, v, weight in graph.edges(data="weight", default=1):
-        if not isinstance(weight, numbers.Real) or not math.isfinite(weight):
-            raise InputError(
-                f"W is a graph whose edge {u!r} - {v!r} has weight={weight!r}; set a finite weight, or "
-                "remove the edge"
-            )
 
 
 def as_features(given: Any) -> Array:

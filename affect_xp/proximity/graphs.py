@@ -1,5 +1,7 @@
 """Proximities from edges and graphs."""
 
+import math
+import numbers
 from collections.abc import Hashable
 from typing import Any
 
@@ -16,21 +18,23 @@ def is_graph(given: object) -> bool:
 
 
 def graph_adjacency(
-    graph: Any, weight: str = "weight", directed: str = "sum"
+    graph: Any, title: str, weight: str = "weight", directed: str = "sum"
 ) -> tuple[tuple[Hashable, ...], Array]:
     """Return the nodes of a graph and its weights as a symmetric sparse matrix.
 
-    An edge without a weight counts 1, parallel edges are summed, and `directed` combines both directions.
+    An edge without a weight counts 1, parallel edges are summed, self-loops go on the diagonal, and
+    `directed` combines both directions. `title` is the name of the graph in messages.
     """
     position = {node: i for i, node in enumerate(graph.nodes)}
-    edges = [(position[u], position[v], w) for u, v, w in graph.edges(data=weight, default=1)]
-    ends = np.array([edge[:2] for edge in edges], dtype=np.int64).reshape(-1, 2)
+    edges = list(graph.edges(data=weight, default=1))
+    for u, v, w in edges:
+        if not isinstance(w, numbers.Real) or not math.isfinite(w):
+            what = f"{title} is a graph whose edge {u!r} - {v!r} has {weight}={w!r}"
+            raise InputError(f"{what}; set a finite weight, or remove the edge")
+    ends = np.array([(position[u], position[v]) for u, v, _ in edges], dtype=np.int64).reshape(-1, 2)
     if not graph.is_directed():  # an edge may be listed from either end
         ends, directed = np.sort(ends, axis=1), "sum"
-    try:
-        weights = np.array([float(w) for *_, w in edges])
-    except (TypeError, ValueError) as error:
-        raise InputError(f"an edge has a {weight!r} that is not a number: {error}") from error
+    weights = np.array([float(w) for *_, w in edges])
     return tuple(position), adjacency((ends[:, 0], ends[:, 1]), weights, len(position), directed)
 
 

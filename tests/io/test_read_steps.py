@@ -404,6 +404,24 @@ def test_a_file_four_times_the_memory_limit(tmp_path):
         read_steps(path, freq="10D", memory_limit="8MB")
 
 
+@pytest.mark.parametrize("kind", ["features", "tidy"])
+def test_an_unsorted_file_four_times_the_memory_limit(kind, tmp_path):
+    duckdb = pytest.importorskip("duckdb")
+    path, n, days = tmp_path / "table.csv", 5000, 300 if kind == "features" else 400
+    names = ["a", "b", "c", "d", "e"] if kind == "features" else ["price"]
+    values = ", ".join(f"(i + {k}) % 1000 / 8 AS {name}" for k, name in enumerate(names))
+    day = f"strftime(DATE '2024-01-01' + (i // {n})::INT, '%Y-%m-%d')"
+    rows = f"SELECT {day} AS date, 'object number ' || i % {n} AS id, {values} FROM range({n * days}) AS r(i)"
+    duckdb.sql(f"COPY ({rows} ORDER BY hash(i)) TO '{path}' (HEADER)")
+    options = {} if kind == "features" else {"value": "price", "freq": "1D"}
+    steps = read_steps(path, memory_limit=path.stat().st_size // 4, **options)
+    for t, step in enumerate(steps):
+        i = t * n + np.array([int(id.removeprefix("object number ")) for id in step.ids])
+        expected = np.column_stack([(i + k) % 1000 / 8 for k in range(len(names))])
+        np.testing.assert_array_equal(step.values, expected)
+    assert t + 1 == steps.n_steps == days and len(set(step.ids)) == n
+
+
 # Times
 
 

@@ -767,10 +767,8 @@ FILES = {
         "table.csv",
         "quarter,id,x\nQ1 2024,a,1\nQ2 2023,a,2\n",
         {},
-        [("Q1 2024", ("a",), [[1.0]]), ("Q2 2023", ("a",), [[2.0]])],
-        [
-            "times such as 'Q1 2024' are labels, in the order in which they appear; pass time_format= if they are dates"
-        ],
+        [("2023-04-01", ("a",), [[2.0]]), ("2024-01-01", ("a",), [[1.0]])],
+        [],
     ),
     "years with a freq in years": (
         "table.csv",
