@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from affect_xp.exceptions import InputError
 from affect_xp.io.engine import Engine
@@ -48,7 +48,7 @@ def find_roles(engine: Engine, source: Source, options: ReadOptions) -> Roles:
 
     An index column that contains dates is the time, if there is no other.
     """
-    title, columns, dated = source.title, list(source.columns), _dated_index(engine, source)
+    title, columns, kind = source.title, list(source.columns), _kind(source, options)
 
     def find(role: str, given: str | None, default: str | None = None) -> str:
         """Return the column of a role: the one passed, or the only one with a usual name."""
@@ -61,19 +61,10 @@ def find_roles(engine: Engine, source: Source, options: ReadOptions) -> Roles:
         what = f"{role}={given!r} is not a column" if given is not None else f"cannot find the {role} column"
         raise InputError(f"{what} of {title}: {problem}; pass {role}= with one of them, or names=[...]")
 
-    time, kind, ids = find("time", options.time, dated), str(options.kind), named_as("id", columns)
-    linked = options.source or options.target or (is_edge_list(columns) and options.id is None)
-    if kind == "auto":
-        ends = [*named_as("source", columns), *named_as("target", columns)]
-        if linked and ids and not (options.source or options.target) and len("".join(ends)) == 2:
-            what = f"columns {listed(ends)} of {title} could be the ends of edges, or features of {ids[0]!r}"
-            raise InputError(f"{what}; pass kind='edges' or kind='features'")
-        alone = options.value is not None or not (options.id or ids)
-        kind = "edges" if linked else "series" if alone else "features"
+    time = find("time", options.time, _dated_index(engine, source))
     if kind == "edges":
         objects = [find("source", options.source), find("target", options.target)]
-        weight = find("weight", options.weight or options.value, "")
-        values = [weight] if weight else []
+        values = [name for name in [find("weight", options.weight or options.value, "")] if name]
     else:
         objects = [find("id", options.id)] if kind == "features" or options.value is not None else []
         given = options.features if options.value is None else [options.value]
@@ -91,12 +82,29 @@ def find_roles(engine: Engine, source: Source, options: ReadOptions) -> Roles:
     return Roles(kind, time, tuple(objects), tuple(values), unused)
 
 
-def named_as(role: str, columns: Sequence[str]) -> list[str]:
+def _kind(source: Source, options: ReadOptions) -> str:
+    """Return what the rows of a table are: the option, or by the names of its columns."""
+    if options.kind != "auto":
+        return str(options.kind)
+    ids, first, second = (named_as(role, source.columns) for role in ("id", "source", "target"))
+    if options.source or options.target:
+        return "edges"
+    if first and second and options.id is None:
+        if ids and all(len(name) == 1 for name in first + second):
+            what = (
+                f"columns {listed(first + second)} of {source.title} could be the ends of edges, or features"
+            )
+            raise InputError(f"{what} of {ids[0]!r}; pass kind='edges' or kind='features'")
+        return "edges"
+    return "series" if options.value is not None or not (options.id or ids) else "features"
+
+
+def named_as(role: str, columns: Iterable[str]) -> list[str]:
     """Return the columns with a usual name of a role."""
     return [name for name in columns if (name if len(name) == 1 else name.lower()) in USUAL.get(role, ())]
 
 
-def is_edge_list(columns: Sequence[str]) -> bool:
+def is_edge_list(columns: Iterable[str]) -> bool:
     """Return whether a table contains edges, by the names of its columns."""
     return bool(named_as("source", columns) and named_as("target", columns))
 
