@@ -25,7 +25,6 @@ CLAIMS = {
     "plot_8_events": lambda found: (
         found["score"] > 0.95 and {"split", "merge", "birth"} <= _kinds(found["model"].history_)
     ),
-    "plot_9_names": lambda found: _names_keep_their_meaning(found) and _as_on_the_page(found),
 }
 
 
@@ -41,7 +40,7 @@ def _kinds(history):
     return {event.kind for record in history[1:] for event in record.events}
 
 
-def _names_keep_their_meaning(found):
+def _ids_keep_their_meaning(found):
     """Return whether the defaults have few errors of both kinds, with a margin on both sides."""
     for rule in ("cosine 0.4", *(("cosine", threshold) for threshold in (0.35, 0.45))):
         row = found["table"][rule] if isinstance(rule, str) else found["errors"](*rule)
@@ -91,3 +90,12 @@ def test_example(name, monkeypatch, tmp_path):
         plt.close("all")
     assert CLAIMS[name](found)
     assert not list(tmp_path.iterdir())  # no files remain
+
+
+def test_rules_of_cluster_ids():
+    path = EXAMPLES.parent / "bench" / "cluster_ids.py"
+    if not path.exists():
+        pytest.skip("not a clone of the repository")
+    found = runpy.run_path(str(path))
+    assert _ids_keep_their_meaning(found)
+    assert _as_on_the_page(found)

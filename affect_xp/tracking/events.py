@@ -20,7 +20,7 @@ from affect_xp.exceptions import InputError
 from affect_xp.parameters import Parameters
 from affect_xp.partition import Ids, as_ids
 
-# Chosen by simulation: examples/plot_9_names.py.
+# Chosen by simulation: bench/cluster_ids.py.
 CONTINUITY = 0.4
 MIN_SHARE = 0.1
 

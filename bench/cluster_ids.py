@@ -1,12 +1,8 @@
-"""
-When a cluster keeps its id
-===========================
+"""Rules of cluster ids on simulated partitions with known continuations: `python -m bench.cluster_ids`.
 
-A cluster loses and gains objects from step to step. How much may change before it counts as another
-cluster? This example compares several rules on simulated partitions with known continuations.
+A cluster loses and gains objects from step to step. How much may change before it counts as another cluster?
 """
 
-import matplotlib.pyplot as plt
 import numpy as np
 
 from affect_xp.tracking.events import (
@@ -23,7 +19,6 @@ from affect_xp.tracking.events import (
 rng = np.random.default_rng(0)
 K, N_TRIALS = 6, 100
 
-# %%
 # A case consists of the previous and the current labels, with -1 for objects that are absent or in no
 # cluster, and of the expected result: pairs of previous and current ids. One of the previous ids should
 # continue as one of the current ids; if there are none, the ids should end.
@@ -54,9 +49,7 @@ def turnover(share, **sizes):
 def split(m):
     before = labels_of(random_sizes(low=12))
     now = before.copy()
-    now[before == 0] = np.append(0, K + np.arange(m - 1))[
-        np.arange(np.sum(before == 0)) % m
-    ]
+    now[before == 0] = np.append(0, K + np.arange(m - 1))[np.arange(np.sum(before == 0)) % m]
     return before, mixed(now), [({0}, {0, *range(K, K + m - 1)})]
 
 
@@ -86,7 +79,6 @@ def noise(share):
     )
 
 
-# %%
 # In these cases the id of cluster 0 should end, or all ids.
 
 
@@ -112,18 +104,14 @@ def exchanged():
 
 def swallowed():
     """Its few objects join a large part of another cluster."""
-    before = labels_of(
-        [rng.integers(1, 5), *random_sizes(k=K - 2), rng.integers(60, 100)]
-    )
+    before = labels_of([rng.integers(1, 5), *random_sizes(k=K - 2), rng.integers(60, 100)])
     now = mixed(np.where((before == K - 1) & (rng.random(len(before)) < 0.4), 0, before))
     return before, np.where(before == 0, 0, now), [({0}, set())]
 
 
 def remnant():
     """Nearly all of its objects join a larger cluster, and a few remain."""
-    before = labels_of(
-        [rng.integers(40, 60), rng.integers(80, 100), *random_sizes(k=K - 2)]
-    )
+    before = labels_of([rng.integers(40, 60), rng.integers(80, 100), *random_sizes(k=K - 2)])
     now = mixed(np.where(before == 0, 1, before))
     now[: rng.integers(1, 4)] = 0
     return before, now, [({0}, set())]
@@ -150,13 +138,9 @@ def ended(before):
 
 
 GOES_ON = {
-    "turnover 10–30 %": [
-        lambda share=share: turnover(share) for share in (0.1, 0.2, 0.3)
-    ],
+    "turnover 10–30 %": [lambda share=share: turnover(share) for share in (0.1, 0.2, 0.3)],
     "1–4 objects, 10 %": [lambda: turnover(0.1, low=1, high=5)],
-    "split or merge, 2–4": [
-        lambda m=m, how=how: how(m) for m in (2, 3, 4) for how in (split, merge)
-    ],
+    "split or merge, 2–4": [lambda m=m, how=how: how(m) for m in (2, 3, 4) for how in (split, merge)],
     "60 % renewed": [lambda: renewal(0.6)],
     "30 % noise": [lambda: noise(0.3)],
 }
@@ -184,7 +168,6 @@ CASES = {
     for name, makers in (GOES_ON | ENDS).items()
 }
 
-# %%
 # In the rules, t is the number of common objects of two clusters; a and b are the numbers of their objects
 # that are in a cluster at both steps. An id may continue if the value is at least a threshold. Among the
 # remaining matchings, the one in which most objects keep their id is chosen.
@@ -200,17 +183,13 @@ RULES = {
 def weights_of(t, smaller, rule, threshold, min_share):
     if rule == "cosine":  # as in affect_xp
         return matching_weights(t, *totals(t), smaller, threshold, min_share)
-    return np.where(
-        (RULES[rule](t, *totals(t)) >= threshold) & (t >= min_share * smaller), t, 0
-    )
+    return np.where((RULES[rule](t, *totals(t)) >= threshold) & (t >= min_share * smaller), t, 0)
 
 
 def error(case, rule, threshold, min_share=MIN_SHARE):
     """Return the share of ids that continue but should end, or end but should continue."""
     t, sizes_before, sizes, expected = case
-    weights = weights_of(
-        t, np.minimum.outer(sizes_before, sizes), rule, threshold, min_share
-    )
+    weights = weights_of(t, np.minimum.outer(sizes_before, sizes), rule, threshold, min_share)
     names = match_clusters(weights, np.arange(len(t)), fresh=len(t))
     kept = {name: d for d, name in enumerate(names)}
     fates = [({kept[c] for c in old if c in kept}, new) for old, new in expected]
@@ -218,13 +197,9 @@ def error(case, rule, threshold, min_share=MIN_SHARE):
 
 
 def errors(*rule):
-    return {
-        name: 100 * np.mean([error(case, *rule) for case in cases])
-        for name, cases in CASES.items()
-    }
+    return {name: 100 * np.mean([error(case, *rule) for case in cases]) for name, cases in CASES.items()}
 
 
-# %%
 # The first columns give the percentage of lost ids that should continue, the others that of kept ids
 # that should end. The first row is the matching without a rule. The cosine of 0.4 is the default of
 # `ax.EventRules`, shown between its neighbours; the last row is the same without `min_share`.
@@ -247,7 +222,6 @@ print("|---" * (len(CASES) + 1) + "|")
 for line, row in table.items():
     print(f"| {line} |", " | ".join(f"{value:.0f}" for value in row.values()), "|")
 
-# %%
 # The same for events: the percentage of splits and merges reported with all their parts, by the number of
 # parts, which should be high; and the splits and merges reported in 100 steps in which clusters of 1 to 4
 # objects exchange some of them, which should be zero.
@@ -258,53 +232,18 @@ def reported(case, rules):
     t, sizes_before, sizes, _ = case
     before = Clusters(np.arange(len(t)), sizes_before, fresh=len(t), t=0)
     _, events = follow(before, t, sizes, members_before=list, members=list, rules=rules)
-    return [
-        max(len(e.before), len(e.after)) for e in events if e.kind in ("split", "merge")
-    ]
+    return [max(len(e.before), len(e.after)) for e in events if e.kind in ("split", "merge")]
 
 
-PARTS = {
-    m: [counted(*how(m)) for how in (split, merge) for _ in range(N_TRIALS)]
-    for m in (2, 3, 4, 5)
-}
+PARTS = {m: [counted(*how(m)) for how in (split, merge) for _ in range(N_TRIALS)] for m in (2, 3, 4, 5)}
 TINY = [counted(*turnover(0.2, low=1, high=5)) for _ in range(4 * N_TRIALS)]
 event_table = {}
 for part, least in ((0.1, 2), (0.15, 2), (0.15, 1), (0.25, 2)):
     rules = EventRules(part=part, min_objects=least, max_dormant=0)
-    row = {
-        f"{m} parts": 100 * np.mean([m in reported(case, rules) for case in PARTS[m]])
-        for m in PARTS
-    }
+    row = {f"{m} parts": 100 * np.mean([m in reported(case, rules) for case in PARTS[m]]) for m in PARTS}
     row["tiny clusters"] = 100 * np.mean([len(reported(case, rules)) for case in TINY])
     event_table[f"part {part}, min_objects {least}"] = row
 print("| rule |", " | ".join(row), "|")
 print("|---" * (len(row) + 1) + "|")
 for line, row in event_table.items():
     print(f"| {line} |", " | ".join(f"{value:.0f}" for value in row.values()), "|")
-
-# %%
-# The same by threshold: the mean over the cases where ids should continue, over those where they should end,
-# and over unrelated partitions into five clusters. The cosine has a margin on both sides of 0.4.
-
-CURVES = {
-    "lost": [*GOES_ON],
-    "goes on, should end": [*ENDS][:4],
-    "goes on, k = 5": ["k = 5"],
-}
-thresholds = np.linspace(0.1, 0.7, 7)
-figure, axes = plt.subplots(
-    1, len(RULES), figsize=(11, 3), sharey=True, layout="constrained"
-)
-for panel, rule in zip(axes, RULES, strict=True):
-    found = [errors(rule, threshold) for threshold in thresholds]
-    for what, names in CURVES.items():
-        panel.plot(
-            thresholds,
-            [np.mean([row[name] for name in names]) for row in found],
-            label=what,
-        )
-    panel.set(title=rule, xlabel="threshold")
-axes[0].set_ylabel("% of ids")
-axes[-1].axvline(CONTINUITY, color="0.7", linestyle=":")
-axes[0].legend(frameon=False)
-plt.show()
