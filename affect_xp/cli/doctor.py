@@ -40,7 +40,7 @@ MATRICES_OF_CHANGE = 3  # the next Ψ̂ too, where objects come and go
 
 Result = tuple[float, np.ndarray]  # α and labels
 
-# Packages that are good for one thing: module, what for, what to install where it is not the module.
+# Optional packages: module, purpose, and what to install if it has another name.
 EXTRAS = (
     ("duckdb", "tables in files", "'affect_xp[io]'"),
     ("pandas", "frames", None),
@@ -54,7 +54,7 @@ EXTRAS = (
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """What is the matter with a library on a device."""
+    """The status of a library on a device."""
 
     library: str
     status: str
@@ -111,7 +111,7 @@ def check_gpu(path: Path) -> int:
 
 
 def examine() -> list[Finding]:
-    """Return what is found of each library on each of its devices."""
+    """Return the status of each library on each of its devices."""
     expected = _core(array_namespace(np.empty(0)), None)
     return [finding for library in LIBRARIES.values() for finding in _findings(library, expected)]
 
@@ -183,7 +183,7 @@ def _memories(findings: list[Finding]) -> dict[str, Memory]:
 
 
 def in_numbers(findings: list[Finding]) -> dict[str, Any]:
-    """Return all that is found as plain values."""
+    """Return the findings as plain values."""
     return {
         "affect_xp": affect_xp.__version__,
         "python": platform.python_version(),
@@ -204,7 +204,7 @@ def in_numbers(findings: list[Finding]) -> dict[str, Any]:
 
 
 def in_words(findings: list[Finding]) -> str:
-    """Return all that is found in plain words."""
+    """Return the findings as text."""
     lines = [
         f"affect_xp {affect_xp.__version__}, Python {platform.python_version()}, {platform.platform()}",
         "",
@@ -240,7 +240,7 @@ def _gigabytes(size: int) -> str:
 
 
 def _advice(findings: list[Finding]) -> list[str]:
-    """Return what it all means, and what to do."""
+    """Return the conclusion, and what to do."""
     wrong = [LIBRARIES[f.library].title for f in findings if f.status == "wrong"]
     if wrong:
         return [

@@ -35,7 +35,7 @@ class Growth:
 
     sizes: tuple[int, ...]
     values: tuple[float, ...]
-    # The exponent for large n that is known from theory. Small sizes, of which much is overhead, show less.
+    # The exponent for large n by theory. Small sizes, which are mostly overhead, show less.
     least: float
 
     @property
@@ -149,7 +149,7 @@ def _measured(kind: Kind, sizes: list[int], rounds: int) -> Prediction:
 
 
 def _started(kind: Kind, n: int) -> Affect:
-    """Return a model after its first step, which is not typical."""
+    """Return a model after its first step, which has no past."""
     proximity = "dot" if kind.step is _features else "precomputed"
     return Affect(kind.clusterer, proximity=proximity, random_state=0).partial_fit(kind.step(n, 0))
 

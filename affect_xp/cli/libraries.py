@@ -50,16 +50,16 @@ class Library:
     install: str
 
     def version(self) -> str | None:
-        """Return the version that is installed, None if none is; the library is not imported."""
+        """Return the installed version, None if there is none; the library is not imported."""
         return installed_version(self.module)
 
     def load(self) -> Namespace:
-        """Import it, and return its functions as the standard has them."""
+        """Import it, and return its namespace of the array API standard."""
         importlib.import_module(self.module)
         return importlib.import_module(self.namespace)
 
     def devices(self) -> list[Device]:
-        """Return where it can compute, GPUs first; raises, in many ways, where it can nowhere."""
+        """Return its devices, GPUs first; raise an error of any kind if there is none."""
         return _DEVICES[self.name]() if self.name in _DEVICES else [Device("cpu")]
 
 
@@ -86,7 +86,7 @@ def installed_version(module: str) -> str | None:
 
 @functools.cache
 def _distributions() -> Mapping[str, list[str]]:
-    """Return the distributions of each module; that looks at all that is installed."""
+    """Return the distributions of each module; slow, since all installed ones are read."""
     return importlib.metadata.packages_distributions()
 
 
@@ -99,7 +99,7 @@ class Backend:
     device: object
 
     def put(self, values: Array) -> Array:
-        """Return host values there. Sparse matrices stay sparse with SciPy and CuPy."""
+        """Return host values on the device. Sparse matrices stay sparse with SciPy and CuPy."""
         if not is_sparse(values):
             return self.xp.asarray(values, device=self.device)
         if self.name == "cupy":
@@ -108,7 +108,7 @@ class Backend:
 
 
 def open_backend(name: str, device: str | None = None) -> Backend:
-    """Return the backend asked for; by default on its first GPU, where it has one."""
+    """Return the requested backend; by default on its first GPU, if it has one."""
     library = LIBRARIES[name]
     try:
         xp, devices = library.load(), library.devices()
@@ -168,7 +168,7 @@ _DEVICES: dict[str, Callable[[], list[Device]]] = {
 
 
 def host_memory() -> Memory | None:
-    """Return the memory of the computer, or of the container if that has less; None if it does not say."""
+    """Return the memory of the computer, or of the container if that has less; None if it is unknown."""
     try:
         page = os.sysconf("SC_PAGE_SIZE")
         total, free = page * os.sysconf("SC_PHYS_PAGES"), page * os.sysconf("SC_AVPHYS_PAGES")
@@ -191,7 +191,7 @@ def _read(path: str) -> str:
 
 
 def nvidia_driver() -> str | None:
-    """Return the version of CUDA that the driver of NVIDIA has, "" if it is silent, None if there is none."""
+    """Return the CUDA version of the NVIDIA driver, "" if it does not say, None if there is no driver."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return None

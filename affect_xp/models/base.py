@@ -75,9 +75,9 @@ class Evolving(Observing, SklearnEstimator):
     def _step(self, W: Proximity, ids: Ids, clusterer: Clusterer, seed: int) -> Step:
         """Return the result of a step without changing the model."""
 
-    @abc.abstractmethod
     def _next_state(self, found: Step, out: Proximity | None) -> State:
-        """Return the state after a step; the smoothed proximities may take the storage of `out`."""
+        """Return the state after a step; the smoothed proximities, if any, may take the storage of `out`."""
+        return found.state
 
     def partial_fit(self, W: Array | Proximity, ids: IdsOrNone = None, *, time: Hashable = None) -> Self:
         """Take one more step.

@@ -4,7 +4,7 @@ import dataclasses
 from typing import final
 
 from affect_xp.affect.forgetting import alpha_at
-from affect_xp.affect.step import Options, State, Step, static_step
+from affect_xp.affect.step import Options, Step, static_step
 from affect_xp.array.namespace import array_namespace, not_zero
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_choice
@@ -93,9 +93,6 @@ class PCM(Evolving):
             return found
         z = discrete_solution(found.observed, found.state.partition, self.clusterer.objective)
         return dataclasses.replace(found, state=dataclasses.replace(found.state, memory=z))
-
-    def _next_state(self, found: Step, out: Proximity | None) -> State:
-        return found.state
 
 
 def discrete_solution(W: Proximity, partition: Partition, objective: str) -> Array:

@@ -109,9 +109,6 @@ class RG(Evolving):
         kept = (Frame(x, found.state.partition.labels), *past)[: self.order]
         return dataclasses.replace(found, state=dataclasses.replace(found.state, memory=_packed(kept)))
 
-    def _next_state(self, found: Step, out: Proximity | None) -> State:
-        return found.state
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Frame:

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import final
 
-from affect_xp.affect.step import Options, State, Step, static_step
+from affect_xp.affect.step import Options, Step, static_step
 from affect_xp.clustering.base import Clusterer
 from affect_xp.exceptions import InputTypeError
 from affect_xp.models.base import Evolving
@@ -43,6 +43,3 @@ class Static(Evolving):
     def _step(self, W: Proximity, ids: Ids, clusterer: Clusterer, seed: int) -> Step:
         options = Options(events=self.events, seed=seed)
         return static_step(self._state, W, ids, clusterer, options, warm_start=self.warm_start)
-
-    def _next_state(self, found: Step, out: Proximity | None) -> State:
-        return found.state
