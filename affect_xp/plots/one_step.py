@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from affect_xp.array.namespace import array_namespace, as_array, device_of, from_host, to_host, wide_dtype
+from affect_xp.array.namespace import as_array, from_host, to_host
 from affect_xp.clustering.linkage import Dendrogram, Linkage, linkage
 from affect_xp.clustering.spectral import Spectral, spectral
 from affect_xp.exceptions import InputError, InputTypeError
@@ -55,7 +55,9 @@ def plot_proximity(W: Any, labels: Any, *, ax: Any = None, title: str = "") -> A
     if len(order) > MAX_DRAWN:
         order = order[np.arange(MAX_DRAWN) * len(order) // MAX_DRAWN]
     ax = axes_or_new(ax, (4.8, 3.4))
-    image = ax.imshow(_entries(proximity, order), interpolation="nearest")
+    drawn = proximity.submatrix(from_host(order, proximity.like))
+    entries = to_host(drawn, reason="proximities for a figure")[0]
+    image = ax.imshow(entries, interpolation="nearest")
     _colour_scale([image])
     ax.figure.colorbar(image, ax=ax, shrink=0.8)
     ax.set(title=title, xticks=[], yticks=[], xlabel="objects, by cluster")
@@ -138,15 +140,6 @@ def _mark_clusters(ax: Any, ordered: np.ndarray, colours: dict[int, str]) -> Non
     ax.tick_params(axis="y", length=0)
     if len(named) <= MAX_NAMES:
         ax.set_yticks(middles, ["" if name < 0 else str(name) for name in named], fontsize="small")
-
-
-def _entries(proximity: Proximity, order: np.ndarray) -> np.ndarray:
-    """Return the proximities of the given objects, in this order, as a NumPy array."""
-    index = from_host(order, proximity.like)
-    few = proximity.take(index)
-    xp = array_namespace(few.like)
-    unit = xp.eye(few.n, dtype=wide_dtype(few.like), device=device_of(few.like))
-    return to_host(few.matmul(unit), reason="proximities for a figure")[0]
 
 
 def plot_dendrogram(tree: Any, *, n_clusters: int | None = None, ax: Any = None, max_leaves: int = 60) -> Any:
