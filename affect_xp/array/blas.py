@@ -14,6 +14,8 @@ MIN_TILED_WORK = 10**6
 # Tile heights are multiples of TILE_ROWS, which kernels hold in registers; with at most TILE_COLUMNS columns
 # the thin matrix stays in cache.
 TILE_ROWS, TILE_COLUMNS = 24, 2048
+# Sums in shorter tiles are slower than those of BLAS.
+MIN_TILE_HEIGHT = 64
 # Longer sums are computed in parts, which is also more accurate.
 LONG_SUM = 4096
 # From this number of columns on, repacking pays off.
@@ -66,7 +68,7 @@ def gram(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     (n, p), c = a.shape, b.shape[1]
     height = min(LONG_SUM, MIN_TILED_WORK // max(1, p * c))
     n_tiles = n // height if height else 0
-    if n_tiles < 2:
+    if n_tiles < 2 or height < MIN_TILE_HEIGHT:
         return a.T @ b
     parts, whole = np.empty((n_tiles, p, c), dtype=a.dtype), n_tiles * height
     a_tiles = a[:whole].reshape(n_tiles, height, p).transpose(0, 2, 1)
