@@ -40,10 +40,8 @@ MAX_CUSOLVER_SIZE = 25_000
 FULL_SIZE = 400
 # Up to this size "auto" uses a full decomposition if the iteration fails.
 RESCUE_SIZE = 3000
-# The minimum number of additional pairs, which reveal ties between eigenvalues.
+# The minimum number of additional pairs, which reveal ties, and large eigenvalues that the start lacks.
 MIN_GUARDS = 4
-# The same in large problems, which ignore ties, with starting vectors for all pairs.
-WARM_GUARDS = 1
 # Products before convergence is accepted: starting vectors may be exact but not the largest.
 MIN_PRODUCTS = 3
 MAX_PRODUCTS = 300
@@ -155,8 +153,7 @@ def top_eigenpairs(
     of the digits.
     """
     check_choice("solver", solver, SOLVERS)
-    is_warm = A.n > RESCUE_SIZE and start is not None and start.shape[1] >= k
-    m = min(k + (WARM_GUARDS if is_warm else max(MIN_GUARDS, k // 8)), A.n_wanted)
+    m = min(k + max(MIN_GUARDS, k // 8), A.n_wanted)
     if solver == "full" or (solver == "auto" and A.n <= FULL_SIZE) or A.n < 4 * m:
         return _full(A, k, m)
     try:

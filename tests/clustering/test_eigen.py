@@ -107,6 +107,18 @@ def test_start_that_is_exact_but_not_the_top():
     np.testing.assert_allclose(pairs.values, top(a, 3)[0], atol=1e-10)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_vector_that_a_large_problem_did_not_start_from_is_found(monkeypatch, seed):
+    # Fewer guards would be faster, but would miss it.
+    monkeypatch.setattr(eigen, "RESCUE_SIZE", 100)
+    rng, n = np.random.default_rng(seed), 600
+    q = np.linalg.qr(rng.normal(size=(n, n // 3)))[0]
+    a = (q * np.r_[0.95, 0.93, 0.92, 0.91, 0.9, np.linspace(0.4, -0.4, n // 3 - 5)]) @ q.T
+    A = dataclasses.replace(Operator.of(ax.Dense((a + a.T) / 2)), top=1.0)
+    pairs = top_eigenpairs(A, 5, solver="iterative", start=q[:, [0, 1, 2, 3, 5]], tol=0.01)
+    np.testing.assert_allclose(pairs.values[4], 0.9, atol=0.01)
+
+
 @pytest.mark.parametrize("copies, k", [(2, 3), (4, 10), (8, 5)])
 def test_repeated_eigenvalues_are_all_found(eager_xp, copies, k):
     block = with_spectrum(np.linspace(1, 0, 40))
