@@ -15,7 +15,7 @@ from affect_xp.proximity.factored import Factored
 EQUAL = 1e-6
 MAX_ROTATIONS = 100
 # Objects per cluster on which the starts of k-means are compared, if there are more than twice as many.
-SAMPLE = 200
+SAMPLE = 100
 # These runs stop once the sum of squares hardly falls: the final run uses all objects.
 SAMPLE_TOL = 1e-3
 
