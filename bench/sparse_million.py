@@ -3,6 +3,7 @@
     python -m bench.sparse_million                            # 1,000,000 nodes, 10,000,000 edges, 5 snapshots
     python -m bench.sparse_million --n 100000 --edges 1000000   # a tenth of the size
     python -m bench.sparse_million --kept 0.8 --churn 0.01    # most edges stay; 1 % of the nodes are replaced
+    python -m bench.sparse_million --kept 0.8 --spectral      # spectral steps, and SciPy's eigensolvers
 
 By default no edge persists to the next snapshot: the worst case for memory, because the smoothed proximities
 then store the edges of all snapshots. α and the product are timed alternately, and the minimum counts. Memory
@@ -12,16 +13,19 @@ created, relative to the bytes of these snapshots. Linux only.
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import scipy.sparse
+from scipy.sparse.linalg import eigsh, lobpcg
 
 import affect_xp as ax
 from affect_xp.partition import Partition
 from affect_xp.proximity.sparse import Sparse
 
 from ._measure import forget_the_highest, memory, seconds_of
+from .workloads.spectral import normalised
 
 WITHIN = 0.7  # the share of edges within a community
 
@@ -67,6 +71,33 @@ def compare_times(now: Sparse, past: Sparse, options: argparse.Namespace) -> Non
     print(f"W·Z {product:.2f} s, α {alpha:.2f} s: {alpha / product:.2f} products (at most 5)")
 
 
+def compare_eigensolvers(options: argparse.Namespace) -> None:
+    """Print the processor time of spectral steps, and of one eigenvalue problem on the blend of each.
+
+    eigsh starts from a random vector, LOBPCG from the exact vectors of the previous step.
+    """
+    model, vectors = ax.Affect(ax.Spectral(options.k), random_state=0), None
+    start = np.random.default_rng(0).normal(size=options.n)
+    for t, matrix in enumerate(snapshots(options)):
+        taken = processor_seconds(lambda w=matrix: model.partial_fit(w))[0]
+        rand = ax.adjusted_rand_index(model.labels_, np.arange(options.n) % options.k)
+        blend = normalised(model.smoothed_.matrix)
+        cold, exact = processor_seconds(lambda w=blend: eigsh(w, options.k, which="LA", v0=start)[1])
+        print(f"step {t}: {taken:.1f} s, ARI {rand:.5f}")
+        print(f"step {t}: eigsh, cold: {cold:.1f} s = {cold / taken:.2f} ×", flush=True)
+        if vectors is not None:
+            warm = processor_seconds(lambda w=blend, x=vectors: lobpcg(w, x, tol=1e-3, maxiter=100))[0]
+            print(f"step {t}: LOBPCG, warm, 1e-3: {warm:.1f} s = {warm / taken:.2f} ×", flush=True)
+        vectors = exact
+
+
+def processor_seconds(function: Callable[[], Any]) -> tuple[float, Any]:
+    """Return the processor time of a call, and its result."""
+    start = time.process_time()
+    found = function()
+    return time.process_time() - start, found
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(
@@ -84,7 +115,11 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--n-iter", type=int, default=3, help="iterations of a step")
     parser.add_argument("--max-iter", type=int, default=5, help="maximum number of Lloyd iterations")
+    parser.add_argument("--spectral", action="store_true", help="spectral steps, and SciPy's eigensolvers")
     options = parser.parse_args()
+    if options.spectral:
+        compare_eigensolvers(options)
+        return
 
     before = memory("VmRSS")
     held = list(snapshots(options))

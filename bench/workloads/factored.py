@@ -3,6 +3,7 @@
 Both have their default parameters, except one start of scikit-learn.
 """
 
+import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -29,6 +30,25 @@ def affect(features: Sequence[object], k: int = K, **options: Any) -> Action:
     return over(
         features, lambda: ax.Affect(ax.KMeans(k), proximity="dot", random_state=0, **options).partial_fit
     )
+
+
+def faiss_loop(features: Sequence[np.ndarray], k: int) -> Action:
+    """Return faiss' Kmeans, one piece per step: float32, on a sample of 256 objects per cluster."""
+    import faiss
+
+    def fit(x: np.ndarray) -> object:
+        found = faiss.Kmeans(x.shape[1], k, seed=0)
+        found.train(x.astype(np.float32))
+        return found.assign(x.astype(np.float32))
+
+    return over(features, lambda: fit)
+
+
+def intelex_loop(features: Sequence[np.ndarray], k: int) -> Action:
+    """Return KMeans of the extension for scikit-learn with one start, one piece per step."""
+    from sklearnex.cluster import KMeans
+
+    return over(features, lambda: KMeans(k, n_init=1, random_state=0).fit)
 
 
 def sklearn_loop(features: Sequence[np.ndarray], k: int = K) -> Action:
@@ -72,16 +92,24 @@ def million(setting: Setting) -> Case:
 
 
 def wide(setting: Setting) -> Case:
-    """AFFECT on many columns and clusters, relative to a loop of scikit-learn."""
+    """AFFECT on many columns and clusters, relative to loops of k-means of other libraries."""
     n, p, k = setting.rows_at(full=(100_000, 256, 100), quick=(20_000, 64, 30), tiny=(200, 20, 4))
     host = [x for x, _ in drifting(n, 2, k, p, spread=0.5, drift=0.05)]
     features = [setting.device.array(x) for x in host]
+    peers = {"scikit-learn": sklearn_loop(host, k)}
+    for name, module, loop in (("faiss", "faiss", faiss_loop), ("intelex", "sklearnex", intelex_loop)):
+        if importlib.util.find_spec(module):
+            peers[name] = loop(host, k)
 
     def rows(measured: Measured) -> Iterator[Row]:
-        what, against = f"factored AFFECT, n = {n:,} × {p}, k = {k}", "scikit-learn KMeans, one start"
-        yield Row(what, f"{against}, {len(host)} steps", measured.ratio("AFFECT", "loop"), WIDE)
+        what = f"factored AFFECT, n = {n:,} × {p}, k = {k}"
+        fastest = max(peers, key=lambda name: measured.ratio("AFFECT", name))
+        for name in peers:
+            goal = WIDE if name == fastest else None
+            against = f"k-means of {name}, one start, {len(host)} steps"
+            yield Row(what, against, measured.ratio("AFFECT", name), goal)
 
-    return Case({"AFFECT": affect(features, k)}, {"loop": sklearn_loop(host, k)}, rows)
+    return Case({"AFFECT": affect(features, k)}, peers, rows)
 
 
 def growth(setting: Setting) -> Case:

@@ -146,14 +146,14 @@ def sparse(name: str, setting: Setting) -> Case:
 def _blends(steps: list[scipy.sparse.csr_array], k: int) -> tuple[list[scipy.sparse.csr_array], np.ndarray]:
     """Return the normalised blend of each step, and the labels of the last."""
     model = ax.Affect(ax.Spectral(k), random_state=0)
-    return [_normalised(model.partial_fit(w).smoothed_.matrix) for w in steps], model.labels_
+    return [normalised(model.partial_fit(w).smoothed_.matrix) for w in steps], model.labels_
 
 
 def _unit_rows(x: np.ndarray) -> np.ndarray:
     return x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300)
 
 
-def _normalised(w: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
+def normalised(w: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
     """Return D^{-1/2} W D^{-1/2}."""
     d = w.sum(axis=1)
     scale = scipy.sparse.diags_array(1 / np.sqrt(np.where(d > 0, d, 1.0)))
