@@ -84,7 +84,7 @@ def forgetting_factor(
     """
     check_correction(correction)
     if is_plain(W):
-        partition = as_partition(labels, W.shape[0], W, n_clusters)
+        partition = as_partition(labels, W.shape[0], np.empty(0), n_clusters)
         W, past = summed_proximity(W, "W", partition), summed_proximity(past, "past", partition, "total")
     else:
         W, past = as_proximity(W), as_proximity(past, "past")

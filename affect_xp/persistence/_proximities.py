@@ -1,7 +1,6 @@
 """Proximities and their products as JSON and arrays, in their own representation."""
 
 import dataclasses
-import itertools
 import os
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +17,7 @@ from affect_xp.persistence._values import Json, decode, encode
 from affect_xp.proximity import Chunked, Dense, Factored, Grouped, Proximity, Sparse
 from affect_xp.proximity._columns import Factor, Scatter
 from affect_xp.proximity._factored_groups import FactoredGroups
-from affect_xp.proximity.chunked._plan import compute, mirrored, task, upper_nodes
+from affect_xp.proximity.chunked._plan import Chunks, Plan, mirrored, upper
 
 
 class Arrays(dict[str, Array]):
@@ -192,7 +191,7 @@ def _is_array(stored: Json) -> bool:
 
 def _pack_chunked(chunked: Chunked, arrays: Arrays) -> Json:
     sizes = [int(size) for size in chunked.array.chunks[0]]
-    for i, j in _upper(sizes):
+    for i, j in upper(len(sizes)):
         arrays.put(_chunk_name(i, j), chunked.array.blocks[i, j])  # computed when it is written
     return {"sizes": sizes, "dtype": str(chunked.array.dtype), "in_store": chunked.store is not None}
 
@@ -205,23 +204,18 @@ def _unpack_chunked(stored: Json, file: Reader, store: str | os.PathLike[str] | 
             "as the size of the file"
         )
     sizes, xp = tuple(stored["sizes"]), array_namespace(file.like)
-    if min(sizes) < 1 or not all(file.holds(_chunk_name(i, j)) for i, j in _upper(sizes)):
+    if min(sizes) < 1 or not all(file.holds(_chunk_name(i, j)) for i, j in upper(len(sizes))):
         raise ValueError(f"invalid chunk sizes {sizes}")
     like = xp.empty((0, 0), dtype=getattr(xp, stored["dtype"]), device=device_of(file.like))
+    tasks = Plan()
     nodes = {
-        (i, j): task(_read_chunk, file.path, _chunk_name(i, j), (sizes[i], sizes[j]), like)
-        for i, j in _upper(sizes)
+        (i, j): tasks.add(_read_chunk, file.path, _chunk_name(i, j), (sizes[i], sizes[j]), like)
+        for i, j in upper(len(sizes))
     }
-    chunked = Chunked(mirrored(nodes, sizes, like), store).copy()
-    if store is None:  # a cluster may still be reading
-        compute([task(_is_there, node) for node in upper_nodes(chunked.array).values()])
+    chunked = Chunked(mirrored(Chunks(nodes, tasks.graph), sizes, like), store).copy()
+    chunked.diagonal()  # a cluster may still be reading
     file.check_in_place()
     return chunked
-
-
-def _upper(sizes: Any) -> itertools.combinations_with_replacement:
-    """Return the indices of the chunks on and above the diagonal."""
-    return itertools.combinations_with_replacement(range(len(sizes)), 2)
 
 
 def _chunk_name(i: int, j: int) -> str:
@@ -235,10 +229,6 @@ def _read_chunk(path: str, name: str, shape: tuple[int, int], like: Array) -> Ar
         if tuple(chunk.shape) != shape or chunk.dtype != like.dtype:
             raise ValueError(f"{name} has shape {tuple(chunk.shape)}, not {shape}")
         return chunk
-
-
-def _is_there(chunk: Array) -> bool:
-    return True
 
 
 _PACKERS: dict[type, Callable[[Any, Arrays], Json]] = {

@@ -296,8 +296,8 @@ class Summable(Proximity):
         """Return Σ wᵢⱼ² over i ≠ j of each block, (k, k)."""
 
     @abc.abstractmethod
-    def square_rows(self, rows: np.ndarray) -> Iterator[tuple[slice, Any]]:
-        """Yield slices of `rows` and a matrix of their wᵢⱼ², with 0 for i = j."""
+    def change_of_squares(self, before: Partition, now: Partition, rows: np.ndarray) -> np.ndarray:
+        """Return the change of Σ wᵢⱼ² over i ≠ j of each block, (k, k), if the labels of `rows` change."""
 
     @abc.abstractmethod
     def off_diagonal_squares(self, partition: Partition) -> Array:
@@ -335,10 +335,12 @@ class Summable(Proximity):
         """Return μ and Σ(w − μ)² of each block from plain sums, or None if digits were lost."""
         return plain_moments(self.diagonal(), partition, sums, squares)
 
-    def plain_distance(self, partition: Partition, means: Array, sums: Array) -> Array | None:
-        """Return Σw² − 2Σμ Σw + ΣNμ², given Σw of each block, or None if digits were lost."""
+    def plain_distance(
+        self, partition: Partition, means: Array, sums: Array, squares: Array | None
+    ) -> Array | None:
+        """Return Σw² − 2Σμ Σw + ΣNμ², given Σw of each block and perhaps Σw², or None if digits were lost."""
         xp, w_ii = array_namespace(sums), self.diagonal()
-        squares = self.off_diagonal_squares(partition)
+        squares = self.off_diagonal_squares(partition) if squares is None else xp.sum(squares)
         spread = xp.sum(partition.pair_counts * means * means)
         total = squares - 2 * xp.sum(means * sums) + spread
         exact = total >= MIN_SHARE_LEFT * (squares + spread)

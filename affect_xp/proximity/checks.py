@@ -29,7 +29,7 @@ from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.partition import Partition
 from affect_xp.proximity._base import TOLERANCE, Proximity, check_square, checked_dtype, log2
 from affect_xp.proximity.checks_sparse import checked_sparse
-from affect_xp.proximity.chunked import Chunked, probe
+from affect_xp.proximity.chunked import Chunked, checked_and_summed, probe
 from affect_xp.proximity.dense import Dense, label_sums
 from affect_xp.proximity.sparse import Sparse, is_sparse
 
@@ -100,9 +100,12 @@ def held(w: Array, known_magnitude: float | None = None) -> Dense | Chunked:
 
 
 def is_plain(w: Any) -> TypeGuard[np.ndarray]:
-    """Tell whether w is a NumPy array of n×n floats, which `summed_proximity` can check and sum at once."""
+    """Tell whether w is an n×n array of floats, of NumPy or of dask with NumPy chunks.
+
+    `summed_proximity` can check and sum it at once.
+    """
     return (
-        can_sum_rows(w)
+        can_sum_rows(w._meta if Chunked.can_hold(w) else w)
         and w.ndim == 2
         and w.shape[0] == w.shape[1] > 0
         and w.dtype in (np.float32, np.float64)
@@ -113,13 +116,17 @@ def is_plain(w: Any) -> TypeGuard[np.ndarray]:
 def summed_proximity(
     w: Array | Proximity, name: str, partition: Partition, squares: str = "blocks"
 ) -> Proximity:
-    """Return `w` as `as_proximity` does; a NumPy array is summed by label in the pass that checks it.
+    """Return `w` as `as_proximity` does; a NumPy or dask array is summed by label in the pass that checks it.
 
     Squares are summed by "blocks", or in "total". Labels of another number of objects are not used.
     """
     if not is_plain(w) or w.shape[0] != partition.n or not can_sum_rows(partition.labels):
         return as_proximity(w, name)
     v = _probe_vector(w.shape[0])
+    if Chunked.can_hold(w):
+        W, differences, least = checked_and_summed(w, v, max(1, w.shape[0] // SAMPLE_ROWS), partition)
+        is_symmetric = float(np.abs(differences).max()) <= SUSPECT[_dtype_name(w)] * least < math.inf
+        return W if is_symmetric else as_proximity(w, name)
     sums = label_sums(w, partition, v, squares=squares)
     difference, size, least = _compared(w, sums.right, sums.down)
     if not difference <= SUSPECT[_dtype_name(w)] * least < math.inf:

@@ -30,7 +30,7 @@ from affect_xp.array.typing import Array
 from affect_xp.partition import Alignment, Partition
 from affect_xp.proximity._base import Summable, joint_magnitude, measured_magnitude
 from affect_xp.proximity._entries import add_between_groups, scaled
-from affect_xp.proximity.grouped import Moves, Stored, Summed, identity
+from affect_xp.proximity.grouped import Moves, Stored, Summed, change_of_squares, identity
 
 # Rows are gathered so many entries at a time: they stay in cache, and BLAS multiplies them without a copy.
 GATHERED_ENTRIES, MIN_GATHERED_ROWS = 2**18, 8
@@ -198,7 +198,11 @@ class Dense(Summable):
     def block_squares(self, partition: Partition) -> Array:
         return self._sums(partition, (2,))[0]
 
-    def square_rows(self, rows: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+    def change_of_squares(self, before: Partition, now: Partition, rows: np.ndarray) -> np.ndarray:
+        return change_of_squares(self._square_rows(rows), before, now, rows)
+
+    def _square_rows(self, rows: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield slices of `rows` and a matrix of their wᵢⱼ², with 0 for i = j."""
         for block in row_blocks(self.array, len(rows)):
             own = rows[block]
             q = self.array[own].astype(np.float64, copy=False)

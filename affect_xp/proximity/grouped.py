@@ -7,6 +7,7 @@ membership Z. A `Grouped` holds W, the labels and W·Z, and updates W·Z when ob
 import abc
 import dataclasses
 import functools
+from collections.abc import Iterable
 from typing import Any, Self
 
 import numpy as np
@@ -317,7 +318,7 @@ class Summed(Stored):
         if W.sums_plainly:
             known = self.is_multiplied or W.sums_by_product
             sums = self._off_diagonal() if known else W.block_sums(partition, squares=False)[0]
-            found = W.plain_distance(partition, means, sums)
+            found = W.plain_distance(partition, means, sums, self.__dict__.get("squares"))
         return W.centred_distance(partition, means) if found is None else found
 
     def near(self, other: Grouped) -> "Summed":
@@ -346,29 +347,31 @@ class Summed(Stored):
             rows = changed_places(before.labels, partition.labels)
             most = min(MAX_UPDATE_SHARE, self.proximity.max_update_share) * partition.n
             if rows is not None and len(rows) <= most:
-                return squares + self._change_of_squares(before, rows)
+                return squares + self.proximity.change_of_squares(before, partition, rows)
         return self.proximity.block_squares(partition)
-
-    def _change_of_squares(self, before: Partition, rows: np.ndarray) -> np.ndarray:
-        """Return the change of the sums of squares of each block, (k, k).
-
-        With Q the squares off the diagonal, Z and Z' the memberships, and Δ = Z' − Z, zero in most rows,
-
-            Z'ᵀQZ' − ZᵀQZ = ΔᵀR + RᵀΔ,   R = Q (Z + Z') / 2
-        """
-        now = self.partition
-        z, delta = (before.membership + now.membership) / 2, now.membership - before.membership
-        total = np.zeros((now.k, now.k))
-        for block, q in self.proximity.square_rows(rows):
-            half = delta[rows[block]].T @ thin_product(q, z)
-            total += half + half.T
-        return total
 
     def _off_diagonal(self) -> Array:
         """Return Σ wᵢⱼ over i ≠ j of each block, (k, k)."""
         z = self.partition.membership
         total = z.T @ self.array
         return total - identity(total) * (self.proximity.diagonal() @ z)
+
+
+def change_of_squares(
+    parts: Iterable[tuple[slice, Any]], before: Partition, now: Partition, rows: np.ndarray
+) -> np.ndarray:
+    """Return the change of the sums of squares of each block, (k, k), given parts of the squares of rows.
+
+    With Q the squares off the diagonal, Z and Z' the memberships, and Δ = Z' − Z, zero in most rows,
+
+        Z'ᵀQZ' − ZᵀQZ = ΔᵀR + RᵀΔ,   R = Q (Z + Z') / 2
+    """
+    z, delta = (before.membership + now.membership) / 2, now.membership - before.membership
+    total = np.zeros((now.k, now.k))
+    for block, q in parts:
+        half = delta[rows[block]].T @ thin_product(q, z)
+        total += half + half.T
+    return total
 
 
 def membership(labels: Array, k: int, dtype: object) -> Array:

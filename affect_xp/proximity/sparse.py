@@ -35,7 +35,7 @@ from affect_xp.exceptions import InputTypeError
 from affect_xp.partition import Alignment, Partition
 from affect_xp.proximity._base import Summable, joint_magnitude, measured_magnitude
 from affect_xp.proximity._occupied import Occupied
-from affect_xp.proximity.grouped import Summed, identity
+from affect_xp.proximity.grouped import Summed, change_of_squares, identity
 
 Matrix = Any  # a sparse matrix or array of scipy.sparse or cupyx.scipy.sparse
 
@@ -257,7 +257,11 @@ class Sparse(Summable):
         run_blocks(fill, self._blocks)
         return product
 
-    def square_rows(self, rows: np.ndarray) -> Iterator[tuple[slice, Matrix]]:
+    def change_of_squares(self, before: Partition, now: Partition, rows: np.ndarray) -> np.ndarray:
+        return change_of_squares(self._square_rows(rows), before, now, rows)
+
+    def _square_rows(self, rows: np.ndarray) -> Iterator[tuple[slice, Matrix]]:
+        """Yield slices of `rows` and a matrix of their wᵢⱼ², with 0 for i = j."""
         for block in _row_blocks(_row_counts(self.matrix)[rows]):
             own = rows[block]
             taken = self.matrix[own, :]

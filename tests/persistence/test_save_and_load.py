@@ -506,7 +506,7 @@ FIELDS = {
     ax.Event: "kind before after n_common size_before size_after objects probabilities",
     ax.Dense: "array square_sum known_magnitude sums",
     ax.Sparse: "matrix prune known_magnitude",
-    ax.Chunked: "array store _spill known_magnitude _square_sums",  # computed again after loading
+    ax.Chunked: "array store _spill known_magnitude sums _chunks _facts",  # computed again after loading
     ax.Factored: "factors weights max_rank tolerance error leading known_diagonal known_magnitude",
     Factor: "x mask decay",
     Scatter: "centre sums",

@@ -18,6 +18,7 @@ from chunked_cases import (
     steps,
     symmetric,
 )
+from conftest import Backend
 from representations import distance_twin, moments_twin
 
 import affect_xp as ax
@@ -118,11 +119,11 @@ def test_only_chunks_on_and_right_of_the_diagonal_are_made(da):
     labels = Partition(np.arange(12) % 2, 2)
     same = align(range(12), range(12), whole)
     questions = {
+        "diagonal": (w.diagonal, {(i, i) for i in range(4)}),  # first: the moments contain it
         "moments": (lambda: w.block_moments(labels), upper),
         "distance": (lambda: w.square_distance(labels, np.eye(2)), upper),
         "product": (lambda: w.matmul(np.ones((12, 2))), upper),
         "rows": (lambda: w.matmul(np.ones((2, 2)), np.array([4, 5])), {p for p in upper if 1 in p}),
-        "diagonal": (w.diagonal, {(i, i) for i in range(4)}),
         "copy": (w.copy, upper),
         "blend": (lambda: w.blend(Chunked(da.zeros((12, 12), chunks=3)), 0.5, same), upper),
     }
@@ -151,22 +152,87 @@ def test_digits_survive_a_large_mean(da):
 # The functions of one chunk, on every library
 
 
+NUMPY = Backend("numpy", np)
+PLACES = [(slice(0, 4), slice(0, 4)), (slice(0, 4), slice(4, N)), (slice(4, N), slice(4, N))]
+
+
+def chunks_with_labels(library, w, labels=LABELS):
+    """Return chunks on and above the diagonal, the labels of their rows and columns, and which are on it."""
+    return [(library.array(w[a, b]), labels[a], labels[b], a == b) for a, b in PLACES]
+
+
 def test_chunk_functions(eager_xp, small_blocks):
-    w, k = symmetric(), 4
-    rows, columns = slice(0, 4), slice(4, N)
-    parts = []
-    for a, b in ((rows, rows), (rows, columns), (columns, columns)):
-        block = eager_xp.array(w[a, b])
-        c_a, c_b = eager_xp.array(LABELS[a]), eager_xp.array(LABELS[b])
-        parts.append((block, c_a, c_b, a == b))
-    moments = [_chunk.chunk_moments(block, a, b, k, own) for block, a, b, own in parts]
+    w, k, guess = symmetric(), 4, symmetric(4, seed=2)
+    chunks = chunks_with_labels(eager_xp, w)
+    moments = [_chunk.centred_moments(block, a, b, k, own) for block, a, b, own in chunks]
     merged = eager_xp.numpy(_chunk.merged_moments(eager_xp.xp.stack(moments)))
     means, squares = moments_twin(w, LABELS, k)
     close(merged[1], means)
     close(merged[2], squares)
-    guess = symmetric(k, seed=2)
-    found = [_chunk.chunk_square_distance(*part[:3], eager_xp.array(guess), part[3]) for part in parts]
+    found = [_chunk.centred_distance(block, a, b, guess, own) for block, a, b, own in chunks]
     close(sum(float(eager_xp.numpy(f)) for f in found), distance_twin(w, LABELS, guess))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("strided", [False, True])
+def test_sums_of_a_chunk_by_label(eager_xp, small_blocks, monkeypatch, dtype, strided):
+    monkeypatch.setattr(_chunk, "SUMMED_ENTRIES", 1)
+    monkeypatch.setattr(_chunk, "MIN_SUMMED_ROWS", 2)
+    w, z = symmetric().astype(dtype), np.eye(5)[LABELS][:, :4]
+    exact = w.astype(np.float64)
+    w = np.repeat(w, 2, axis=1)[:, ::2] if strided else w
+    for (a, b), (block, c_a, c_b, own) in zip(PLACES, chunks_with_labels(eager_xp, w), strict=True):
+        right, down, q, diagonal = _chunk.chunk_sums(block, c_a, c_b, 4, own)
+        close(eager_xp.numpy(right), exact[a, b] @ z[b])
+        expected = z[a].T @ exact[a, b] ** 2 @ z[b]
+        close(eager_xp.numpy(q), expected if own else expected + expected.T)
+        close(eager_xp.numpy(_chunk.block_squares(block, c_a, c_b, 4, own)), eager_xp.numpy(q))
+        products = _chunk.label_products(block, c_a[:, None], c_b[:, None], 4, own)
+        close(eager_xp.numpy(products[0]), exact[a, b] @ z[b])
+        if own:
+            assert down is None and products[1] is None
+            close(eager_xp.numpy(diagonal), np.diag(exact[a, b]))
+        else:
+            close(eager_xp.numpy(down), exact[a, b].T @ z[a])
+            close(eager_xp.numpy(products[1]), exact[a, b].T @ z[a])
+        both = np.stack([c_a, c_a[::-1]], axis=1), np.stack([c_b, c_b[::-1]], axis=1)
+        runs = eager_xp.numpy(_chunk.label_products(block, *both, 4, own)[0])
+        close(runs, exact[a, b] @ np.concatenate([z[b], z[b][::-1]], axis=1))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_chunk_is_checked_and_summed_in_one_pass(dtype):
+    w, v = symmetric().astype(dtype), np.random.default_rng(1).normal(size=N)
+    w[2, 9] += 1
+    for (a, b), (block, c_a, c_b, own) in zip(PLACES, chunks_with_labels(NUMPY, w), strict=True):
+        *sums, right, down, largest = _chunk.checked_sums(
+            block, (c_a, c_b), (v[a], v[b]), 4, slice(1, None), own
+        )
+        for found, expected in zip(sums, _chunk.chunk_sums(block, c_a, c_b, 4, own), strict=True):
+            assert (found is None) == (expected is None)
+            close(0 if found is None else found, 0 if found is None else expected)
+        close(right, w[a, b].astype(np.float64) @ v[b])
+        close(down, v[a] @ w[a, b].astype(np.float64))
+        assert largest == max(np.abs(w[a, b][1:]).max(), np.abs(np.diag(w[a, b])).max() if own else 0)
+
+
+def test_changes_of_a_chunk(eager_xp, small_blocks):
+    """W·Z and sums of squares after moves, for moved rows, moved columns, and both."""
+    w, k = symmetric().astype(np.float32), 4
+    after = np.where(np.isin(np.arange(N), [0, 3, 9, 10]), 2, LABELS)
+    z, moved = (np.eye(k + 1)[c][:, :k] for c in (LABELS, after))
+    q = w.astype(np.float64) ** 2 * ~np.eye(N, dtype=bool)
+    total = 0
+    for (a, b), (block, *_, own) in zip(PLACES, chunks_with_labels(eager_xp, w), strict=True):
+        rows, columns = (np.flatnonzero(LABELS[s] != after[s]) for s in (a, b))
+        sides = [(i, LABELS[s][i, None], after[s][i, None]) for i, s in ((rows, a), (columns, b))]
+        right, down = _chunk.moved_products(block, *sides, k, own)
+        close(eager_xp.numpy(right), w[a, b].astype(np.float64) @ (moved - z)[b])
+        assert own == (down is None)
+        close(0 if own else eager_xp.numpy(down), 0 if own else w[a, b].astype(np.float64).T @ (moved - z)[a])
+        chunk = w[a, b], (LABELS[a], LABELS[b]), (after[a], after[b])
+        total += _chunk.square_changes(*chunk, k, own)
+    close(total + total.T, moved.T @ q @ moved - z.T @ q @ z)
 
 
 def test_chunk_products_and_blend(eager_xp, small_blocks):
@@ -181,9 +247,16 @@ def test_chunk_products_and_blend(eager_xp, small_blocks):
     close(eager_xp.numpy(down), w[index].T.astype(np.float64) @ v[index])
     assert _chunk.some_products(block, some, None, False)[0] is None
     known = np.array([True, False, True, True]), np.arange(7) != 2
-    past = eager_xp.array(np.ones((4, 7), dtype=np.float32))
-    found = _chunk.chunk_blend(block, past, eager_xp.array(0.25), *map(eager_xp.array, known))
-    close(eager_xp.numpy(found), np.where(np.outer(*known), 0.25 + 0.75 * w, w), rtol=1e-6)
+    for mask in (known, None):
+        past = eager_xp.array(np.ones((4, 7), dtype=np.float32))
+        found = _chunk.chunk_blend(block, past, 0.25, mask, False)
+        expected = 0.25 + 0.75 * w if mask is None else np.where(np.outer(*known), 0.25 + 0.75 * w, w)
+        close(eager_xp.numpy(found.array), expected, rtol=1e-6)
+        close(eager_xp.numpy(found.square_sum), 2 * (expected.astype(np.float64) ** 2).sum(), rtol=1e-6)
+        assert found.diagonal is None
+    found = _chunk.chunk_copy(eager_xp.array(symmetric()), True)
+    close(eager_xp.numpy(found.diagonal), np.diag(symmetric()))
+    close(eager_xp.numpy(found.square_sum), (symmetric() ** 2).sum())
 
 
 # AFFECT

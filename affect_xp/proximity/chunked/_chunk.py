@@ -2,9 +2,10 @@
 
 The rows and columns of a chunk are different objects, except on the diagonal. A chunk off the diagonal also
 represents its transpose. Chunks are widened to float64 one block of rows at a time, and never written to.
+Labels come from the host, as small integers.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -14,7 +15,6 @@ from affect_xp.array.namespace import (
     can_sum_rows,
     device_of,
     from_host,
-    is_array,
     one_hot,
     ratio,
     row_blocks,
@@ -23,7 +23,14 @@ from affect_xp.array.namespace import (
     widened_blocks,
 )
 from affect_xp.array.typing import Array
-from affect_xp.proximity._base import MIN_OFF_DIAGONAL_SHARE, MIN_SHARE_LEFT
+from affect_xp.proximity._entries import add_between_groups, scaled
+from affect_xp.proximity.chunked._plan import summed
+from affect_xp.proximity.chunked._spill import Kept, StoredChunk, opened
+
+# Rows with so many entries are summed at a time: they stay in cache, and BLAS multiplies them without a copy.
+SUMMED_ENTRIES, MIN_SUMMED_ROWS = 2**16, 8
+
+Labels = np.ndarray  # small integers, on the host
 
 
 def chunk_diagonal(w: Array) -> Array:
@@ -43,12 +50,17 @@ def chunk_probe(
         for rows, x in widened_blocks(w, dtype):
             right.append(xp.astype(x @ v_c, wide))
             down += xp.astype(v_r[rows] @ x, wide)
-        seen = [xp.max(xp.abs(w[sample, :]))] if sample.start < w.shape[0] else []
-        seen += [xp.max(xp.abs(xp.linalg.diagonal(w)))] if on_diagonal else []
-        largest = xp.max(xp.stack(seen)) if seen else down[0] * 0
-    arrays = xp.concat(right), down, xp.astype(largest, wide)
-    found = to_host(*arrays, reason="checking symmetry")
+        largest = largest_of(w, sample, on_diagonal)
+    found = to_host(xp.concat(right), down, xp.astype(largest, wide), reason="checking symmetry")
     return found[0], found[1], float(found[2])
+
+
+def largest_of(w: Array, sample: slice, on_diagonal: bool) -> Array:
+    """Return the largest |wᵢⱼ| of some rows and the diagonal; 0 if there are none."""
+    xp = array_namespace(w)
+    seen = [xp.max(xp.abs(w[sample, :]))] if sample.start < w.shape[0] else []
+    seen += [xp.max(xp.abs(xp.linalg.diagonal(w)))] if on_diagonal else []
+    return xp.max(xp.stack(seen)) if seen else xp.zeros((), dtype=w.dtype, device=device_of(w))
 
 
 def chunk_products(
@@ -65,153 +77,222 @@ def chunk_products(
     return xp.concat(right), None if down is None else down.T
 
 
-def chunk_moments_and_products(
-    w: Array, c_rows: Array, c_columns: Array, k: int, on_diagonal: bool
-) -> tuple[Array, tuple[Array, Array | None]]:
-    """Return `chunk_moments`, and `chunk_products` with the memberships, in one pass if digits allow it.
-
-    μ = S/N,   Σ(w − μ)² = Q − Nμ²,   S = Z_rᵀ(WZ_c),   Q = Z_rᵀ(W² Z_c)
-    """
-    wide = wide_dtype(w)
-    z_rows, z_columns = one_hot(c_rows, k, wide), one_hot(c_columns, k, wide)
-    if not can_sum_rows(w):
-        products = chunk_products(w, z_rows, z_columns, on_diagonal)
-        return centred_moments(w, c_rows, c_columns, k, on_diagonal), products
-    right, down, q = np.empty((len(w), k)), np.zeros((k, w.shape[1])), np.zeros((k, k))
-    square = np.empty((WIDENED_ROWS, w.shape[1]))
-    for rows, x in widened_blocks(w, wide):
-        np.matmul(x, z_columns, out=right[rows])
-        if not on_diagonal:
-            down += z_rows[rows].T @ x
-        with np.errstate(over="ignore"):
-            squares = np.multiply(x, x, out=square[: len(x)])
-        q += z_rows[rows].T @ (squares @ z_columns)
-    m_rows, m_columns, s = z_rows.sum(axis=0), z_columns.sum(axis=0), z_rows.T @ right
-    count, own = m_rows[:, None] * m_columns, np.zeros(k)
-    if on_diagonal:
-        w_ii = chunk_diagonal(w)
-        own = (w_ii * w_ii) @ z_rows
-        count, s, q = count - np.diag(m_rows), s - np.diag(w_ii @ z_rows), q - np.diag(own)
-    means = ratio(s, count)
-    left = q - count * means * means
-    exact = (left >= MIN_SHARE_LEFT * q) & (q >= MIN_OFF_DIAGONAL_SHARE * np.diag(own)) & (q < np.inf)
-    moments = np.stack([count, means, np.where(count > 1, left, 0.0)])
-    if not (exact | (count <= 1)).all():
-        moments = centred_moments(w, c_rows, c_columns, k, on_diagonal)
-    elif not on_diagonal:
-        moments = merged_moments(np.stack([moments, moments.transpose(0, 2, 1)]))
-    return moments, (right, None if on_diagonal else down.T)
+def label_products(
+    w: Array, c_rows: Labels, c_columns: Labels, k: int, on_diagonal: bool
+) -> tuple[Array, Array | None]:
+    """Return `chunk_products` with the memberships of several partitions, given labels (·, R)."""
+    if can_sum_rows(w) and c_rows.shape[1] == 1:
+        return label_sums(w, c_rows[:, 0], c_columns[:, 0], k, on_diagonal, squares=False)[:2]
+    return chunk_products(w, _memberships(c_rows, k, w), _memberships(c_columns, k, w), on_diagonal)
 
 
-def chunk_block_squares(w: Array, z_rows: Array, z_columns: Array, on_diagonal: bool) -> Array:
+def _memberships(labels: Labels, k: int, like: Array) -> Array:
+    """Return the concatenated memberships Z of several partitions, (·, R·k), in wide floats."""
+    c = from_host(labels.astype(np.int64), like)
+    z = one_hot(c, k, wide_dtype(like))
+    return array_namespace(z).reshape(z, (z.shape[0], -1)) if c.ndim > 1 else z
+
+
+def chunk_sums(
+    w: Array, c_rows: Labels, c_columns: Labels, k: int, on_diagonal: bool
+) -> tuple[Array, Array | None, Array, Array | None]:
+    """Return WZ, WᵀZ off the diagonal, Σ wᵢⱼ² of each block, and wᵢᵢ on the diagonal."""
+    own = chunk_diagonal(w) if on_diagonal else None
+    if can_sum_rows(w):
+        right, down, q = label_sums(w, c_rows, c_columns, k, on_diagonal)
+        return right, down, q, own
+    z_rows, z_columns = _memberships(c_rows, k, w), _memberships(c_columns, k, w)
+    right, down = chunk_products(w, z_rows, z_columns, on_diagonal)
+    return right, down, block_squares(w, c_rows, c_columns, k, on_diagonal), own
+
+
+def block_squares(w: Array, c_rows: Labels, c_columns: Labels, k: int, on_diagonal: bool) -> Array:
     """Return Z_rᵀ(W² Z_c): Σ wᵢⱼ² of each block over a chunk and its transpose, (k, k)."""
+    if can_sum_rows(w):
+        return label_sums(w, c_rows, c_columns, k, on_diagonal, products=False)[2]
+    z_rows, z_columns = _memberships(c_rows, k, w), _memberships(c_columns, k, w)
     total: Array = 0
     for rows, x in widened_blocks(w, z_columns.dtype):
         total = total + z_rows[rows, :].T @ ((x * x) @ z_columns)
     return total if on_diagonal else total + total.T
 
 
-def chunk_squares_and_products(
-    w: Array, z_rows: Array, z_columns: Array, on_diagonal: bool
-) -> tuple[Array, tuple[Array, Array | None]]:
-    """Return Σ wᵢⱼ² over the objects in clusters of a chunk and its transpose, and `chunk_products`."""
-    squares = chunk_squares(w, z_rows, z_columns, on_diagonal)
-    return squares, chunk_products(w, z_rows, z_columns, on_diagonal)
-
-
-def chunk_squares(
-    w: Array, z_rows: Array | None = None, z_columns: Array | None = None, on_diagonal: bool = True
-) -> Array:
-    """Return Σ wᵢⱼ² over the objects in clusters (None: all) of a chunk and its transpose, 0-d."""
-    xp, wide = array_namespace(w), wide_dtype(w)
-    total = xp.zeros((), dtype=wide, device=device_of(w))
-    some = z_rows is not None and z_columns is not None
-    in_rows, in_columns = (xp.sum(z, axis=1) for z in (z_rows, z_columns)) if some else (None, None)
-    with np.errstate(over="ignore"):  # infinite, and not used, in units whose squares are out of range
-        for rows, x in widened_blocks(w, wide):
-            if in_rows is None or in_columns is None:
-                flat = xp.reshape(x, (-1,))
-                total = total + flat @ flat
-            else:
-                total = total + in_rows[rows] @ ((x * x) @ in_columns)
-        return total if on_diagonal else 2 * total
-
-
-def with_products(
-    w: Array,
-    function: Callable[..., Array],
-    arguments: tuple,
-    v_rows: Array,
-    v_columns: Array,
+def checked_sums(
+    w: np.ndarray,
+    labels: tuple[Labels, Labels],
+    v: tuple[np.ndarray, np.ndarray],
+    k: int,
+    sample: slice,
     on_diagonal: bool,
-) -> tuple[Array, tuple[Array, Array | None]]:
-    """Return a function of a chunk, and the products of the chunk."""
-    return function(w, *arguments), chunk_products(w, v_rows, v_columns, on_diagonal)
+) -> tuple:
+    """Return `chunk_sums`, W·v, Wᵀ·v and the largest |wᵢⱼ| of some rows, in one pass over a NumPy chunk.
+
+    `labels` and `v` are pairs: of the rows, and of the columns.
+    """
+    right, down, q, right_v, down_v = label_sums(w, labels[0], labels[1], k, on_diagonal, v=v)
+    own = chunk_diagonal(w) if on_diagonal else None
+    return right, down, q, own, right_v, down_v, largest_of(w, sample, on_diagonal)
+
+
+@np.errstate(over="ignore", invalid="ignore")  # where entries, or their squares, are not finite
+def label_sums(
+    w: np.ndarray,
+    c_rows: Labels,
+    c_columns: Labels,
+    k: int,
+    on_diagonal: bool,
+    *,
+    products: bool = True,
+    squares: bool = True,
+    v: tuple[np.ndarray, np.ndarray] | None = None,
+) -> tuple:
+    """Return WZ, WᵀZ off the diagonal, Σ wᵢⱼ² of each block and, with v, W·v and Wᵀ·v.
+
+    Rows of the same cluster are gathered, a few at a time, and summed while they are in cache:
+
+        (ZᵀW)_c = Σ_{i in c} wᵢ,    (ZᵀQ)_c = Σ_{i in c} qᵢ  with qᵢⱼ = wᵢⱼ²
+
+    A chunk on the diagonal is symmetric: WZ = (ZᵀW)ᵀ. Elsewhere WZ is a product with the one-hot Z.
+    """
+    z = one_hot(c_columns, k, np.float64)
+    operand = z[:, :0] if on_diagonal or not products else z
+    operand = np.asfortranarray(operand if v is None else np.column_stack([operand, v[1]]))
+    right, sums, q = np.empty((len(w), operand.shape[1])), np.zeros((k, len(z))), np.zeros((k, len(z)))
+    down_v = np.zeros(len(z))
+    for c, rows, x in _rows_by_label(w, c_rows, k):
+        if operand.shape[1]:
+            right[rows] = x @ operand
+        if v is not None:
+            down_v += v[0][rows] @ x
+        if c < k:
+            ones = np.ones(len(rows))
+            if products:
+                sums[c] += ones @ x
+            if squares:
+                q[c] += ones @ np.multiply(x, x, out=x)
+    sides = (sums.T, None) if on_diagonal else (right[:, :k], sums.T)
+    blocks = q @ z
+    blocks = blocks if on_diagonal else blocks + blocks.T
+    return (*sides, blocks) if v is None else (*sides, blocks, right[:, -1], down_v)
+
+
+def _height(w: np.ndarray) -> int:
+    """Return the number of rows of a chunk that are processed at a time."""
+    return max(MIN_SUMMED_ROWS, SUMMED_ENTRIES // w.shape[1])
+
+
+def _rows_by_label(w: np.ndarray, labels: Labels, k: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Yield each label (k: none), and some of its rows with their entries in float64, in shared memory."""
+    height = _height(w)
+    wide = np.empty((height, w.shape[1]))
+    labels = np.where(labels < 0, k, labels)
+    ends = np.cumsum(np.bincount(labels, minlength=k + 1))
+    for c, members in enumerate(np.split(np.argsort(labels, kind="stable"), ends[:-1])):
+        for start in range(0, len(members), height):
+            rows = members[start : start + height]
+            for x, i in zip(wide, rows.tolist(), strict=False):  # `take` would copy all of a strided chunk
+                x[:] = w[i]
+            yield c, rows, wide[: len(rows)]
 
 
 def some_products(
-    w: Array, rows: tuple | None, columns: tuple | None, on_diagonal: bool
+    w: Array | StoredChunk, rows: tuple | None, columns: tuple | None, on_diagonal: bool
 ) -> tuple[Array | None, Array | None]:
     """Return W·V for some columns and, off the diagonal, Wᵀ·V for some rows; None if there are none.
 
-    Both arguments are pairs of host indices and their part of V.
+    Both arguments are pairs of host indices and their part of V. Only these parts of a stored chunk are read.
     """
-    xp = array_namespace(w)
-
-    def taken(index: np.ndarray, axis: int) -> Array:
-        return xp.take(w, from_host(index, w), axis=axis)
-
-    right = None if columns is None else product(taken(columns[0], 1), columns[1])
-    down = None if rows is None or on_diagonal else mirrored_product(taken(rows[0], 0), rows[1])
+    right = down = None
+    if columns is not None:
+        right = array_namespace(columns[1]).concat([x @ columns[1] for _, x in _parts(w, columns, 1)])
+    if rows is not None and not on_diagonal:
+        down = summed([rows[1][part, :].T @ x for part, x in _parts(w, rows, 0)]).T
     return right, down
 
 
-def summed_sides(sides: list[int], *products: tuple[Array | None, Array | None]) -> Array:
-    """Add up one side of each pair of products, if present."""
-    chosen = [pair[side] for pair, side in zip(products, sides, strict=True)]
-    return summed(*[product for product in chosen if product is not None])
+def moved_products(
+    w: Array | StoredChunk, rows: tuple | None, columns: tuple | None, k: int, on_diagonal: bool
+) -> tuple[Array | None, Array | None]:
+    """Return `some_products` with changes of memberships: indices, and labels before and after, (·, R)."""
+    like = w.like if isinstance(w, StoredChunk) else opened(w)
+    of_rows, of_columns = (
+        None if side is None else (side[0], _memberships(side[2], k, like) - _memberships(side[1], k, like))
+        for side in (rows, columns)
+    )
+    return some_products(w, of_rows, of_columns, on_diagonal)
 
 
-def summed(*parts: Array) -> Array:
-    """Return the sum of arrays."""
-    return sum(parts[1:], parts[0])
+def _parts(w: Array | StoredChunk, some: tuple, axis: int) -> Iterator[tuple[slice, Array]]:
+    """Yield blocks of some rows, or of rows with some columns, in the precision of V.
+
+    Only these are read of a stored chunk: NumPy maps the file.
+    """
+    index, dtype = some[0], some[1].dtype
+    if isinstance(w, StoredChunk) and not isinstance(w.like, np.ndarray):
+        x = w.take(index, axis)
+        yield slice(0, x.shape[0]), array_namespace(x).astype(x, dtype, copy=False)
+        return
+    x = opened(w)
+    xp, places = array_namespace(x), from_host(index, x)
+    for part in row_blocks(x, len(index) if axis == 0 else x.shape[0], host_rows=WIDENED_ROWS):
+        if can_sum_rows(x):  # `take` would copy a strided chunk
+            taken = x[index[part]] if axis == 0 else x[part][:, index]
+        else:
+            taken = xp.take(x, places[part], axis=0) if axis == 0 else xp.take(x[part, :], places, axis=1)
+        yield part, xp.astype(taken, dtype, copy=False)
 
 
-def product(w: Array, v: Array) -> Array:
-    """Return W·V in the precision of V."""
-    xp = array_namespace(w, v)
-    return xp.concat([xp.astype(w[rows, :], v.dtype, copy=False) @ v for rows in row_blocks(w)])
+def square_changes(
+    w: np.ndarray, before: tuple[Labels, Labels], after: tuple[Labels, Labels], k: int, on_diagonal: bool
+) -> np.ndarray:
+    """Return ΔᵀQ(Z + Z')/2 over a NumPy chunk and its transpose, (k, k); see `Summed`.
+
+    Z and Z' are the memberships of the rows and columns before and after, Δ = Z' − Z, and Q has entries wᵢⱼ²,
+    without wᵢᵢ².
+    """
+    total, mean, delta, moved = np.zeros((k, k)), [], [], []
+    for old, new in zip(before, after, strict=True):  # of rows, and of columns
+        z, z_new = one_hot(old, k, np.float64), one_hot(new, k, np.float64)
+        moved.append(np.flatnonzero(old != new))
+        mean.append((z + z_new) / 2)
+        delta.append((z_new - z)[moved[-1]])
+    for part, x in _parts(w, (moved[0], delta[0]), 0):
+        x = x * x
+        if on_diagonal:
+            x[np.arange(len(x)), moved[0][part]] = 0
+        total += delta[0][part].T @ (x @ mean[1])
+    if not on_diagonal and len(moved[1]):
+        for part, x in _parts(w, (moved[1], delta[1]), 1):
+            total += delta[1].T @ ((x * x).T @ mean[0][part])
+    return total
 
 
-def mirrored_product(w: Array, v: Array) -> Array:
-    """Return Wᵀ·V in the precision of V."""
-    xp = array_namespace(w, v)
-    parts = [v[rows, :].T @ xp.astype(w[rows, :], v.dtype, copy=False) for rows in row_blocks(w)]
-    return summed(*parts).T
+def chunk_entries(w: Array, rows: np.ndarray, columns: np.ndarray) -> Array:
+    """Return wᵢⱼ of some rows and columns in wide floats."""
+    xp = array_namespace(w)
+    if can_sum_rows(w):  # `take` would copy a strided chunk
+        return w[rows][:, columns].astype(np.float64, copy=False)
+    taken = xp.take(xp.take(w, from_host(rows, w), axis=0), from_host(columns, w), axis=1)
+    return xp.astype(taken, wide_dtype(w), copy=False)
 
 
-def chunk_moments(w: Array, c_rows: Array, c_columns: Array, k: int, on_diagonal: bool) -> Array:
-    """Return N, μ and Σ(w − μ)² of each block over the entries of a chunk, (3, k, k).
+def centred_moments(w: Array, c_rows: Labels, c_columns: Labels, k: int, on_diagonal: bool) -> Array:
+    """Return N, μ and Σ(w − μ)² of each block over the entries of a chunk, (3, k, k), from differences.
 
     The entries wᵢᵢ are excluded; a chunk off the diagonal includes its transpose.
     """
-    return chunk_moments_and_products(w, c_rows, c_columns, k, on_diagonal)[0]
-
-
-def centred_moments(w: Array, c_rows: Array, c_columns: Array, k: int, on_diagonal: bool) -> Array:
-    """Return the same as `chunk_moments`, from differences."""
     xp = array_namespace(w)
-    z_columns = one_hot(c_columns, k, wide_dtype(w))
+    z_all, z_columns = _memberships(c_rows, k, w), _memberships(c_columns, k, w)
     m_columns = xp.sum(z_columns, axis=0)
     eye = xp.eye(k, dtype=z_columns.dtype, device=device_of(w)) if on_diagonal else 0.0
     parts = []
     for rows in row_blocks(w):
-        z_rows = one_hot(c_rows[rows], k, z_columns.dtype)
+        z_rows = z_all[rows, :]
         count = xp.sum(z_rows, axis=0)[:, None] * (m_columns[None, :] - eye)
         x = xp.astype(w[rows, :], z_columns.dtype, copy=False)
         x = _without_diagonal(x, rows) if on_diagonal else x
         means = ratio((z_rows.T @ x) @ z_columns, count)
-        x = _residuals(x, rows, c_rows, means @ z_columns.T, on_diagonal)
+        x = _residuals(x, rows, z_rows, means @ z_columns.T, on_diagonal)
         x *= x
         parts.append(xp.stack([count, means, (z_rows.T @ x) @ z_columns]))
     moments = merged_moments(xp.stack(parts))
@@ -220,29 +301,28 @@ def centred_moments(w: Array, c_rows: Array, c_columns: Array, k: int, on_diagon
     return merged_moments(xp.stack([moments, xp.permute_dims(moments, (0, 2, 1))]))
 
 
-def chunk_square_distance(
-    w: Array, c_rows: Array, c_columns: Array, means: Array, on_diagonal: bool
+def centred_distance(
+    w: Array, c_rows: Labels, c_columns: Labels, means: np.ndarray, on_diagonal: bool
 ) -> Array:
     """Return Σ (wᵢⱼ − μ_{cᵢcⱼ})² over the entries i ≠ j of a chunk and its transpose."""
-    xp = array_namespace(w)
-    z_columns = one_hot(c_columns, means.shape[0], wide_dtype(w))
-    in_columns, by_column = xp.sum(z_columns, axis=1), means @ z_columns.T
+    xp, k = array_namespace(w), len(means)
+    z_rows, z_columns = _memberships(c_rows, k, w), _memberships(c_columns, k, w)
+    in_rows, in_columns = xp.sum(z_rows, axis=1), xp.sum(z_columns, axis=1)
+    by_column = from_host(means, w) @ z_columns.T
     total = xp.zeros((), dtype=z_columns.dtype, device=device_of(w))
     for rows in row_blocks(w):
-        x = _residuals(w[rows, :], rows, c_rows, by_column, on_diagonal)
+        x = _residuals(w[rows, :], rows, z_rows[rows, :], by_column, on_diagonal)
         x *= x
-        total = total + xp.astype(c_rows[rows] >= 0, x.dtype) @ (x @ in_columns)
+        total = total + in_rows[rows] @ (x @ in_columns)
     return total if on_diagonal else 2 * total
 
 
-def _residuals(x: Array, rows: slice, c_rows: Array, by_column: Array, on_diagonal: bool) -> Array:
+def _residuals(x: Array, rows: slice, z_rows: Array, by_column: Array, on_diagonal: bool) -> Array:
     """Return μ_{cᵢcⱼ} − wᵢⱼ for some rows of a chunk, given μ_{c cⱼ}, with zeros in place of μ − wᵢᵢ.
 
     The rows of unlabelled objects are arbitrary. The array is new and may be overwritten.
     """
-    xp = array_namespace(x)
-    c = c_rows[rows]
-    residuals = xp.take(by_column, xp.where(c >= 0, c, xp.zeros_like(c)), axis=0)
+    residuals = z_rows @ by_column
     residuals -= x
     return _without_diagonal(residuals, rows) if on_diagonal else residuals
 
@@ -266,67 +346,108 @@ def merged_moments(parts: Array) -> Array:
     return xp.stack([count, mean, xp.sum(squares + counts * (means - mean) ** 2, axis=0)])
 
 
-def stacked_moments(*parts: Array) -> Array:
-    """Return the moments of all entries from those of parts, each (3, k, k)."""
-    return merged_moments(array_namespace(*parts).stack(parts))
-
-
 def chunk_blend(
-    w: Array, past: Array, alpha: Array | float, known_rows: Array | None, known_columns: Array | None
-) -> Array:
-    """Return α·past + (1 − α)·W for pairs of known objects (None: all), and W for the others."""
+    w: Array,
+    past: Array,
+    alpha: float,
+    known: tuple[np.ndarray, np.ndarray] | None,
+    on_diagonal: bool,
+    in_place: bool = False,
+) -> Kept:
+    """Return α·past + (1 − α)·W for pairs of known objects (None: all), and W for the others.
+
+    The result may be written in place of the past.
+    """
     xp = array_namespace(w, past)
-    a = xp.astype(alpha, w.dtype) if is_array(alpha) else alpha
-    if can_sum_rows(w) and known_rows is None:
-        blended, share = np.empty_like(w), np.empty((WIDENED_ROWS, w.shape[1]), w.dtype)
-        for rows in row_blocks(w, host_rows=WIDENED_ROWS):
-            np.multiply(past[rows], a, out=blended[rows], casting="same_kind")
-            blended[rows] += np.multiply(w[rows], 1 - a, out=share[: rows.stop - rows.start])
-        return blended
-    blended = xp.astype(a * past + (1 - a) * w, w.dtype, copy=False)
-    if known_rows is None or known_columns is None:
-        return blended
-    return xp.where(known_rows[:, None] & known_columns[None, :], blended, w)
+    if not can_sum_rows(w, past) or known is not None:
+        blended = xp.astype(alpha * past + (1 - alpha) * w, w.dtype, copy=False)
+        if known is not None:
+            rows, columns = (from_host(some, w) for some in known)
+            blended = xp.where(rows[:, None] & columns[None, :], blended, w)
+        return kept(blended, on_diagonal)
+    blended = past if in_place and past.dtype == w.dtype else np.empty(w.shape, w.dtype)
+    height, total = _height(w), 0.0
+    share, wide = np.empty((height, w.shape[1]), w.dtype), np.empty((height, w.shape[1]))
+    for rows in row_blocks(w, host_rows=height):
+        block = blended[rows]
+        np.multiply(past[rows], alpha, out=block, casting="same_kind")
+        block += np.multiply(w[rows], 1 - alpha, out=share[: len(block)])
+        total += _sum_of_squares(block, wide[: len(block)])
+    return Kept(
+        blended, total if on_diagonal else 2 * total, chunk_diagonal(blended) if on_diagonal else None
+    )
+
+
+@np.errstate(over="ignore")  # infinite, and not used, in units whose squares are out of range
+def _sum_of_squares(block: np.ndarray, wide: np.ndarray) -> float:
+    np.copyto(wide, block)
+    flat = wide.reshape(-1)
+    return float(flat @ flat)
+
+
+def kept(w: Array, on_diagonal: bool) -> Kept:
+    """Return a chunk with its sum of squares and its diagonal."""
+    xp, wide = array_namespace(w), wide_dtype(w)
+    total = xp.zeros((), dtype=wide, device=device_of(w))
+    with np.errstate(over="ignore"):  # infinite, and not used, in units whose squares are out of range
+        for _, x in widened_blocks(w, wide):
+            flat = xp.reshape(x, (-1,))
+            total = total + flat @ flat
+        total = total if on_diagonal else 2 * total
+    return Kept(w, total, chunk_diagonal(w) if on_diagonal else None)
+
+
+def chunk_scaled(w: Array, s_rows: np.ndarray, s_columns: np.ndarray) -> Array:
+    """Return sᵢ wᵢⱼ sⱼ."""
+    return scaled(w, from_host(s_rows, w), from_host(s_columns, w))
+
+
+def chunk_added(
+    w: Array, other: Array, groups: tuple[np.ndarray, np.ndarray], table: np.ndarray, on_diagonal: bool
+) -> Kept:
+    """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ."""
+    g_rows, g_columns = (from_host(g, w) for g in groups)
+    return kept(add_between_groups(w, other, g_rows, g_columns, table), on_diagonal)
 
 
 def chunk_blend_by_object(
-    w: Array, past: Array, alpha: Array | float, s_rows: Array, s_columns: Array
-) -> Array:
+    w: Array, past: Array, alpha: float, s: tuple[np.ndarray, np.ndarray], on_diagonal: bool
+) -> Kept:
     """Return wᵢⱼ + α sᵢsⱼ (ψᵢⱼ − wᵢⱼ) in the precision of W; exactly symmetric."""
     xp = array_namespace(w, past)
-    a = xp.astype(alpha, w.dtype) if is_array(alpha) else alpha
-    s_rows, s_columns = (xp.astype(s, w.dtype, copy=False) for s in (s_rows, s_columns))
+    s_rows, s_columns = (from_host(x, w, w.dtype) for x in s)
     parts = []
     for rows in row_blocks(w):
         block = xp.astype(past[rows, :], w.dtype) - w[rows, :]
         block *= s_rows[rows, None] * s_columns[None, :]
-        block *= a
+        block *= alpha
         block += w[rows, :]
         parts.append(block)
-    return xp.concat(parts)
+    return kept(xp.concat(parts), on_diagonal)
 
 
 def chunk_block_products(
-    w: Array, past: Array, c_rows: Array, c_columns: Array, k: int, on_diagonal: bool
+    w: Array, past: Array, c_rows: Labels, c_columns: Labels, k: int, on_diagonal: bool
 ) -> Array:
     """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block over the entries of a chunk and its transpose, (k, k)."""
     xp = array_namespace(w, past)
-    z_columns, total = one_hot(c_columns, k, wide_dtype(w)), 0
+    z_rows, z_columns = _memberships(c_rows, k, w), _memberships(c_columns, k, w)
+    total: Array = 0
     for rows in row_blocks(w):
         x = xp.astype(w[rows, :], z_columns.dtype) * past[rows, :]
         x = _without_diagonal(x, rows) if on_diagonal else x
-        total = total + one_hot(c_rows[rows], k, z_columns.dtype).T @ (x @ z_columns)
-    return total if on_diagonal else total + total.T  # type: ignore[attr-defined]
+        total = total + z_rows[rows, :].T @ (x @ z_columns)
+    return total if on_diagonal else total + total.T
 
 
-def chunk_with_absent(past: Array, known_rows: Array | None, dtype: object) -> Array:
+def chunk_with_absent(past: Array, known_rows: np.ndarray | None, dtype: object) -> Array:
     """Return a chunk of the past with zeros in the rows of unknown objects (None: all are known)."""
     xp = array_namespace(past)
     if known_rows is not None:
-        past = xp.where(known_rows[:, None], past, xp.zeros_like(past))
+        past = xp.where(from_host(known_rows, past)[:, None], past, xp.zeros_like(past))
     return xp.astype(past, dtype, copy=False)
 
 
-def chunk_copy(w: Array) -> Array:
+def chunk_copy(w: Array, on_diagonal: bool) -> Kept:
     """Return a copy of a chunk."""
-    return array_namespace(w).asarray(w, copy=True)
+    return kept(array_namespace(w).asarray(w, copy=True), on_diagonal)

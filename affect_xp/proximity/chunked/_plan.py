@@ -1,72 +1,100 @@
-"""Plan and compute a pass over chunks with dask."""
+"""Plan and compute a pass over chunks: small task graphs for dask, without rechunking or transposes."""
 
+import dataclasses
 import itertools
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from affect_xp.array.typing import Array
 from affect_xp.exceptions import InputError
-from affect_xp.proximity.chunked._spill import StoredChunk, opened
+from affect_xp.proximity.chunked._spill import entries, opened
 
-# How many partial results one task combines.
-FAN_IN = 16
-
-Node = Any  # a dask.delayed.Delayed, or a StoredChunk
-Nodes = dict[tuple[int, int], Node]  # the chunks (i, j), i ≤ j
-Work = tuple  # a function and its arguments, some of which may be nodes
+Node = Any  # a reference to a task, or a StoredChunk
+Nodes = dict[tuple[int, int], Node]  # by place (i, j), usually i ≤ j
 
 
-def task(function: Callable[..., object], *args: object) -> Node:
-    """Plan a call; stored chunks are opened first."""
-    from dask import delayed
+@dataclasses.dataclass(frozen=True, eq=False)
+class Chunks:
+    """Chunks of a matrix, and the tasks that make them."""
 
-    return delayed(_call, pure=False)(function, *args)
-
-
-def _call(function: Callable[..., object], *args: object) -> object:
-    return function(*map(opened, args))
+    at: Nodes
+    graph: dict = dataclasses.field(default_factory=dict)
 
 
-def written(chunk: StoredChunk, function: Callable[..., Array], *args: object) -> Node:
-    """Plan a call whose result is written to the store; return the node of the stored chunk."""
-    from dask import delayed
+class Plan:
+    """The tasks of one pass over some chunks."""
 
-    return delayed(_call_and_write, pure=False)(chunk, function, *args)
+    def __init__(self, *sources: Chunks) -> None:
+        self.graph: dict = {}
+        for source in sources:
+            self.graph |= source.graph
+        self._name, self._numbers = uuid.uuid4().hex, itertools.count()
+
+    def add(self, function: Callable[..., object], *args: object, opens: bool = True) -> Node:
+        """Plan function(*args), where some arguments are nodes; kept chunks are opened first."""
+        from dask._task_spec import Task, TaskRef
+
+        key = f"{getattr(function, '__name__', 'chunk')}-{self._name}", next(self._numbers)
+        self.graph[key] = Task(key, _call, function, opens, *args)
+        return TaskRef(key)
+
+    def constant(self, value: np.ndarray) -> Node:
+        """Return a node for an array that several tasks need: it is sent once."""
+        from dask._task_spec import DataNode, TaskRef
+
+        key = f"constant-{self._name}", next(self._numbers)
+        self.graph[key] = DataNode(key, value)
+        return TaskRef(key)
+
+    def compute(self, nodes: Sequence[Node]) -> Sequence[Any]:
+        """Compute some nodes; apart from `persist`, no other function of a proximity computes."""
+        from dask.array import Array as DaskArray
+        from dask.base import get_scheduler
+
+        keys = [node.key for node in nodes]
+        return get_scheduler(cls=DaskArray)(_needed(self.graph, keys), keys)
+
+    def persist(self, nodes: Nodes) -> Chunks:
+        """Compute chunks, and keep them where they are."""
+        import dask
+        from dask.delayed import Delayed
+
+        keys = [node.key for node in nodes.values()]
+        graph = _needed(self.graph, keys)
+        kept = dask.persist(*(Delayed(key, graph) for key in keys), optimize_graph=False)
+        return Chunks(nodes, {key: part.dask[key] for key, part in zip(keys, kept, strict=True)})
 
 
-def _call_and_write(chunk: StoredChunk, function: Callable[..., Array], *args: object) -> StoredChunk:
-    return chunk.write(_call(function, *args))
+def _call(function: Callable[..., object], opens: bool, *args: object) -> object:
+    return function(*(map(opened, args) if opens else args))
 
 
-def constant(value: object) -> Node:
-    """Return a value as a node, so that the tasks that need it share one copy."""
-    from dask import delayed
+def _needed(graph: dict, keys: list) -> dict:
+    """Return the tasks that these keys need."""
+    from dask.optimization import cull
 
-    return delayed(value, pure=False, traverse=False)
-
-
-def compute(nodes: list[Node]) -> tuple:
-    """Compute some nodes in one pass; apart from `persist`, no other function of a proximity computes."""
-    import dask
-
-    return dask.compute(*nodes)
+    return cull(graph, keys)[0]
 
 
-def persist(nodes: list[Node]) -> tuple:
-    """Compute some nodes and keep the results on the workers."""
-    import dask
+def summed(parts: Sequence[Array]) -> Array:
+    """Return the sum of the arrays that are not None; None if all are."""
+    some = [part for part in parts if part is not None]
+    return sum(some[1:], some[0]) if some else None
 
-    return dask.persist(*nodes)
+
+def combined(recipes: list[tuple], places: list[tuple[int, int]], *results: Any) -> list:
+    """Combine items of the results of chunks, given a function and pairs (place, item) for each."""
+    at = dict(zip(places, results, strict=True))
+    return [function([at[place][item] for place, item in items]) for function, items in recipes]
 
 
-def tree(parts: list[Node], combine: Callable[..., Array]) -> Node:
-    """Combine partial results, a few at a time, so that no task holds them all."""
-    while len(parts) > 1:
-        parts = [task(combine, *parts[i : i + FAN_IN]) for i in range(0, len(parts), FAN_IN)]
-    return parts[0]
+def plan_combined(tasks: Plan, parts: Nodes, recipes: list[tuple]) -> Node:
+    """Plan `combined` results of some chunks."""
+    places = list(dict.fromkeys(place for _, items in recipes for place, _ in items))
+    return tasks.add(combined, recipes, places, *(parts[place] for place in places))
 
 
 def meta_of(array: Array) -> Array:
@@ -91,25 +119,37 @@ def square_chunks(array: Array) -> Array:
     return array if rows == columns else array.rechunk((max(rows, columns, key=len),) * 2)
 
 
-def upper_nodes(array: Array) -> Nodes:
-    """Return the chunks on and above the diagonal of an array of square chunks."""
-    nodes = array.to_delayed()
-    return {(i, j): nodes[i, j] for i, j in itertools.combinations_with_replacement(range(len(nodes)), 2)}
+def upper(n: int) -> list[tuple[int, int]]:
+    """Return the places on and above the diagonal of n×n chunks."""
+    return list(itertools.combinations_with_replacement(range(n), 2))
 
 
-def mirrored(upper: Nodes, sizes: tuple[int, ...], like: Array) -> Array:
+def chunks_of(array: Array) -> Chunks:
+    """Return all chunks of a dask array."""
+    import dask
+    from dask._task_spec import TaskRef
+
+    [array] = dask.optimize(array)
+    rows, columns = array.numblocks
+    places = itertools.product(range(rows), range(columns))
+    return Chunks({place: TaskRef((array.name, *place)) for place in places}, dict(array.__dask_graph__()))
+
+
+def mirrored(chunks: Chunks, sizes: tuple[int, ...], like: Array) -> Array:
     """Return the symmetric dask array with these chunks on and above the diagonal."""
+    from dask._task_spec import Task
     from dask.array import Array as DaskArray
     from dask.highlevelgraph import HighLevelGraph
 
-    name = f"symmetric-{uuid.uuid4().hex}"
-    layer = {
-        (name, i, j): upper[i, j].key if i <= j else (_transpose, upper[j, i].key)
-        for i, j in itertools.product(range(len(sizes)), repeat=2)
-    }
-    graph = HighLevelGraph.from_collections(name, layer, dependencies=list(upper.values()))
-    return DaskArray(graph, name, (sizes, sizes), meta=like)
+    name = uuid.uuid4().hex
+    own, base = f"symmetric-{name}", f"chunks-{name}"
+    layer = {}
+    for i, j in itertools.product(range(len(sizes)), repeat=2):
+        function, place = (entries, (i, j)) if i <= j else (_transpose, (j, i))
+        layer[own, i, j] = Task((own, i, j), function, chunks.at[place])
+    graph = HighLevelGraph({own: layer, base: chunks.graph}, {own: {base}, base: set()})
+    return DaskArray(graph, own, (sizes, sizes), meta=like)
 
 
-def _transpose(w: Array) -> Array:
-    return w.T
+def _transpose(w: Any) -> Array:
+    return entries(w).T

@@ -1,5 +1,6 @@
-"""Chunks of a matrix in a scratch folder on disk, as zarr arrays that support partial reads."""
+"""Kept chunks of a matrix: in memory, or in a scratch folder as zarr arrays that support partial reads."""
 
+import dataclasses
 import os
 import shutil
 import uuid
@@ -7,10 +8,29 @@ import weakref
 
 import numpy as np
 
-from affect_xp.array.namespace import as_like, to_host
+from affect_xp.array.namespace import array_namespace, as_like, to_host
 from affect_xp.array.typing import Array
 
-__all__ = ["Spill", "StoredChunk", "opened"]
+__all__ = ["Kept", "Spill", "StoredChunk", "opened"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Kept:
+    """A chunk of a blend or copy.
+
+    Attributes
+    ----------
+    array : array or None
+        None if it is stored.
+    square_sum : 0-d array
+        Σ wᵢⱼ² over the chunk and its transpose.
+    diagonal : array or None
+        wᵢᵢ of a chunk on the diagonal.
+    """
+
+    array: Array
+    square_sum: Array
+    diagonal: Array | None
 
 
 class Spill:
@@ -86,5 +106,13 @@ class StoredChunk:
 
 
 def opened(value: object) -> Array:
-    """Return a stored chunk as an array, and anything else unchanged."""
+    """Return a kept or stored chunk as an array, and anything else unchanged."""
+    if isinstance(value, Kept):
+        return value.array
     return value.read() if isinstance(value, StoredChunk) else value
+
+
+def entries(value: object) -> Array:
+    """Return a chunk as an array that does not depend on the store."""
+    array = opened(value)
+    return array_namespace(array).asarray(array, copy=True) if isinstance(value, StoredChunk) else array

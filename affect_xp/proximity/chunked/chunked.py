@@ -1,7 +1,7 @@
 """Proximities stored in a dask array: larger than memory, or distributed over a cluster.
 
 The loop of AFFECT runs on the client. Only chunks on and above the diagonal are read; the others are their
-transposes. Each method is one `dask.compute`: a pass over these chunks whose results are thin (n×r) or small
+transposes. Each method is one graph for dask: a pass over these chunks whose results are thin (n×r) or small
 (k×k, numbers), and plain arrays of the library of the chunks.
 """
 
@@ -10,72 +10,71 @@ import functools
 import itertools
 import logging
 import math
-import operator
 import os
 from collections.abc import Callable, Sequence
-from typing import final
+from typing import Any, ClassVar, final
 
 import numpy as np
 from array_api_compat import is_dask_array
 
-from affect_xp.array.namespace import array_namespace, device_of, from_host, is_host_value, to_host
+from affect_xp.array.namespace import array_namespace, device_of, from_host, is_array, to_host
 from affect_xp.array.typing import Array
 from affect_xp.exceptions import InputTypeError
 from affect_xp.partition import UNCHANGED, Alignment, Partition
-from affect_xp.proximity._base import Proximity, joint_magnitude, measured_magnitude
-from affect_xp.proximity._entries import add_between_groups, scaled
+from affect_xp.proximity._base import Summable, joint_magnitude, log2, measured_magnitude
 from affect_xp.proximity.chunked._chunk import (
+    block_squares,
+    centred_distance,
+    centred_moments,
+    checked_sums,
+    chunk_added,
     chunk_blend,
     chunk_blend_by_object,
     chunk_block_products,
-    chunk_block_squares,
     chunk_copy,
     chunk_diagonal,
-    chunk_moments,
-    chunk_moments_and_products,
+    chunk_entries,
     chunk_probe,
     chunk_products,
-    chunk_square_distance,
-    chunk_squares,
-    chunk_squares_and_products,
+    chunk_scaled,
+    chunk_sums,
     chunk_with_absent,
-    mirrored_product,
-    product,
+    label_products,
+    merged_moments,
+    moved_products,
     some_products,
-    stacked_moments,
-    summed,
-    summed_sides,
-    with_products,
+    square_changes,
 )
-from affect_xp.proximity.chunked._grouped import ChunkedGroups
 from affect_xp.proximity.chunked._plan import (
+    Chunks,
     Node,
     Nodes,
-    Work,
-    compute,
-    constant,
+    Plan,
+    chunks_of,
     meta_of,
     mirrored,
-    persist,
+    plan_combined,
     square_chunks,
     square_cut,
-    task,
-    tree,
-    upper_nodes,
-    written,
+    summed,
+    upper,
 )
-from affect_xp.proximity.chunked._spill import Spill, StoredChunk, opened
+from affect_xp.proximity.chunked._spill import Kept, Spill, StoredChunk
+from affect_xp.proximity.grouped import Moves, Stored, Summed, identity
 
-__all__ = ["Chunked", "pairwise", "probe"]
+__all__ = ["Chunked", "checked_and_summed", "pairwise", "probe"]
 
 log = logging.getLogger("affect_xp")
 
 PASS = "pass over chunks: %s of %d objects"
 
+Call = tuple  # a function of chunks and its arguments
+Of = Callable[[int, int], tuple | None]  # the arguments for a chunk; None if it is not needed
+
 
 @final
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Chunked(Proximity):
+class Chunked(Summable):
     """A proximity matrix stored as an n×n dask array; assumed to be symmetric and finite.
 
     `as_proximity` makes one from a dask array after checking it. Methods compute when they are called, with
@@ -107,9 +106,14 @@ class Chunked(Proximity):
     store: str | os.PathLike[str] | None = None
     _spill: Spill | None = None  # the chunks of a blend or copy in a store
     known_magnitude: float | None = dataclasses.field(default=None, kw_only=True)
-    _square_sums: Node | None = dataclasses.field(default=None, kw_only=True)  # Σ wᵢⱼ², if planned
+    # Labels, W·Z and Σ wᵢⱼ² over i ≠ j of each block, where known.
+    sums: tuple[Partition, Array, Array] | None = dataclasses.field(default=None, kw_only=True)
+    _chunks: Chunks | None = dataclasses.field(default=None, kw_only=True)  # those of a blend or copy
+    _facts: Sequence[Kept] | None = dataclasses.field(default=None, kw_only=True)  # of these, if stored
 
     can_hold = staticmethod(is_dask_array)
+    sums_by_product: ClassVar[bool] = True
+    sums_plainly: ClassVar[bool] = True  # the client waits for each pass
 
     @functools.cached_property
     def magnitude(self) -> float:
@@ -129,231 +133,259 @@ class Chunked(Proximity):
     def n(self) -> int:
         return self.array.shape[0]
 
-    @property
+    @functools.cached_property
     def like(self) -> Array:
         """An empty array with the library, device and dtype of the chunks."""
         return meta_of(self.array)
 
-    @property
-    def sums_plainly(self) -> bool:
-        """Whether plain sums are tried first: where lost digits can be seen without waiting."""
-        return is_host_value(self.like)
-
     @functools.cached_property
     def _slices(self) -> list[slice]:
         """The rows of each chunk; columns have the same chunk sizes."""
-        stops = np.cumsum(self.array.chunks[0]).tolist()
-        return [slice(a, b) for a, b in zip([0, *stops], stops, strict=False)]
+        ends = np.cumsum([0, *self.array.chunks[0]]).tolist()
+        return list(itertools.starmap(slice, itertools.pairwise(ends)))
+
+    @property
+    def _blocks(self) -> range:
+        return range(len(self._slices))
 
     @functools.cached_property
     def _known(self) -> "_Known":
         """The chunks, updated when a method call writes them to the store."""
-        chunks = upper_nodes(self.array) if self._spill is None else self._stored(self._spill)
-        return _Known(chunks, self._spill)
+        if self._spill is not None:
+            return _Known(Chunks(self._stored(self._spill)), self._spill)
+        return _Known(chunks_of(self.array) if self._chunks is None else self._chunks, None)
+
+    @property
+    def _upper(self) -> Nodes:
+        """The chunks on and above the diagonal."""
+        at = self._known.chunks.at
+        return {place: at[place] for place in upper(len(self._slices))}
 
     def _stored(self, spill: Spill) -> Nodes:
         """Return the chunks on and above the diagonal as stored chunks."""
         sizes, like = self.array.chunks[0], self.like
-        places = itertools.combinations_with_replacement(range(len(sizes)), 2)
+        places = upper(len(sizes))
         return {(i, j): StoredChunk(spill, (i, j), (sizes[i], sizes[j]), like) for i, j in places}
 
-    def _ask(self, question: str, plan: Callable[[Nodes], list[Node]]) -> tuple:
+    def _ask(
+        self, question: str, plan: Callable[[Plan, Nodes], list[Node]], *others: Chunks
+    ) -> Sequence[Any]:
         """Compute a plan on the chunks; the first time, also write the chunks to the store."""
-        known = self._known
+        known, nodes = self._known, self._upper
+        tasks = Plan(known.chunks, *others)
         if self.store is None or known.spill is not None:
             log.debug(PASS, question, self.n)
-            return compute(plan(known.chunks))
+            return tasks.compute(plan(tasks, nodes))
         log.debug(PASS, f"{question}, all written", self.n)
         spill = Spill(self.store)
         stored = self._stored(spill)
-        chunks = {place: written(stored[place], opened, chunk) for place, chunk in known.chunks.items()}
-        results = compute([*plan(chunks), *chunks.values()])
-        known.chunks, known.spill = stored, spill
-        return results[: -len(chunks)]
+        written = {place: tasks.add(stored[place].write, node) for place, node in nodes.items()}
+        results = tasks.compute([*plan(tasks, written), *written.values()])
+        known.chunks, known.spill = Chunks(stored), spill
+        return results[: -len(written)]
 
     @functools.cached_property
     def _diagonal(self) -> Array:
+        if self.keeps_facts:
+            return _concat([fact.diagonal for fact in self._kept_facts if fact.diagonal is not None])
         own = [(i, i) for i in range(len(self._slices))]
-        return _concat(self._ask("diagonal", lambda chunks: [task(chunk_diagonal, chunks[p]) for p in own]))
+        return _concat(
+            self._ask("diagonal", lambda tasks, chunks: [tasks.add(chunk_diagonal, chunks[p]) for p in own])
+        )
 
     def diagonal(self) -> Array:
-        """Return wᵢᵢ, (n,), in wide floats; computed once, from the chunks on the diagonal."""
         return self._diagonal
 
-    def matmul(self, v: Array, rows: Array | None = None) -> Array:
-        """Return W·V, (n, r), in one pass; with `rows`, W[:, rows]·v from the chunks with these rows."""
-        if rows is None:
-            return _concat(self._ask("product", lambda chunks: self._plan_product(chunks, v)))
-        if rows.shape[0] == 0:
-            return array_namespace(v).zeros((self.n, v.shape[1]), dtype=v.dtype, device=device_of(v))
-        operands = self._grouped(v, rows)
-        plan = self._plan_some if self.store is None else self._plan_some_stored
-        return _concat(self._ask("product with some rows", lambda chunks: plan(chunks, operands)))
-
-    def grouped(self, labels: Array, k: int, given: Partition | None = None) -> ChunkedGroups:
-        """Return W with the labels of its objects; W·Z is computed when needed, if possible along with α."""
-        return ChunkedGroups(self, labels, k, given)
-
-    def _plan_product(self, chunks: Nodes, v: Array) -> list[Node]:
-        """Plan W·V. Chunk (i, j) is used twice: W_ij·V_j for rows i of the product, W_ijᵀ·V_i for rows j."""
-        parts = self._split(v)
-        return self._plan_sums(
-            {(i, j): task(chunk_products, w, parts[i], parts[j], i == j) for (i, j), w in chunks.items()}
-        )
-
-    def _plan_some(self, chunks: Nodes, operands: list[Node | None]) -> list[Node]:
-        """Plan W[:, rows]·v, chunk by chunk as for W·V, without moving chunks between workers."""
-        return self._plan_sums(
-            {
-                (i, j): task(some_products, chunk, operands[i], operands[j], i == j)
-                for (i, j), chunk in chunks.items()
-                if operands[i] is not None or operands[j] is not None
-            }
-        )
-
-    def _plan_sums(self, products: Nodes) -> list[Node]:
-        """Plan the sums of chunk products for each block of rows of W."""
-        sums = []
-        for block in range(len(self._slices)):
-            places = [place for place in products if block in place]
-            sides = [int(i != block) for i, _ in places]
-            sums.append(task(summed_sides, sides, *[products[place] for place in places]))
-        return sums
-
-    def _plan_some_stored(self, chunks: Nodes, operands: list[Node | None]) -> list[Node]:
-        """Plan W[:, rows]·v, one task per block of rows: each worker reads only what it needs."""
-        some = [(i, operand) for i, operand in enumerate(operands) if operand is not None]
-        return [
-            task(
-                _some_sums,
-                [(chunks[min(i, block), max(i, block)], i < block, operand) for i, operand in some],
-            )
-            for block in range(len(operands))
-        ]
-
-    def _grouped(self, v: Array, rows: Array) -> list[Node | None]:
-        """Return for each chunk its rows that are in `rows` and their part of v, or None."""
-        xp = array_namespace(v)
-        index = to_host(rows, reason="which chunks hold these rows?")[0]
-        operands: list[Node | None] = []
-        for s in self._slices:
-            here = np.flatnonzero((index >= s.start) & (index < s.stop))
-            part = xp.take(v, from_host(here, v), axis=0)
-            operands.append(constant((index[here] - s.start, part)) if len(here) else None)
-        return operands
-
-    def block_moments(self, partition: Partition) -> tuple[Array, Array]:
-        """Return the mean of each block and the sum of squares about it, both (k, k), in one pass.
-
-        Each chunk sums about its own means, so that no digits are lost if the mean is large and the spread
-        is small; `stacked_moments` merges them.
-        """
-        return self.block_moments_with(None, partition)[0]
-
-    def block_moments_with(
-        self, z: Array | None, partition: Partition
-    ) -> tuple[tuple[Array, Array], Array | None]:
-        """Return the moments of the blocks and W·Z in one pass."""
-        labels, k = self._split(partition.labels), partition.k
-        function = chunk_moments if z is None else chunk_moments_and_products
-
-        def part(chunk: Node, i: int, j: int) -> Node:
-            return task(function, chunk, labels[i], labels[j], k, i == j)
-
-        moments, product = self._reduced("moments", part, stacked_moments, products=z is not None)
-        return (moments[1, :, :], moments[2, :, :]), product
-
-    def square_sum_with(self, z: Array | None, partition: Partition) -> tuple[Array, Array | None]:
-        """Return Σ wᵢⱼ² over the objects in clusters and, if z is given, W·Z, in one pass."""
-        if partition.n_outside == 0 and (z is None or self.knows_squares):
-            return self.square_sum, None if z is None else self.matmul(z)
-        z_parts = self._split(partition.membership)
-        function = chunk_squares if z is None else chunk_squares_and_products
-
-        def part(chunk: Node, i: int, j: int) -> Node:
-            return task(function, chunk, z_parts[i], z_parts[j], i == j)
-
-        return self._reduced("squares", part, summed, products=z is not None)
-
-    def block_squares(self, partition: Partition) -> Array:
-        """Return Σ wᵢⱼ² of each block, with the diagonal, (k, k), in one pass."""
-        z = self._split(partition.membership)
-
-        def part(chunk: Node, i: int, j: int) -> Node:
-            return task(chunk_block_squares, chunk, z[i], z[j], i == j)
-
-        return self._reduced("squares by block", part, summed)[0]
+    @property
+    def keeps_facts(self) -> bool:
+        """Whether Σ wᵢⱼ² and the diagonal were computed with the chunks, as for blends and copies."""
+        return self._chunks is not None or self._facts is not None
 
     @property
-    def knows_squares(self) -> bool:
-        """Whether Σ wᵢⱼ² is known or planned, as for blends and copies."""
-        return self._square_sums is not None or "square_sum" in self.__dict__
+    def _is_local(self) -> bool:
+        """Whether the chunks of a blend or copy are in the memory of this process."""
+        return self._chunks is not None and all(isinstance(w, Kept) for w in self._chunks.graph.values())
+
+    @functools.cached_property
+    def _kept_facts(self) -> Sequence[Kept]:
+        if self._facts is not None or self._chunks is None:
+            return self._facts or ()
+        tasks = Plan(self._chunks)
+        return tasks.compute([tasks.add(_fact, node, opens=False) for node in self._chunks.at.values()])
 
     @functools.cached_property
     def square_sum(self) -> Array:
-        """Σ wᵢⱼ²; computed once."""
-        if self._square_sums is not None:
-            return compute([self._square_sums])[0]
+        """Σ wᵢⱼ² of a blend or copy."""
+        return summed([fact.square_sum for fact in self._kept_facts])
 
-        def plan(chunks: Nodes) -> list[Node]:
-            parts = [task(chunk_squares, w, None, None, i == j) for (i, j), w in chunks.items()]
-            return [tree(parts, summed)]
+    def _each(self, question: str, function: Callable, of: Of, *others: Chunks) -> Sequence[Any]:
+        """Return function(w, ..., on_diagonal) of each chunk w."""
+        return self._ask(question, lambda tasks, w: list(_calls(tasks, w, function, of).values()), *others)
 
-        return self._ask("squares", plan)[0]
+    def _product(
+        self, question: str, function: Callable, of: Of, *others: Chunks, opens: bool = True
+    ) -> Array:
+        """Return the rows of a product, given a function with the products of a chunk and its transpose."""
 
-    def _reduced(
-        self,
-        question: str,
-        part: Callable[[Node, int, int], Node],
-        combine: Callable[..., Array],
-        *,
-        products: bool = False,
-    ) -> tuple[Array, Array | None]:
-        """Combine the results of a task for each chunk; with `products`, results and products of each.
+        def plan(tasks: Plan, chunks: Nodes) -> list[Node]:
+            parts = _calls(tasks, chunks, function, of, opens=opens)
+            return [plan_combined(tasks, parts, [_product_of(block, parts)]) for block in self._blocks]
 
-        One task does both: passing chunks between tasks would keep them in memory.
-        """
+        return _concat([rows for (rows,) in self._ask(question, plan, *others)])
 
-        def plan(chunks: Nodes) -> list[Node]:
-            parts = {place: part(chunk, *place) for place, chunk in chunks.items()}
-            if not products:
-                return [tree(list(parts.values()), combine)]
-            sides = {place: task(operator.getitem, both, 1) for place, both in parts.items()}
-            first = [task(operator.getitem, both, 0) for both in parts.values()]
-            return [tree(first, combine), *self._plan_sums(sides)]
+    def matmul(self, v: Array, rows: Array | None = None) -> Array:
+        """Return W·V, (n, r), in one pass; with `rows`, W[:, rows]·v from the chunks with these rows."""
+        xp = array_namespace(v)
+        if rows is None:
+            sent = Plan()
+            parts = [sent.constant(v[s, ...]) for s in self._slices]
+            once = Chunks({}, sent.graph)
+            return self._product("product", chunk_products, lambda i, j: (parts[i], parts[j]), once)
+        if rows.shape[0] == 0:
+            return xp.zeros((self.n, v.shape[1]), dtype=v.dtype, device=device_of(v))
+        index = to_host(rows, reason="which chunks hold these rows?")[0]
+        return self._some(index, some_products, lambda here: (xp.take(v, from_host(here, v), axis=0),))
 
-        result, *product = self._ask(f"{question} and product" if products else question, plan)
-        return result, _concat(product) if products else None
+    def moved_product(self, groups: Stored, moves: Moves) -> Array:
+        arrays = [moves.objects, moves.before, moves.after]
+        arrays += [] if moves.places is None else [moves.places]
+        objects, before, after, *places = to_host(*arrays, reason="which chunks hold the moved objects?")
+        index, before, after = places[0] if places else objects, short(before[objects]), short(after[objects])
+        inside = index >= 0
+        if not inside.any():
+            return groups.array
+        index, before, after = index[inside], before[inside], after[inside]
+        change = self._some(index, moved_products, lambda here: (before[here], after[here]), groups.k)
+        return groups.array + change
+
+    def _some(
+        self, index: np.ndarray, function: Callable, parts_of: Callable[[np.ndarray], tuple], *more: object
+    ) -> Array:
+        """Return W[:, index]·V from the chunks with these objects, without moving chunks between workers."""
+        operands: list[tuple | None] = []
+        for rows in self._slices:
+            here = np.flatnonzero((index >= rows.start) & (index < rows.stop))
+            operands.append((index[here] - rows.start, *parts_of(here)) if len(here) else None)
+
+        def of(i: int, j: int) -> tuple | None:
+            return (operands[i], operands[j], *more) if operands[i] or operands[j] else None
+
+        return self._product("product with some rows", function, of, opens=False)
+
+    def grouped(self, labels: Array, k: int, given: Partition | None = None) -> "ChunkedGroups":
+        """Return W with the labels of its objects; W·Z is computed when needed, if possible along with α."""
+        if self.sums is not None:
+            partition, wz, squares = self.sums
+            if partition.k == k and np.array_equal(labels, partition.labels[:, None]):
+                return ChunkedGroups(self, labels, k, given, wz=wz, earlier=(partition, squares))
+        return ChunkedGroups(self, labels, k, given)
+
+    def times_membership(self, groups: Summed) -> Array:
+        return self._product("product", label_products, self._with_labels(groups.labels, groups.k))
+
+    def label_sums(self, partition: Partition) -> tuple[Array, Array]:
+        """Return W·Z, and Σ wᵢⱼ² over i ≠ j of each block, in one pass."""
+        of = self._with_labels(partition.labels, partition.k)
+
+        def plan(tasks: Plan, chunks: Nodes) -> list[Node]:
+            parts = _calls(tasks, chunks, chunk_sums, of)
+            return [plan_combined(tasks, parts, _sums_of(block, parts)) for block in self._blocks]
+
+        wz, squares, self.__dict__["_diagonal"] = _joined(self._ask("sums and squares", plan))
+        return wz, self._without_own(squares, partition)
+
+    def _without_own(self, squares: Array, partition: Partition) -> Array:
+        w_ii = self.diagonal()
+        return squares - identity(squares) * ((w_ii * w_ii) @ partition.membership)
+
+    def block_moments(self, partition: Partition) -> tuple[Array, Array]:
+        return self.group(partition).moments()
 
     def square_distance(self, partition: Partition, means: Array) -> Array:
-        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² in one pass."""
-        return self.square_distance_with(None, partition, means)[0]
+        return self.group(partition).distance_to(means)
 
-    def square_distance_with(
-        self, z: Array | None, partition: Partition, means: Array
-    ) -> tuple[Array, Array | None]:
-        """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})² and W·Z in one pass."""
-        labels, mu = self._split(partition.labels), constant(means)
-        v = None if z is None else self._split(z)
+    def block_sums(self, partition: Partition, *, squares: bool = True) -> tuple[Array, Array | None]:
+        z, (wz, found) = partition.membership, self.label_sums(partition)
+        return z.T @ wz - identity(found) * (self.diagonal() @ z), found
 
-        def part(chunk: Node, i: int, j: int) -> Node:
-            arguments = labels[i], labels[j], mu, i == j
-            if v is None:
-                return task(chunk_square_distance, chunk, *arguments)
-            return task(with_products, chunk, chunk_square_distance, arguments, v[i], v[j], i == j)
+    def block_squares(self, partition: Partition) -> Array:
+        of = self._with_labels(partition.labels, partition.k)
+        return self._without_own(summed(self._each("squares by block", block_squares, of)), partition)
 
-        total, product = self._reduced("distance", part, summed, products=z is not None)
-        return array_namespace(total).reshape(total, ()), product
+    def change_of_squares(self, before: Partition, now: Partition, rows: np.ndarray) -> np.ndarray:
+        if len(rows) == 0:
+            return np.zeros((now.k, now.k))
+        old, new = self._labels(before.labels), self._labels(now.labels)
+        held = [((rows >= s.start) & (rows < s.stop)).any() for s in self._slices]
 
-    def _split(self, values: Array) -> list[Node]:
-        """Split `values` by the rows of the chunks."""
-        return [constant(values[rows, ...]) for rows in self._slices]
+        def of(i: int, j: int) -> tuple | None:
+            return ((old[i], old[j]), (new[i], new[j]), now.k) if held[i] or held[j] else None
+
+        half = summed(self._each("squares of some rows", square_changes, of))
+        return half + half.T
+
+    def off_diagonal_squares(self, partition: Partition) -> Array:
+        if partition.n_outside == 0 and self.keeps_facts:
+            w_ii = self.diagonal()
+            return self.square_sum - w_ii @ w_ii
+        squares = self.block_squares(partition)
+        return array_namespace(squares).sum(squares)
+
+    def centred_moments(self, partition: Partition) -> tuple[Array, Array]:
+        """Return the mean of each block and the sum of squares about it, both (k, k), in one pass.
+
+        Each chunk sums about its own means, so that no digits are lost if the mean is large and the spread
+        is small.
+        """
+        of = self._with_labels(partition.labels, partition.k)
+        parts = self._each("moments", centred_moments, of)
+        moments = merged_moments(array_namespace(*parts).stack(list(parts)))
+        return moments[1, :, :], moments[2, :, :]
+
+    def centred_distance(self, partition: Partition, means: Array) -> Array:
+        mu = to_host(means, reason="dask plans on the host")[0]
+        total = summed(self._each("distance", centred_distance, self._with_labels(partition.labels, mu)))
+        return array_namespace(total).reshape(total, ())
+
+    def _with_labels(self, labels: Array, more: object) -> Of:
+        """Return the labels of the rows and columns of each chunk, and another argument."""
+        parts = self._labels(labels)
+        return lambda i, j: (parts[i], parts[j], more)
+
+    def _labels(self, labels: Array) -> list[np.ndarray]:
+        """Return the labels of each block of rows as small integers on the host."""
+        host = short(to_host(labels, reason="dask plans with labels on the host")[0])
+        return [host[rows] for rows in self._slices]
+
+    def _split(self, values: Array) -> list[np.ndarray]:
+        """Split `values` by the rows of the chunks, on the host."""
+        host = to_host(values, reason="dask plans on the host")[0]
+        return [host[rows] for rows in self._slices]
 
     def take(self, index: Array) -> "Chunked":
         """Return the proximities among the objects at `index`, lazily."""
         host = to_host(index, reason="dask plans with indices on the host")[0]
         taken = self.array[host, :][:, host]
         return Chunked(taken, self.store, known_magnitude=self.known_magnitude)
+
+    def submatrix(self, index: Array | None = None) -> Array:
+        """Return wᵢⱼ among the few objects at `index`, by default all, in wide floats, in one pass."""
+        host = np.arange(self.n) if index is None else to_host(index, reason="dask plans on the host")[0]
+        order = np.argsort(host, kind="stable")
+        inside = [np.flatnonzero((host[order] >= s.start) & (host[order] < s.stop)) for s in self._slices]
+        places = [(i, j) for i, j in upper(len(inside)) if len(inside[i]) and len(inside[j])]
+        rows = [host[order[here]] - s.start for here, s in zip(inside, self._slices, strict=True)]
+        found = self._ask(
+            "entries of some objects",
+            lambda tasks, chunks: [
+                tasks.add(chunk_entries, chunks[i, j], rows[i], rows[j]) for i, j in places
+            ],
+        )
+        xp, parts = array_namespace(*found), dict(zip(places, found, strict=True))
+        used = [i for i, here in enumerate(inside) if len(here)]
+        lines = [xp.concat([parts[i, j] if i <= j else parts[j, i].T for j in used], axis=1) for i in used]
+        back = from_host(np.argsort(order), self.like)
+        return xp.take(xp.take(xp.concat(lines), back, axis=0), back, axis=1)
 
     def copy(self) -> "Chunked":
         """Return the same proximities, computed once and persisted.
@@ -365,7 +397,7 @@ class Chunked(Proximity):
         if known.spill is not None and self._spill is None:
             del self.__dict__["_known"]
             return self._kept_in(known.spill, joint_magnitude(self, self))
-        calls = {place: (chunk_copy, chunk) for place, chunk in known.chunks.items()}
+        calls = {(i, j): (chunk_copy, chunk, i == j) for (i, j), chunk in self._upper.items()}
         return self._kept(calls, self.store, joint_magnitude(self, self))
 
     def blend(
@@ -382,16 +414,10 @@ class Chunked(Proximity):
                 "Chunked(dask.array.from_array(past.array)), or W with Dense(W.array.compute())"
             )
         before, known = self._aligned(past, alignment)
-        a = constant(alpha)
-        calls = {
-            (i, j): (chunk_blend, chunk, before[i, j], a, known[i], known[j])
-            for (i, j), chunk in self._known.chunks.items()
-        }
-        store = past.store if self.store is None else self.store
-        blended = self._kept(calls, store, joint_magnitude(self, past, alpha))
-        if out is not None and out._spill is not None:
-            out._spill.delete()
-        return blended
+        blended = chunk_blend
+        if out is past and past._is_local and before is past._chunks:
+            blended = functools.partial(chunk_blend, in_place=True)
+        return self._blended(past, before, blended, (_number(alpha),), known, alpha, out)
 
     def blend_by_object(
         self,
@@ -402,84 +428,103 @@ class Chunked(Proximity):
         *,
         out: "Chunked | None" = None,
     ) -> "Chunked":
-        """Return wᵢⱼ + α sᵢsⱼ (ψᵢⱼ − wᵢⱼ), persisted."""
         before, _ = self._aligned(past, alignment)
-        a, s = constant(alpha), self._split(trust)
+        by_object = _number(alpha), self._split(trust)
+        return self._blended(past, before, chunk_blend_by_object, by_object[:1], by_object[1], 1.0, out)
+
+    def _blended(
+        self,
+        past: "Chunked",
+        before: Chunks,
+        function: Callable,
+        weight: tuple,
+        by_row: Sequence | None,
+        alpha: Array | float,
+        out: "Chunked | None",
+    ) -> "Chunked":
+        """Return a function of chunks of W and the past, persisted; the storage of `out` is freed."""
         calls = {
-            (i, j): (chunk_blend_by_object, chunk, before[i, j], a, s[i], s[j])
-            for (i, j), chunk in self._known.chunks.items()
+            (i, j): (
+                function,
+                chunk,
+                before.at[i, j],
+                *weight,
+                None if by_row is None else (by_row[i], by_row[j]),
+                i == j,
+            )
+            for (i, j), chunk in self._upper.items()
         }
         store = past.store if self.store is None else self.store
-        blended = self._kept(calls, store, joint_magnitude(self, past))
+        blended = self._kept(calls, store, joint_magnitude(self, past, alpha), before)
         if out is not None and out._spill is not None:
             out._spill.delete()
         return blended
 
     def block_products(self, past: "Chunked", alignment: Alignment, partition: Partition) -> Array:
-        """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block, (k, k), in one pass."""
         before, _ = self._aligned(past, alignment)
-        labels, k = self._split(partition.labels), partition.k
+        labels = self._labels(partition.labels)
 
-        def plan(chunks: Nodes) -> list[Node]:
-            parts = [
-                task(chunk_block_products, w, before[i, j], labels[i], labels[j], k, i == j)
-                for (i, j), w in chunks.items()
-            ]
-            return [tree(parts, summed)]
+        def of(i: int, j: int) -> tuple:
+            return before.at[i, j], labels[i], labels[j], partition.k
 
-        return self._ask("products with the past", plan)[0]
+        return summed(self._each("products with the past", chunk_block_products, of, before))
 
-    def _aligned(self, past: "Chunked", alignment: Alignment) -> tuple[Nodes, Sequence[Node | None]]:
+    def _aligned(self, past: "Chunked", alignment: Alignment) -> tuple[Chunks, list[np.ndarray] | None]:
         """Return the chunks of the past aligned with W's, and masks of objects with a past (None: all)."""
         if alignment.source is None:
             same_chunks = past.array.chunks == self.array.chunks
-            chunks = past._known.chunks if same_chunks else upper_nodes(past.array.rechunk(self.array.chunks))
-            return chunks, [None] * len(self._slices)
+            return past._known.chunks if same_chunks else chunks_of(
+                past.array.rechunk(self.array.chunks)
+            ), None
         xp = array_namespace(alignment.source)
         known = alignment.source >= 0
         # A new object has no row in the past: use any row.
         moved = past.take(xp.where(known, alignment.source, xp.zeros_like(alignment.source)))
-        return upper_nodes(moved.array.rechunk(self.array.chunks)), self._split(known)
+        return chunks_of(moved.array.rechunk(self.array.chunks)), self._split(known)
 
     def _kept(
         self,
-        calls: dict[tuple[int, int], Work],
+        calls: dict[tuple[int, int], Call],
         store: str | os.PathLike[str] | None,
         magnitude: float | None,
+        *others: Chunks,
     ) -> "Chunked":
-        """Return a proximity with the computed results of these calls as chunks, in memory or in a store."""
+        """Return a proximity with the results of these calls as chunks, in memory or in a store."""
         log.debug(PASS, "blend or copy", self.n)
+        tasks = Plan(self._known.chunks, *others)
+        made = {place: tasks.add(*call) for place, call in calls.items()}
         if store is not None:
             spill = Spill(store)
-            compute([written(chunk, *calls[place]) for place, chunk in self._stored(spill).items()])
-            return self._kept_in(spill, magnitude)
-        chunks = {place: task(*call) for place, call in calls.items()}
-        squares = tree([task(chunk_squares, w, None, None, i == j) for (i, j), w in chunks.items()], summed)
-        *made, squares = persist([*chunks.values(), squares])
-        array = mirrored(dict(zip(calls, made, strict=True)), self.array.chunks[0], self.like)
-        return Chunked(array, known_magnitude=magnitude, _square_sums=squares)
+            stored = self._stored(spill)
+            written = [tasks.add(_write, w, stored[place], opens=False) for place, w in made.items()]
+            return self._kept_in(spill, magnitude, tasks.compute(written))
+        chunks = tasks.persist(made)
+        array = mirrored(chunks, self.array.chunks[0], self.like)
+        return Chunked(array, known_magnitude=magnitude, _chunks=chunks)
 
-    def _kept_in(self, spill: Spill, magnitude: float | None) -> "Chunked":
+    def _kept_in(
+        self, spill: Spill, magnitude: float | None, facts: Sequence[Kept] | None = None
+    ) -> "Chunked":
         """Return the proximity whose chunks are in a folder of the store."""
-        read = {place: task(chunk_copy, chunk) for place, chunk in self._stored(spill).items()}
-        array = mirrored(read, self.array.chunks[0], self.like)
-        return Chunked(array, os.path.dirname(spill.path), spill, known_magnitude=magnitude)
+        array = mirrored(Chunks(self._stored(spill)), self.array.chunks[0], self.like)
+        return Chunked(array, os.path.dirname(spill.path), spill, known_magnitude=magnitude, _facts=facts)
 
     def mapped(self, function: Callable[[Array], Array]) -> "Chunked":
         """Return f(wᵢⱼ), lazily; the function receives one chunk at a time."""
-        return self._planned({place: (function, chunk) for place, chunk in self._known.chunks.items()})
+        return self._planned({place: (function, chunk) for place, chunk in self._upper.items()})
 
     def scaled(self, s: Array) -> "Chunked":
         """Return sᵢ wᵢⱼ sⱼ, lazily."""
         parts = self._split(s)
         return self._planned(
-            {(i, j): (scaled, chunk, parts[i], parts[j]) for (i, j), chunk in self._known.chunks.items()}
+            {(i, j): (chunk_scaled, chunk, parts[i], parts[j]) for (i, j), chunk in self._upper.items()}
         )
 
-    def _planned(self, calls: dict[tuple[int, int], Work]) -> "Chunked":
+    def _planned(self, calls: dict[tuple[int, int], Call]) -> "Chunked":
         """Return a proximity whose chunks are computed by these calls when a question is asked."""
-        nodes = {place: task(*call) for place, call in calls.items()}
-        return Chunked(mirrored(nodes, self.array.chunks[0], self.like), self.store)
+        tasks = Plan(self._known.chunks)
+        nodes = {place: tasks.add(*call) for place, call in calls.items()}
+        return Chunked(mirrored(Chunks(nodes, tasks.graph), self.array.chunks[0], self.like), self.store)
 
     def with_absent(self, past: "Chunked", source: Array, away: Array) -> "Chunked":
         """Return these proximities followed by the past proximities of absent objects, persisted.
@@ -492,40 +537,101 @@ class Chunked(Proximity):
         behind = tuple(min(largest, away.shape[0] - start) for start in range(0, away.shape[0], largest))
         known = [*self._split(source >= 0), *[None] * len(behind)]
         before = self._columns_before(past, source, away, (sizes + behind, behind))
-        nodes = {place: task(opened, chunk) for place, chunk in self._known.chunks.items()}
+        tasks, p = Plan(self._known.chunks, before), len(sizes)
+        nodes = dict(self._upper)
         for i, j in itertools.product(range(len(known)), range(len(behind))):
-            if i <= len(sizes) + j:
-                nodes[i, len(sizes) + j] = task(chunk_with_absent, before[i][j], known[i], self.like.dtype)
+            if i <= p + j:
+                chunk = tasks.add(chunk_with_absent, before.at[i, j], known[i], self.like.dtype)
+                nodes[i, p + j] = chunk
         store = past.store if self.store is None else self.store
-        array = mirrored(nodes, sizes + behind, self.like)
+        array = mirrored(Chunks(nodes, tasks.graph), sizes + behind, self.like)
         return Chunked(array, store, known_magnitude=joint_magnitude(self, past)).copy()
 
     @staticmethod
-    def _columns_before(past: "Chunked", source: Array, away: Array, chunks: tuple) -> list[list[Node]]:
+    def _columns_before(past: "Chunked", source: Array, away: Array, chunks: tuple) -> Chunks:
         """Return the past columns of the absent objects, in chunks; new objects get arbitrary rows."""
         rows, columns = to_host(source, away, reason="dask plans with indices on the host")
         columns = columns.astype(int)
         rows = np.concatenate([np.maximum(rows, 0).astype(int), columns])
-        return past.array[:, columns][rows, :].rechunk(chunks).to_delayed().tolist()
+        return chunks_of(past.array[:, columns][rows, :].rechunk(chunks))
 
     def add_between_groups(self, other: "Chunked", groups: Array, table: np.ndarray) -> "Chunked":
-        """Return wᵢⱼ + table[gᵢ, gⱼ]·oᵢⱼ, persisted."""
         others, _ = self._aligned(other, UNCHANGED)
-        g, marks = self._split(groups), constant(table)
+        g = self._split(groups)
         calls = {
-            (i, j): (add_between_groups, chunk, others[i, j], g[i], g[j], marks)
-            for (i, j), chunk in self._known.chunks.items()
+            (i, j): (chunk_added, chunk, others.at[i, j], (g[i], g[j]), table, i == j)
+            for (i, j), chunk in self._upper.items()
         }
         store = other.store if self.store is None else self.store
-        return self._kept(calls, store, joint_magnitude(self, other))
+        return self._kept(calls, store, joint_magnitude(self, other), others)
+
+
+@final
+@dataclasses.dataclass(frozen=True, eq=False)
+class ChunkedGroups(Summed):
+    """W·Z as an array; squares share its pass if they are needed."""
+
+    proximity: Chunked
+
+    def multiplied(self) -> Array:
+        """Compute WZ; for given labels along with squares, which α needs of W, but not of the past."""
+        if self.given is None or self.proximity.keeps_facts:
+            return self.proximity.times_membership(self)
+        wz, self.__dict__["squares"] = self.proximity.label_sums(self.partition)
+        return wz
 
 
 @dataclasses.dataclass
 class _Known:
-    """The chunks on and above the diagonal: lazy, or written to a store."""
+    """The chunks: lazy, kept in memory, or written to a store."""
 
-    chunks: Nodes
+    chunks: Chunks
     spill: Spill | None
+
+
+def short(labels: np.ndarray) -> np.ndarray:
+    """Return labels as integers of few bytes: they are sent with each task."""
+    return labels.astype(np.result_type(np.min_scalar_type(labels.max(initial=0)), np.int8), copy=False)
+
+
+def _number(alpha: Array | float) -> float:
+    return float(to_host(alpha, reason="dask plans with α on the host")[0]) if is_array(alpha) else alpha
+
+
+def _calls(tasks: Plan, chunks: Nodes, function: Callable, of: Of, *, opens: bool = True) -> Nodes:
+    """Plan function(w, ..., on_diagonal) of each chunk w that is needed."""
+    needed = {place: arguments for place in chunks if (arguments := of(*place)) is not None}
+    return {
+        (i, j): tasks.add(function, chunks[i, j], *arguments, i == j, opens=opens)
+        for (i, j), arguments in needed.items()
+    }
+
+
+def _product_of(block: int, parts: Nodes) -> tuple:
+    """Return how the products of chunks are combined to rows of W·V."""
+    return summed, [((i, j), int(i != block)) for i, j in parts if block in (i, j)]
+
+
+def _sums_of(block: int, parts: Nodes) -> list[tuple]:
+    """Return how results of `chunk_sums` are combined to rows of WZ, a part of the squares, and wᵢᵢ."""
+    own = [((i, j), 2) for i, j in parts if block == i]
+    return [_product_of(block, parts), (summed, own), (summed, [((block, block), 3)])]
+
+
+def _joined(blocks: Sequence[Sequence]) -> tuple[Array, Array, Array]:
+    """Return WZ, the squares and wᵢᵢ, given those of each block of rows."""
+    wz, squares, w_ii = zip(*(block[:3] for block in blocks), strict=True)
+    return _concat(wz), summed(list(squares)), _concat(w_ii)
+
+
+def _fact(chunk: Kept) -> Kept:
+    return dataclasses.replace(chunk, array=None)
+
+
+def _write(chunk: Kept, stored: StoredChunk) -> Kept:
+    """Write a chunk to the store; return what is known of it."""
+    stored.write(chunk.array)
+    return _fact(chunk)
 
 
 def pairwise(x: Array, block: Callable[[Array, Array | None], Array], dtype: object) -> Chunked:
@@ -536,41 +642,95 @@ def pairwise(x: Array, block: Callable[[Array, Array | None], Array], dtype: obj
     """
     allowed = square_cut(x.shape[0], dtype)
     rows = x.chunks[0] if max(x.chunks[0]) <= max(allowed) else allowed
-    x = x.rechunk({0: rows, 1: -1})
-    parts = x.to_delayed()[:, 0]
-    places = itertools.combinations_with_replacement(range(len(parts)), 2)
-    nodes = {(i, j): task(block, parts[i], None if i == j else parts[j]) for i, j in places}
+    features = chunks_of(x.rechunk({0: rows, 1: -1}))
+    tasks, parts = Plan(features), features.at
+    nodes = {
+        (i, j): tasks.add(block, parts[i, 0], None if i == j else parts[j, 0]) for i, j in upper(len(rows))
+    }
     xp = array_namespace(x._meta)
-    return Chunked(mirrored(nodes, rows, xp.empty((0, 0), dtype=dtype, device=device_of(x._meta))))
+    like = xp.empty((0, 0), dtype=dtype, device=device_of(x._meta))
+    return Chunked(mirrored(Chunks(nodes, tasks.graph), rows, like))
 
 
-def probe(array: Array, v: np.ndarray, step: int, dtype: object) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return Wv and Wᵀv of a dask array, and the largest |wᵢⱼ| of every step-th row and the diagonal.
+class _Probe:
+    """Products of all chunks with a random vector v, and the largest |wᵢⱼ| of every step-th row.
 
     One task per chunk; only vectors are moved.
     """
-    w, ends = square_chunks(array), np.cumsum([0, *square_chunks(array).chunks[0]])
-    parts = [constant(v[a:b]) for a, b in itertools.pairwise(ends)]
-    samples = [slice(-int(start) % step, None, step) for start in ends]
-    places = list(itertools.product(range(len(parts)), repeat=2))
-    nodes = w.to_delayed()
-    calls = [task(chunk_probe, nodes[i, j], parts[i], parts[j], samples[i], dtype, i == j) for i, j in places]
-    right, down, least = np.zeros(len(v)), np.zeros(len(v)), 0.0
-    for (i, j), (right_part, down_part, largest) in zip(places, compute(calls), strict=True):
-        right[ends[i] : ends[i + 1]] += right_part
-        down[ends[j] : ends[j + 1]] += down_part
-        least = float(np.maximum(least, largest))  # NaN stays
-    return right, down, least
+
+    def __init__(self, array: Array, v: np.ndarray, step: int) -> None:
+        self.array = square_chunks(array)
+        ends = np.cumsum([0, *self.array.chunks[0]]).tolist()
+        self.chunks, self.blocks = chunks_of(self.array), range(len(ends) - 1)
+        self.v = [v[a:b] for a, b in itertools.pairwise(ends)]
+        self.samples = [slice(-start % step, None, step) for start in ends]
+
+    def add(self, tasks: Plan, i: int, j: int, dtype: object) -> Node:
+        """Plan the products of a chunk."""
+        arguments = self.v[i], self.v[j], self.samples[i], dtype, i == j
+        return tasks.add(chunk_probe, self.chunks.at[i, j], *arguments)
+
+    def recipes(self, block: int, parts: dict[tuple[int, int], int]) -> list[tuple]:
+        """Return how to combine Wv, Wᵀv and the largest entry, given their first item in each result."""
+        rows, columns = [(block, j) for j in self.blocks], [(i, block) for i in self.blocks]
+        return [
+            (summed, [(place, parts[place]) for place in rows]),
+            (summed, [(place, parts[place] + 1) for place in columns]),
+            (_largest, [(place, parts[place] + 2) for place in rows]),
+        ]
 
 
-def _some_sums(parts: list[tuple[StoredChunk, bool, tuple[np.ndarray, Array]]]) -> Array:
-    """Add up the products with some rows (for the transpose) or columns of stored chunks."""
-    return summed(
-        *[
-            mirrored_product(chunk.take(index, 0), v) if mirror else product(chunk.take(index, 1), v)
-            for chunk, mirror, (index, v) in parts
+def _largest(values: list) -> float:
+    return float(np.max(values))  # NaN stays
+
+
+def _probed(blocks: Sequence[Sequence]) -> tuple[np.ndarray, np.ndarray, float]:
+    right, down, largest = zip(*blocks, strict=True)
+    return np.concatenate(right), np.concatenate(down), _largest(list(largest))
+
+
+def probe(array: Array, v: np.ndarray, step: int, dtype: object) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return Wv and Wᵀv of a dask array, and the largest |wᵢⱼ| of every step-th row and the diagonal."""
+    found = _Probe(array, v, step)
+    tasks = Plan(found.chunks)
+    parts = {(i, j): found.add(tasks, i, j, dtype) for i, j in itertools.product(found.blocks, repeat=2)}
+    items = dict.fromkeys(parts, 0)
+    blocks = [plan_combined(tasks, parts, found.recipes(block, items)) for block in found.blocks]
+    return _probed(tasks.compute(blocks))
+
+
+def checked_and_summed(
+    array: Array, v: np.ndarray, step: int, partition: Partition
+) -> tuple[Chunked, np.ndarray, float]:
+    """Return a dask array of NumPy chunks with its sums by label, Wv − Wᵀv, and the largest |wᵢⱼ| seen.
+
+    This is one pass. Chunks below the diagonal are read for the check only.
+    """
+    found, k = _Probe(array, v, step), partition.k
+    W, tasks = Chunked(found.array), Plan(found.chunks)
+    labels, parts, items = W._labels(partition.labels), {}, {}
+    for i, j in itertools.product(found.blocks, repeat=2):
+        items[i, j] = 0 if i > j else 4
+        if i > j:
+            parts[i, j] = found.add(tasks, i, j, W.like.dtype)
+        else:
+            of_both = (labels[i], labels[j]), (found.v[i], found.v[j])
+            node = found.chunks.at[i, j]
+            parts[i, j] = tasks.add(checked_sums, node, *of_both, k, found.samples[i], i == j)
+    above = {place: part for place, part in parts.items() if items[place]}
+    log.debug(PASS, "check, sums and squares", W.n)
+    blocks = tasks.compute(
+        [
+            plan_combined(tasks, parts, [*_sums_of(block, above), *found.recipes(block, items)])
+            for block in found.blocks
         ]
     )
+    wz, squares, w_ii = _joined(blocks)
+    right, down, least = _probed([block[3:] for block in blocks])
+    squares = squares - np.diag((w_ii * w_ii) @ partition.membership)
+    W = Chunked(found.array, known_magnitude=log2(float(np.abs(right).max())), sums=(partition, wz, squares))
+    W.__dict__.update(_diagonal=w_ii, _known=_Known(found.chunks, None))
+    return W, right - down, least
 
 
 def _concat(parts: Sequence[Array]) -> Array:
