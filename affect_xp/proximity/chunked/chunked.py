@@ -249,7 +249,8 @@ class Chunked(Summable):
     def moved_product(self, groups: Stored, moves: Moves) -> Array:
         arrays = [moves.objects, moves.before, moves.after]
         arrays += [] if moves.places is None else [moves.places]
-        objects, before, after, *places = to_host(*arrays, reason="which chunks hold the moved objects?")
+        on_host = to_host(*arrays, reason="which chunks hold the moved objects?")
+        objects, before, after, *places = (x.astype(np.int64, copy=False) for x in on_host)
         index, before, after = places[0] if places else objects, short(before[objects]), short(after[objects])
         inside = index >= 0
         if not inside.any():
