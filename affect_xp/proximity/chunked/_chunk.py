@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from affect_xp.array.namespace import (
-    WIDENED_ROWS,
     array_namespace,
     can_sum_rows,
     device_of,
@@ -29,6 +28,8 @@ from affect_xp.proximity.chunked._spill import Kept, StoredChunk, opened
 
 # Rows with so many entries are summed at a time: they stay in cache, and BLAS multiplies them without a copy.
 SUMMED_ENTRIES, MIN_SUMMED_ROWS = 2**16, 8
+# So many entries of some columns are copied at a time: the memory of small arrays is used again.
+TAKEN_ENTRIES = 2**13
 
 Labels = np.ndarray  # small integers, on the host
 
@@ -176,23 +177,26 @@ def label_sums(
     return (*sides, blocks) if v is None else (*sides, blocks, right[:, -1], down_v)
 
 
-def _height(w: np.ndarray) -> int:
-    """Return the number of rows of a chunk that are processed at a time."""
-    return max(MIN_SUMMED_ROWS, SUMMED_ENTRIES // w.shape[1])
+def _buffer(w: np.ndarray) -> np.ndarray:
+    """Return memory for some rows in float64. New memory for each block would cost more than its sums."""
+    return np.empty((max(MIN_SUMMED_ROWS, SUMMED_ENTRIES // w.shape[1]), w.shape[1]))
+
+
+def _gathered(w: np.ndarray, index: np.ndarray, buffer: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield some rows of a chunk in a buffer; `take` would copy all of a strided chunk."""
+    for start in range(0, len(index), len(buffer)):
+        rows = index[start : start + len(buffer)]
+        for x, i in zip(buffer, rows.tolist(), strict=False):
+            x[:] = w[i]
+        yield slice(start, start + len(rows)), buffer[: len(rows)]
 
 
 def _rows_by_label(w: np.ndarray, labels: Labels, k: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Yield each label (k: none), and some of its rows with their entries in float64, in shared memory."""
-    height = _height(w)
-    wide = np.empty((height, w.shape[1]))
-    labels = np.where(labels < 0, k, labels)
+    """Yield each label (k: none), and some of its rows with their entries in a buffer."""
+    buffer, labels = _buffer(w), np.where(labels < 0, k, labels)
     ends = np.cumsum(np.bincount(labels, minlength=k + 1))
     for c, members in enumerate(np.split(np.argsort(labels, kind="stable"), ends[:-1])):
-        for start in range(0, len(members), height):
-            rows = members[start : start + height]
-            for x, i in zip(wide, rows.tolist(), strict=False):  # `take` would copy all of a strided chunk
-                x[:] = w[i]
-            yield c, rows, wide[: len(rows)]
+        yield from ((c, members[part], x) for part, x in _gathered(w, members, buffer))
 
 
 def some_products(
@@ -223,7 +227,7 @@ def moved_products(
 
 
 def _parts(w: Array | StoredChunk, some: tuple, axis: int) -> Iterator[tuple[slice, Array]]:
-    """Yield blocks of some rows, or of rows with some columns, in the precision of V.
+    """Yield new blocks of some rows, or of rows with some columns, in the precision of V.
 
     Only these are read of a stored chunk: NumPy maps the file.
     """
@@ -233,13 +237,17 @@ def _parts(w: Array | StoredChunk, some: tuple, axis: int) -> Iterator[tuple[sli
         yield slice(0, x.shape[0]), array_namespace(x).astype(x, dtype, copy=False)
         return
     x = opened(w)
-    xp, places = array_namespace(x), from_host(index, x)
-    for part in row_blocks(x, len(index) if axis == 0 else x.shape[0], host_rows=WIDENED_ROWS):
-        if can_sum_rows(x):  # `take` would copy a strided chunk
-            taken = x[index[part]] if axis == 0 else x[part][:, index]
-        else:
+    if can_sum_rows(x) and axis == 0:
+        yield from _gathered(x, index, _buffer(x))
+    elif can_sum_rows(x):
+        height = max(1, TAKEN_ENTRIES // max(1, len(index)))
+        for part in row_blocks(x, host_rows=height):
+            yield part, x[part][:, index].astype(dtype)
+    else:
+        xp, places = array_namespace(x), from_host(index, x)
+        for part in row_blocks(x, len(index) if axis == 0 else x.shape[0]):
             taken = xp.take(x, places[part], axis=0) if axis == 0 else xp.take(x[part, :], places, axis=1)
-        yield part, xp.astype(taken, dtype, copy=False)
+            yield part, xp.astype(taken, dtype, copy=False)
 
 
 def square_changes(
@@ -257,13 +265,14 @@ def square_changes(
         mean.append((z + z_new) / 2)
         delta.append((z_new - z)[moved[-1]])
     for part, x in _parts(w, (moved[0], delta[0]), 0):
-        x = x * x
+        x *= x
         if on_diagonal:
             x[np.arange(len(x)), moved[0][part]] = 0
         total += delta[0][part].T @ (x @ mean[1])
     if not on_diagonal and len(moved[1]):
         for part, x in _parts(w, (moved[1], delta[1]), 1):
-            total += delta[1].T @ ((x * x).T @ mean[0][part])
+            x *= x
+            total += delta[1].T @ (x.T @ mean[0][part])
     return total
 
 
@@ -366,16 +375,15 @@ def chunk_blend(
             blended = xp.where(rows[:, None] & columns[None, :], blended, w)
         return kept(blended, on_diagonal)
     blended = past if in_place and past.dtype == w.dtype else np.empty(w.shape, w.dtype)
-    height, total = _height(w), 0.0
-    share, wide = np.empty((height, w.shape[1]), w.dtype), np.empty((height, w.shape[1]))
-    for rows in row_blocks(w, host_rows=height):
+    wide, total = _buffer(w), 0.0
+    share = np.empty(wide.shape, w.dtype)
+    for rows in row_blocks(w, host_rows=len(wide)):
         block = blended[rows]
         np.multiply(past[rows], alpha, out=block, casting="same_kind")
         block += np.multiply(w[rows], 1 - alpha, out=share[: len(block)])
         total += _sum_of_squares(block, wide[: len(block)])
-    return Kept(
-        blended, total if on_diagonal else 2 * total, chunk_diagonal(blended) if on_diagonal else None
-    )
+    own = chunk_diagonal(blended) if on_diagonal else None
+    return Kept(blended, total if on_diagonal else 2 * total, own)
 
 
 @np.errstate(over="ignore")  # infinite, and not used, in units whose squares are out of range

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -79,22 +79,10 @@ def _needed(graph: dict, keys: list) -> dict:
     return cull(graph, keys)[0]
 
 
-def summed(parts: Sequence[Array]) -> Array:
+def summed(parts: Iterable[Array]) -> Array:
     """Return the sum of the arrays that are not None; None if all are."""
     some = [part for part in parts if part is not None]
     return sum(some[1:], some[0]) if some else None
-
-
-def combined(recipes: list[tuple], places: list[tuple[int, int]], *results: Any) -> list:
-    """Combine items of the results of chunks, given a function and pairs (place, item) for each."""
-    at = dict(zip(places, results, strict=True))
-    return [function([at[place][item] for place, item in items]) for function, items in recipes]
-
-
-def plan_combined(tasks: Plan, parts: Nodes, recipes: list[tuple]) -> Node:
-    """Plan `combined` results of some chunks."""
-    places = list(dict.fromkeys(place for _, items in recipes for place, _ in items))
-    return tasks.add(combined, recipes, places, *(parts[place] for place in places))
 
 
 def meta_of(array: Array) -> Array:

@@ -53,7 +53,6 @@ from affect_xp.proximity.chunked._plan import (
     chunks_of,
     meta_of,
     mirrored,
-    plan_combined,
     square_chunks,
     square_cut,
     summed,
@@ -144,10 +143,6 @@ class Chunked(Summable):
         ends = np.cumsum([0, *self.array.chunks[0]]).tolist()
         return list(itertools.starmap(slice, itertools.pairwise(ends)))
 
-    @property
-    def _blocks(self) -> range:
-        return range(len(self._slices))
-
     @functools.cached_property
     def _known(self) -> "_Known":
         """The chunks, updated when a method call writes them to the store."""
@@ -218,20 +213,27 @@ class Chunked(Summable):
         """Σ wᵢⱼ² of a blend or copy."""
         return summed([fact.square_sum for fact in self._kept_facts])
 
-    def _each(self, question: str, function: Callable, of: Of, *others: Chunks) -> Sequence[Any]:
-        """Return function(w, ..., on_diagonal) of each chunk w."""
-        return self._ask(question, lambda tasks, w: list(_calls(tasks, w, function, of).values()), *others)
-
-    def _product(
+    def _each(
         self, question: str, function: Callable, of: Of, *others: Chunks, opens: bool = True
-    ) -> Array:
-        """Return the rows of a product, given a function with the products of a chunk and its transpose."""
+    ) -> dict[tuple[int, int], Any]:
+        """Return function(w, *of(i, j), on_diagonal) of each chunk w, by place."""
+        needed = {place: arguments for place in self._upper if (arguments := of(*place)) is not None}
 
         def plan(tasks: Plan, chunks: Nodes) -> list[Node]:
-            parts = _calls(tasks, chunks, function, of, opens=opens)
-            return [plan_combined(tasks, parts, [_product_of(block, parts)]) for block in self._blocks]
+            return [
+                tasks.add(function, chunks[i, j], *arguments, i == j, opens=opens)
+                for (i, j), arguments in needed.items()
+            ]
 
-        return _concat([rows for (rows,) in self._ask(question, plan, *others)])
+        return dict(zip(needed, self._ask(question, plan, *others), strict=True))
+
+    def _product(self, parts: dict[tuple[int, int], Any]) -> Array:
+        """Return W·V, given W_ij·V_j for rows i of the product, and W_ijᵀ·V_i for rows j."""
+        blocks: list[list] = [[] for _ in self._slices]
+        for (i, j), (right, down, *_) in parts.items():
+            blocks[i].append(right)
+            blocks[j].append(down)
+        return _concat([summed(block) for block in blocks])
 
     def matmul(self, v: Array, rows: Array | None = None) -> Array:
         """Return W·V, (n, r), in one pass; with `rows`, W[:, rows]·v from the chunks with these rows."""
@@ -240,7 +242,9 @@ class Chunked(Summable):
             sent = Plan()
             parts = [sent.constant(v[s, ...]) for s in self._slices]
             once = Chunks({}, sent.graph)
-            return self._product("product", chunk_products, lambda i, j: (parts[i], parts[j]), once)
+            return self._product(
+                self._each("product", chunk_products, lambda i, j: (parts[i], parts[j]), once)
+            )
         if rows.shape[0] == 0:
             return xp.zeros((self.n, v.shape[1]), dtype=v.dtype, device=device_of(v))
         index = to_host(rows, reason="which chunks hold these rows?")[0]
@@ -271,7 +275,7 @@ class Chunked(Summable):
         def of(i: int, j: int) -> tuple | None:
             return (operands[i], operands[j], *more) if operands[i] or operands[j] else None
 
-        return self._product("product with some rows", function, of, opens=False)
+        return self._product(self._each("product with some rows", function, of, opens=False))
 
     def grouped(self, labels: Array, k: int, given: Partition | None = None) -> "ChunkedGroups":
         """Return W with the labels of its objects; W·Z is computed when needed, if possible along with α."""
@@ -282,18 +286,19 @@ class Chunked(Summable):
         return ChunkedGroups(self, labels, k, given)
 
     def times_membership(self, groups: Summed) -> Array:
-        return self._product("product", label_products, self._with_labels(groups.labels, groups.k))
+        of = self._with_labels(groups.labels, groups.k)
+        return self._product(self._each("product", label_products, of))
 
     def label_sums(self, partition: Partition) -> tuple[Array, Array]:
         """Return W·Z, and Σ wᵢⱼ² over i ≠ j of each block, in one pass."""
         of = self._with_labels(partition.labels, partition.k)
-
-        def plan(tasks: Plan, chunks: Nodes) -> list[Node]:
-            parts = _calls(tasks, chunks, chunk_sums, of)
-            return [plan_combined(tasks, parts, _sums_of(block, parts)) for block in self._blocks]
-
-        wz, squares, self.__dict__["_diagonal"] = _joined(self._ask("sums and squares", plan))
+        wz, squares, self.__dict__["_diagonal"] = self._joined(self._each("sums and squares", chunk_sums, of))
         return wz, self._without_own(squares, partition)
+
+    def _joined(self, parts: dict[tuple[int, int], Any]) -> tuple[Array, Array, Array]:
+        """Return WZ, the squares with wᵢᵢ², and wᵢᵢ, given the results of `chunk_sums`."""
+        squares = summed([part[2] for part in parts.values()])
+        return self._product(parts), squares, _concat([parts[i, i][3] for i in range(len(self._slices))])
 
     def _without_own(self, squares: Array, partition: Partition) -> Array:
         w_ii = self.diagonal()
@@ -311,7 +316,9 @@ class Chunked(Summable):
 
     def block_squares(self, partition: Partition) -> Array:
         of = self._with_labels(partition.labels, partition.k)
-        return self._without_own(summed(self._each("squares by block", block_squares, of)), partition)
+        return self._without_own(
+            summed(self._each("squares by block", block_squares, of).values()), partition
+        )
 
     def change_of_squares(self, before: Partition, now: Partition, rows: np.ndarray) -> np.ndarray:
         if len(rows) == 0:
@@ -322,7 +329,7 @@ class Chunked(Summable):
         def of(i: int, j: int) -> tuple | None:
             return ((old[i], old[j]), (new[i], new[j]), now.k) if held[i] or held[j] else None
 
-        half = summed(self._each("squares of some rows", square_changes, of))
+        half = summed(self._each("squares of some rows", square_changes, of).values())
         return half + half.T
 
     def off_diagonal_squares(self, partition: Partition) -> Array:
@@ -339,13 +346,14 @@ class Chunked(Summable):
         is small.
         """
         of = self._with_labels(partition.labels, partition.k)
-        parts = self._each("moments", centred_moments, of)
-        moments = merged_moments(array_namespace(*parts).stack(list(parts)))
+        parts = list(self._each("moments", centred_moments, of).values())
+        moments = merged_moments(array_namespace(*parts).stack(parts))
         return moments[1, :, :], moments[2, :, :]
 
     def centred_distance(self, partition: Partition, means: Array) -> Array:
         mu = to_host(means, reason="dask plans on the host")[0]
-        total = summed(self._each("distance", centred_distance, self._with_labels(partition.labels, mu)))
+        of = self._with_labels(partition.labels, mu)
+        total = summed(self._each("distance", centred_distance, of).values())
         return array_namespace(total).reshape(total, ())
 
     def _with_labels(self, labels: Array, more: object) -> Of:
@@ -468,7 +476,7 @@ class Chunked(Summable):
         def of(i: int, j: int) -> tuple:
             return before.at[i, j], labels[i], labels[j], partition.k
 
-        return summed(self._each("products with the past", chunk_block_products, of, before))
+        return summed(self._each("products with the past", chunk_block_products, of, before).values())
 
     def _aligned(self, past: "Chunked", alignment: Alignment) -> tuple[Chunks, list[np.ndarray] | None]:
         """Return the chunks of the past aligned with W's, and masks of objects with a past (None: all)."""
@@ -599,32 +607,6 @@ def _number(alpha: Array | float) -> float:
     return float(to_host(alpha, reason="dask plans with α on the host")[0]) if is_array(alpha) else alpha
 
 
-def _calls(tasks: Plan, chunks: Nodes, function: Callable, of: Of, *, opens: bool = True) -> Nodes:
-    """Plan function(w, ..., on_diagonal) of each chunk w that is needed."""
-    needed = {place: arguments for place in chunks if (arguments := of(*place)) is not None}
-    return {
-        (i, j): tasks.add(function, chunks[i, j], *arguments, i == j, opens=opens)
-        for (i, j), arguments in needed.items()
-    }
-
-
-def _product_of(block: int, parts: Nodes) -> tuple:
-    """Return how the products of chunks are combined to rows of W·V."""
-    return summed, [((i, j), int(i != block)) for i, j in parts if block in (i, j)]
-
-
-def _sums_of(block: int, parts: Nodes) -> list[tuple]:
-    """Return how results of `chunk_sums` are combined to rows of WZ, a part of the squares, and wᵢᵢ."""
-    own = [((i, j), 2) for i, j in parts if block == i]
-    return [_product_of(block, parts), (summed, own), (summed, [((block, block), 3)])]
-
-
-def _joined(blocks: Sequence[Sequence]) -> tuple[Array, Array, Array]:
-    """Return WZ, the squares and wᵢᵢ, given those of each block of rows."""
-    wz, squares, w_ii = zip(*(block[:3] for block in blocks), strict=True)
-    return _concat(wz), summed(list(squares)), _concat(w_ii)
-
-
 def _fact(chunk: Kept) -> Kept:
     return dataclasses.replace(chunk, array=None)
 
@@ -654,50 +636,39 @@ def pairwise(x: Array, block: Callable[[Array, Array | None], Array], dtype: obj
 
 
 class _Probe:
-    """Products of all chunks with a random vector v, and the largest |wᵢⱼ| of every step-th row.
-
-    One task per chunk; only vectors are moved.
-    """
+    """Products of all chunks of a dask array with a random v, and the largest |wᵢⱼ| of every step-th row."""
 
     def __init__(self, array: Array, v: np.ndarray, step: int) -> None:
         self.array = square_chunks(array)
-        ends = np.cumsum([0, *self.array.chunks[0]]).tolist()
-        self.chunks, self.blocks = chunks_of(self.array), range(len(ends) - 1)
-        self.v = [v[a:b] for a, b in itertools.pairwise(ends)]
-        self.samples = [slice(-start % step, None, step) for start in ends]
+        self.ends = np.cumsum([0, *self.array.chunks[0]]).tolist()
+        self.chunks, self.n = chunks_of(self.array), len(v)
+        self.v = [v[a:b] for a, b in itertools.pairwise(self.ends)]
+        self.samples = [slice(-start % step, None, step) for start in self.ends]
 
-    def add(self, tasks: Plan, i: int, j: int, dtype: object) -> Node:
-        """Plan the products of a chunk."""
-        arguments = self.v[i], self.v[j], self.samples[i], dtype, i == j
-        return tasks.add(chunk_probe, self.chunks.at[i, j], *arguments)
+    def plan(self, tasks: Plan, i: int, j: int, dtype: object) -> Node:
+        """Plan `chunk_probe` of a chunk."""
+        given = self.v[i], self.v[j], self.samples[i], dtype, i == j
+        return tasks.add(chunk_probe, self.chunks.at[i, j], *given)
 
-    def recipes(self, block: int, parts: dict[tuple[int, int], int]) -> list[tuple]:
-        """Return how to combine Wv, Wᵀv and the largest entry, given their first item in each result."""
-        rows, columns = [(block, j) for j in self.blocks], [(i, block) for i in self.blocks]
-        return [
-            (summed, [(place, parts[place]) for place in rows]),
-            (summed, [(place, parts[place] + 1) for place in columns]),
-            (_largest, [(place, parts[place] + 2) for place in rows]),
-        ]
-
-
-def _largest(values: list) -> float:
-    return float(np.max(values))  # NaN stays
-
-
-def _probed(blocks: Sequence[Sequence]) -> tuple[np.ndarray, np.ndarray, float]:
-    right, down, largest = zip(*blocks, strict=True)
-    return np.concatenate(right), np.concatenate(down), _largest(list(largest))
+    def combined(self, parts: dict[tuple[int, int], tuple]) -> tuple[np.ndarray, np.ndarray, float]:
+        """Return Wv, Wᵀv and the largest |wᵢⱼ|, given those of the chunks."""
+        right, down, least = np.zeros(self.n), np.zeros(self.n), 0.0
+        for (i, j), (right_part, down_part, largest) in parts.items():
+            right[self.ends[i] : self.ends[i + 1]] += right_part
+            down[self.ends[j] : self.ends[j + 1]] += down_part
+            least = float(np.maximum(least, largest))  # NaN stays
+        return right, down, least
 
 
 def probe(array: Array, v: np.ndarray, step: int, dtype: object) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return Wv and Wᵀv of a dask array, and the largest |wᵢⱼ| of every step-th row and the diagonal."""
+    """Return Wv and Wᵀv of a dask array, and the largest |wᵢⱼ| of every step-th row and the diagonal.
+
+    One task per chunk; only vectors are moved.
+    """
     found = _Probe(array, v, step)
     tasks = Plan(found.chunks)
-    parts = {(i, j): found.add(tasks, i, j, dtype) for i, j in itertools.product(found.blocks, repeat=2)}
-    items = dict.fromkeys(parts, 0)
-    blocks = [plan_combined(tasks, parts, found.recipes(block, items)) for block in found.blocks]
-    return _probed(tasks.compute(blocks))
+    parts = {place: found.plan(tasks, *place, dtype) for place in found.chunks.at}
+    return found.combined(dict(zip(parts, tasks.compute(list(parts.values())), strict=True)))
 
 
 def checked_and_summed(
@@ -707,27 +678,19 @@ def checked_and_summed(
 
     This is one pass. Chunks below the diagonal are read for the check only.
     """
-    found, k = _Probe(array, v, step), partition.k
-    W, tasks = Chunked(found.array), Plan(found.chunks)
-    labels, parts, items = W._labels(partition.labels), {}, {}
-    for i, j in itertools.product(found.blocks, repeat=2):
-        items[i, j] = 0 if i > j else 4
+    found = _Probe(array, v, step)
+    W, tasks, nodes = Chunked(found.array), Plan(found.chunks), {}
+    labels = W._labels(partition.labels)
+    for (i, j), chunk in found.chunks.at.items():
         if i > j:
-            parts[i, j] = found.add(tasks, i, j, W.like.dtype)
+            nodes[i, j] = found.plan(tasks, i, j, W.like.dtype)
         else:
-            of_both = (labels[i], labels[j]), (found.v[i], found.v[j])
-            node = found.chunks.at[i, j]
-            parts[i, j] = tasks.add(checked_sums, node, *of_both, k, found.samples[i], i == j)
-    above = {place: part for place, part in parts.items() if items[place]}
+            both = (labels[i], labels[j]), (found.v[i], found.v[j])
+            nodes[i, j] = tasks.add(checked_sums, chunk, *both, partition.k, found.samples[i], i == j)
     log.debug(PASS, "check, sums and squares", W.n)
-    blocks = tasks.compute(
-        [
-            plan_combined(tasks, parts, [*_sums_of(block, above), *found.recipes(block, items)])
-            for block in found.blocks
-        ]
-    )
-    wz, squares, w_ii = _joined(blocks)
-    right, down, least = _probed([block[3:] for block in blocks])
+    parts = dict(zip(nodes, tasks.compute(list(nodes.values())), strict=True))
+    wz, squares, w_ii = W._joined({(i, j): part for (i, j), part in parts.items() if i <= j})
+    right, down, least = found.combined({place: part[-3:] for place, part in parts.items()})
     squares = squares - np.diag((w_ii * w_ii) @ partition.membership)
     W = Chunked(found.array, known_magnitude=log2(float(np.abs(right).max())), sums=(partition, wz, squares))
     W.__dict__.update(_diagonal=w_ii, _known=_Known(found.chunks, None))
