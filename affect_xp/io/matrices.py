@@ -4,6 +4,7 @@ import datetime
 import itertools
 import numbers
 import re
+import struct
 import zipfile
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from pathlib import Path
@@ -24,6 +25,8 @@ from affect_xp.io.sources import is_missing, is_table
 from affect_xp.proximity import is_sparse
 from affect_xp.proximity.graphs import graph_adjacency, is_graph
 
+MAT_ORDERS = {b"\x00\x01IM": "<", b"\x01\x00MI": ">"}  # of bytes, by the end of the header of version 5
+MAT_TYPES, MAT_ARRAY, MAT_COMPRESSED = {*range(1, 8), 9, *range(12, 19)}, 14, 15
 Ids = tuple[Hashable, ...]
 Timed = Iterator[tuple[Hashable, Any]]  # (time, matrix or graph) of each step
 
@@ -185,6 +188,9 @@ def mat_steps(path: Path) -> Timed:
     from scipy.io import loadmat
 
     try:
+        content = path.read_bytes()
+        if content[124:128] in MAT_ORDERS:
+            _check_mat(content[128:], MAT_ORDERS[content[124:128]])
         stored: dict[str, Any] = loadmat(path, variable_names=("ids", "W"), spmatrix=False)
     except NotImplementedError as error:
         raise InputError(f"{path} is of MATLAB version 7.3, which is not read; save it with '-v7'") from error
@@ -204,6 +210,23 @@ def mat_steps(path: Path) -> Timed:
             counts = f"W of step {t} has {matrix.shape[0]} rows, but there are {len(ids)} ids"
             raise InputError(f"{path}: {counts}; store as many")
         yield t, Snapshot(t, ids, matrix)
+
+
+def _check_mat(data: bytes, order: str) -> None:
+    """Raise if a part of a .mat file of version 5 is of no known type or longer than what contains it.
+
+    SciPy would crash. Parts are a type, a length and data, padded to 8 bytes; up to 4 bytes are in the tag.
+    """
+    at = 0
+    while at < len(data):
+        kind, size = struct.unpack_from(f"{order}II", data, at)
+        short = kind >> 16
+        kind, size, start = (kind & 0xFFFF, short, at + 4) if short else (kind, size, at + 8)
+        if kind not in MAT_TYPES or start + size > len(data) or (short and size > 4):
+            raise ValueError(f"a part at byte {at} is damaged")
+        if kind == MAT_ARRAY:
+            _check_mat(data[start : start + size], order)
+        at = at + 8 if short else start + size + (-size % 8 if kind != MAT_COMPRESSED else 0)
 
 
 def _names(cell: Any) -> Ids:

@@ -32,11 +32,10 @@ def stored(write, *arrays, **named):
     return file.getvalue()
 
 
-def savemat(file, W):
-    """Write a compressed file, as MATLAB does; SciPy may crash on a damaged one that is not compressed."""
+def savemat(file, W, **options):
     from scipy.io import savemat
 
-    savemat(file, {"W": W}, do_compression=True)
+    savemat(file, {"W": W}, **options)
 
 
 STACK = np.ones((3, 4, 4))
@@ -54,6 +53,8 @@ KINDS = {
     "matrices.npz": (stored(np.savez, *STACK), {}),
     "sparse.npz": (stored(scipy.sparse.save_npz, scipy.sparse.eye_array(4).tocsr()), {}),
     "stack.mat": (stored(savemat, STACK), {}),
+    "compressed.mat": (stored(savemat, STACK, do_compression=True), {}),
+    "of version 4.mat": (stored(savemat, STACK[0], format="4"), {}),
 }
 
 
