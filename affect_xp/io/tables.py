@@ -224,7 +224,9 @@ class Table:
         if all(of.startswith(("TIMESTAMP", "DATE")) for of in types):
             sql = "make_timestamp(epoch_us({t}))"
         elif time_format in SINCE_1970:
-            sql = times.since_1970(time_format).replace("{t}", "try_cast({t} AS DOUBLE)")
+            sql = times.since_1970(time_format).replace(
+                "{t}", f"try_cast({'{t}' if number else 'trim({t})'} AS DOUBLE)"
+            )
         elif time_format is not None:
             text = "{t}::BIGINT::VARCHAR" if number else "trim({t})"
             sql = times.strptime([time_format]).replace("{t}", text)
@@ -237,8 +239,10 @@ class Table:
         """Return the scale of times that are texts, and the SQL that reads one of them."""
         rows = f"(SELECT trim(t) AS t FROM {{rows}} WHERE NOT {IS_MISSING.replace('{t}', 't')})"
         sample = [text for (text,) in self.read(f"SELECT t FROM {rows} LIMIT {SAMPLE}")]
-        decimal = "replace({t}, ',', '.')" if self.options.decimal == "," else "{t}"
-        number = times.NUMBER.replace("{t}", decimal)
+        # Without a function of the text, DuckDB would cast while it reads the file, and reject "NA".
+        number = times.NUMBER.replace(
+            "{t}", "replace({t}, ',', '.')" if self.options.decimal == "," else "trim({t})"
+        )
         ((numeric,),) = self.run(f"SELECT count({number.replace('{t}', 't')}) FROM {_texts(sample)}")
         if 2 * numeric >= len(sample) > 0:  # the others are errors
             return "number", number
