@@ -2,8 +2,10 @@
 
 # ruff: noqa: E501  (messages as they are printed)
 
+import csv
 import datetime
 import gzip
+import re
 import warnings
 
 import pytest
@@ -997,3 +999,57 @@ def test_a_file(name, tmp_path):
             found = str(error).replace(str(file), "{file}")
     assert found == expected
     assert [str(warning.message).replace(str(file), "{file}") for warning in caught] == said
+
+
+# How a reader with the csv module would read the times of some files above.
+TWINS = {
+    "a byte order mark and lines that end as on Windows": (",", float),
+    "a delimiter at the end of each line": (",", float),
+    "a delimiter at the end of each row": (",", float),
+    "names of columns with units, said": (",", float),
+    "empty lines at the end": (",", float),
+    "many spellings of a missing value": (",", float),
+    "ISO weeks in months": (",", lambda t: datetime.datetime.strptime(f"{t}-1", "%G-W%V-%u").replace(day=1)),
+    "quarters in two spellings": (",", lambda t: datetime.datetime(int(t[:4]), 3 * int(t[-1]) - 2, 1)),
+    "quarters before years": (",", lambda t: datetime.datetime(int(t[3:]), 3 * int(t[1]) - 2, 1)),
+    "202401 with a freq in months": (",", lambda t: datetime.datetime.strptime(t, "%Y%m")),
+    "nanoseconds since 1970": (",", lambda t: _since_1970(int(t) / 1e9)),
+    "fractions of seconds since 1970": (",", lambda t: _since_1970(float(t))),
+    "times that end in Z": (",", lambda t: _in_utc(t.replace("Z", "+00:00"))),
+    "times with offsets": (",", lambda t: _in_utc(t.replace(" +", "+").replace("+0200", "+02:00"))),
+    "dates as of the C library": (
+        ",",
+        lambda t: datetime.datetime.strptime(" ".join(t.split()[1:3] + t.split()[4:]), "%b %d %Y"),
+    ),
+    "compact ISO dates": (",", lambda t: datetime.datetime.strptime(t[:8], "%Y%m%d")),
+    "ids that are equal as numbers": (",", float),
+    "lines that end in a carriage return": (",", float),
+    "a line for Excel": (";", float),
+}
+
+
+def _since_1970(seconds):
+    return datetime.datetime(1970, 1, 1) + datetime.timedelta(days=seconds // 86400)
+
+
+def _in_utc(text):
+    moment = datetime.datetime.fromisoformat(text).astimezone(datetime.UTC)
+    return datetime.datetime(moment.year, moment.month, moment.day)
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_expected_steps_are_those_of_a_slow_reader(name):
+    """The steps expected above, from the csv and datetime modules alone."""
+    _, text, _, expected, _ = FILES[name]
+    delimiter, time_of = TWINS[name]
+    text = (text if isinstance(text, str) else gzip.decompress(text).decode()).removeprefix("\ufeff")
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("sep=")]
+    steps: dict = {}
+    for cells in csv.reader(lines[1:], delimiter=delimiter):
+        if re.fullmatch(r"[-.\d]+", cells[2]):
+            steps.setdefault(time_of(cells[0]), []).append((cells[1], [float(cells[2])]))
+    found = []
+    for time, rows in sorted(steps.items()):
+        label = time.isoformat().removesuffix("T00:00:00") if isinstance(time, datetime.datetime) else time
+        found.append((label, tuple(id for id, _ in rows), [values for _, values in rows]))
+    assert found == expected

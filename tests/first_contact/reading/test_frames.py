@@ -1,6 +1,7 @@
 """Typical frames, graphs and lists of users, with the expected result."""
 
 import datetime
+import decimal
 import gzip
 import subprocess
 import sys
@@ -263,3 +264,118 @@ def test_ids_that_are_numbers_with_a_gap():
     with pytest.raises(InputError, match="row 2 of the DataFrame has no id in column 'id'"):
         read_steps(gap)
     assert [ids for _, ids, _ in steps_of(gap, missing="drop")] == [(1,), (1,)]
+
+
+def with_x(x):
+    return LONG.assign(x=x)
+
+
+def with_id(id):
+    return LONG.assign(id=id)
+
+
+def two_days(first, second, ids=("a", "b")):
+    return [("2024-01-01", ids, [[first[0]], [first[1]]]), ("2024-01-02", ids[:1], [[second]])]
+
+
+FLAGS = two_days((1.0, 0.0), 1.0)
+POLARS = pl.from_pandas(LONG)
+QUARTERS = [("2024-01-01", ("a", "b"), [[1.0], [2.0]]), ("2024-04-01", ("a",), [[3.0]])]
+ODD_FRAMES = {  # frame, steps, options
+    "nullable integers": (lambda: with_x(pd.array([1, 2, 3], "Int64")), TWO_DAYS, {}),
+    "NA, dropped": (lambda: with_x(pd.array([1, 2, None], "Int64")), TWO_DAYS[:1], {"missing": "drop"}),
+    "flags": (lambda: with_x([True, False, True]), FLAGS, {}),
+    "nullable flags": (lambda: with_x(pd.array([True, False, True], "boolean")), FLAGS, {}),
+    "categories that are numbers": (lambda: with_x(pd.Categorical([1, 2, 3])), TWO_DAYS, {}),
+    "types of pyarrow": (lambda: LONG.convert_dtypes(dtype_backend="pyarrow"), TWO_DAYS, {}),
+    "decimals": (lambda: with_x([decimal.Decimal(i) for i in (1, 2, 3)]), TWO_DAYS, {}),
+    "quarters": (
+        lambda: LONG.assign(date=pd.PeriodIndex(["2024Q1", "2024Q1", "2024Q2"], freq="Q")),
+        QUARTERS,
+        {},
+    ),
+    "large ids": (lambda: with_id([2**60, 2**60 + 1, 2**60]), two_days((1, 2), 3, (2**60, 2**60 + 1)), {}),
+    "a named index that counts": (lambda: LONG.rename_axis("row"), TWO_DAYS, {}),
+    "an index of three levels": (
+        lambda: LONG.assign(k=[1, 2, 3]).set_index(["date", "id", "k"]),
+        TWO_DAYS,
+        {},
+    ),
+    "an index that repeats": (lambda: LONG.set_index(pd.Index([0, 0, 0])), TWO_DAYS, {}),
+    "a lazy filter": (lambda: POLARS.lazy().filter(pl.col("x") < 3), TWO_DAYS[:1], {}),
+    "an enum of polars": (
+        lambda: POLARS.with_columns(pl.col("id").cast(pl.Enum(["a", "b"]))),
+        TWO_DAYS,
+        {},
+    ),
+    "dates of polars": (lambda: POLARS.with_columns(pl.col("date").cast(pl.Date)), TWO_DAYS, {}),
+    "decimals of polars": (lambda: POLARS.with_columns(pl.col("x").cast(pl.Decimal(10, 2))), TWO_DAYS, {}),
+    "no rows": (lambda: POLARS.head(0), [], {}),
+    "a tensor": (
+        lambda: {**LONG.to_dict("list"), "x": pytest.importorskip("torch").arange(1, 4)},
+        TWO_DAYS,
+        {},
+    ),
+    "frames by name with times": (lambda: {"all": LONG}, TWO_DAYS, {}),
+    "a list of edges": (
+        lambda: [pd.DataFrame(EDGES).iloc[:1], pd.DataFrame(EDGES).iloc[1:]],
+        [("0", ("a", "b"), [[0, 1], [1, 0]]), ("1", ("b", "c"), [[0, 1], [1, 0]])],
+        {},
+    ),
+    "an index of months": (
+        lambda: pd.DataFrame({"A": [1.0, 2.0]}, index=pd.period_range("2024-01", periods=2, freq="M")),
+        [("2024-01-01", ("A",), [[1.0]]), ("2024-02-01", ("A",), [[2.0]])],
+        {"freq": "MS"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ODD_FRAMES)
+def test_odd_frames(name):
+    frame, expected, options = ODD_FRAMES[name]
+    assert steps_of(frame(), **options) == expected
+
+
+REFUSED = {  # frame, what the error says, options
+    "times with and without zones": (
+        lambda: LONG.assign(
+            date=pd.Series([DAYS[0], DAYS[1].tz_localize("UTC"), DAYS[2]], dtype=object).to_numpy()
+        ),
+        "row 2 of the DataFrame.* mixes times with and without a time zone",
+        {},
+    ),
+    "no time": (lambda: LONG.assign(date=[*DAYS[:2], pd.NaT]), "row 3 of the DataFrame has no time", {}),
+    "lists for values": (
+        lambda: POLARS.with_columns(y=pl.lit([1, 2])),
+        r"column 'y' contains .*\[\]; name those with numbers",
+        {},
+    ),
+    "NaN of polars": (lambda: POLARS.with_columns(x=pl.lit(float("nan"))), "row 1 .* has no value", {}),
+    "milliseconds read as seconds": (
+        lambda: {"time": [1704067200000], "id": ["a"], "x": [1]},
+        "row 1 of the dict: '1704067200000' in column 'time' cannot be read by time_format='s'",
+        {"time_format": "s"},
+    ),
+    "an unknown format": (
+        lambda: {"time": ["1"], "id": ["a"], "x": [1]},
+        "time_format='%Q' is not",
+        {"time_format": "%Q"},
+    ),
+    "a weight that is not finite": (
+        lambda: [nx.Graph([("a", "b", {"weight": float("nan")})])],
+        "the step at time 0 is a graph whose edge 'a' - 'b' has weight=nan",
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_frames(name):
+    frame, said, options = REFUSED[name]
+    with pytest.raises(InputError, match=said):
+        read_steps(frame(), **options)
+
+
+def test_a_dict_of_matrices_that_are_dicts():
+    dok = pytest.importorskip("scipy.sparse").dok_matrix(np.eye(2))
+    assert steps_of({2: dok, 1: dok}) == [("1", None, np.eye(2).tolist()), ("2", None, np.eye(2).tolist())]
