@@ -62,6 +62,8 @@ from affect_xp.proximity.sparse import Sparse
 CUTS = ("normalized_cut", "ratio_cut")
 OBJECTIVES = (*CUTS, "average_association")
 COMPONENTS = ("joint", "separate")
+# Eigenvectors of at most so many numbers are discretized on the host: k-means would be bound by launches.
+MAX_HOST_NUMBERS = 2**20
 # Rules whose number of clusters changes only on the evidence of two steps.
 PERSISTENT_RULES = ("auto", "likelihood", "bethe-hessian")
 # "auto" takes the likelihood up to this squared coefficient of variation of degrees.
@@ -372,6 +374,14 @@ class _Problem:
             return _by_component(graph, k, objective).pairs
         return _cut_pairs(self, k)
 
+    @functools.cached_property
+    def embedding(self) -> Eigenpairs:
+        """The eigenpairs for the discretization: on the host, if they are few numbers."""
+        pairs = self.pairs
+        if pairs.vectors.shape[0] * pairs.vectors.shape[1] > MAX_HOST_NUMBERS:
+            return pairs
+        return dataclasses.replace(pairs, vectors=to_host(pairs.vectors, reason="a small embedding")[0])
+
     def solved(self, a: Operator, k: int, start: Array | None) -> Eigenpairs:
         """Return the top eigenpairs of an operator."""
         return top_eigenpairs(a, k, solver=self.settings.solver, start=start, tol=self.settings.tol)
@@ -402,7 +412,8 @@ def _separate(problem: _Problem, k: int, rng: np.random.Generator) -> _Found:
     found = _joint(inner, k_giant, rng)
     xp = array_namespace(places)
     outside = xp.take(from_host(k_giant + own, places), parts.labels)
-    labels = xp.where(places >= 0, gather(found.labels, places, 0), outside)
+    inside = as_like(found.labels, places, reason="labels of a component")
+    labels = xp.where(places >= 0, gather(inside, places, 0), outside)
     vectors = gather(found.pairs.vectors, places, 0)
     return _Found(labels, dataclasses.replace(found.pairs, vectors=vectors))
 
@@ -441,10 +452,10 @@ def _joint(problem: _Problem, k: int, rng: np.random.Generator) -> _Found:
     graph, settings = problem.graph, problem.settings
     if settings.objective in CUTS and graph.parts.count >= k:
         return _by_component(graph, k, settings.objective)
-    pairs = problem.pairs.leading(k)
-    vectors = pairs.vectors
+    pairs, vectors = problem.pairs.leading(k), problem.embedding.leading(k).vectors
     if vectors.shape[1] == 0:  # all eigenvalues are tied: objects are indistinguishable
-        vectors = array_namespace(vectors).zeros_like(graph.degrees)[:, None]
+        xp = array_namespace(vectors)
+        vectors = xp.zeros((graph.n, 1), dtype=vectors.dtype, device=device_of(vectors))
     rows = unit_rows(vectors) if problem.unit_rows else vectors
     return _Found(ASSIGNMENTS[settings.assign_labels](vectors, rows, k, settings.n_init, rng), pairs)
 
