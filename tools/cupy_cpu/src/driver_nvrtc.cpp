@@ -113,7 +113,10 @@ int compile(Program& program, const std::string& options) {
   struct stat status;
   if (stat(program.shared_object.c_str(), &status) == 0) return NVRTC_SUCCESS;
 
-  // Own names per process: several test processes may compile the same kernel at once.
+  // Own names per process, and one thread at a time: several may compile the same kernel at once.
+  static std::mutex one_at_a_time;
+  const std::lock_guard<std::mutex> lock(one_at_a_time);
+  if (stat(program.shared_object.c_str(), &status) == 0) return NVRTC_SUCCESS;
   const std::string mine = base + "." + std::to_string(getpid());
   std::ofstream(mine + ".cpp") << text;
   const char* compiler = getenv("CXX");
