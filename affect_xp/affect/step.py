@@ -374,10 +374,10 @@ def _same_alpha(weights: _Weights, before: _Weights, options: Options) -> bool:
     """Return whether α has changed by at most `alpha_tol`; with 0, and by objects, it is not compared."""
     if options.alpha_tol == 0 or options.by_object:
         return False
-    change = abs(weights.alpha - before.alpha)
-    if is_array(change):
-        change = to_host(change, reason="has α changed?")[0]
-    return bool(change <= options.alpha_tol)
+    now, last = weights.alpha, before.alpha
+    if is_array(now):
+        now, last = to_host(now, last, reason="has α changed?")
+    return bool(abs(now - last) <= options.alpha_tol)
 
 
 def _same_labels(

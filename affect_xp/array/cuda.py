@@ -26,6 +26,11 @@ MAX_CLUSTERS = 8192  # of block moments, whose offsets are 32-bit integers
 TILE = 32  # of the check of symmetry
 SLICES = 8  # blocks that share a row of tiles
 
+# Types of arrays that are packed, in the order of their numbers in the kernel, and how many arrays.
+PACKED = ("float64", "float32", "int64", "int32", "int16", "int8", "bool")
+MAX_PARTS = 16
+PARTS = np.dtype([("from", "u8", MAX_PARTS), ("ends", "i8", MAX_PARTS), ("kinds", "i4", MAX_PARTS)])
+
 SOURCE = Path(__file__).with_name("kernels.cu")
 
 TEMPLATES = tuple(
@@ -324,6 +329,53 @@ class Product:
         return *_in_order(np.float64, self.wz, self.base, self.past), source, *_weight(self.alpha)
 
 
+def blended(product: Product) -> Array:
+    """Return the product of a blend with Z, (n, R·k)."""
+    (n, bins), out = product.wz.shape, _cupy().empty(product.wz.shape)
+    _run(
+        "blended_product", None, -(-n * bins // 256), (256,), 0, (*product.arguments(), n, *_ints(bins), out)
+    )
+    return out
+
+
+def pack(arrays: tuple[Array, ...]) -> Array:
+    """Return up to 16 arrays one after the other, flat, in float64."""
+    arrays = tuple(_cupy().ascontiguousarray(x) for x in arrays)
+    parts = np.zeros(1, dtype=PARTS)
+    for p, x in enumerate(arrays):
+        parts["from"][0, p], parts["kinds"][0, p] = x.data.ptr, PACKED.index(x.dtype.name)
+    parts["ends"][0, : len(arrays)] = np.cumsum([x.size for x in arrays])
+    out = _cupy().empty(sum(x.size for x in arrays))
+    _run("pack", None, -(-out.size // 256), (256,), 0, (parts, out.size, out))
+    return out
+
+
+def label_table(labels: Array, k: int, others: Array, k_others: int) -> Array:
+    """Return how often two labels meet, (k, k'), in float64; -1 does not count."""
+    counts = _cupy().zeros((k, k_others))  # sums of ones are exact in any order
+    _elementwise("count_pairs")(labels, others, k_others, counts)
+    return counts
+
+
+def label_counts(labels: Array, k: int) -> Array:
+    """Return the count of each label in each column of `labels`, (R, k), in float64."""
+    runs = labels.shape[1]
+    counts = _cupy().zeros((runs, k))
+    _elementwise("count")(labels, runs, k, counts)
+    return counts
+
+
+def submatrix(w: Array, index: Array) -> Array:
+    """Return the entries of W among the objects at `index`, (m, m), in float64; a negative index is 0."""
+    m = index.shape[0]
+    return _elementwise("submatrix")(w, index, m, w.shape[1], _cupy().empty((m, m)))
+
+
+def rank_keys(values: Array, largest: Array) -> Array:
+    """Return values as multiples of 2⁻²⁰ of the largest one, rounded."""
+    return _elementwise("rank_keys")(values, largest)
+
+
 def lloyd_assign(product: Product, w_ii: Array, labels: Array, k: int) -> tuple[Array, Array, Array, Array]:
     """Return the nearest centroids, (n, R), the moved objects, the sizes, (R, k), and a report.
 
@@ -367,6 +419,27 @@ ELEMENTWISE = {
         "T out",
         "out = source < 0 ? w : w + alpha * (psi[source] - w)",
     ),
+    "mix_pairs": (
+        "T w, T psi, L row, L column, T alpha",
+        "T out",
+        "out = row < 0 || column < 0 ? w : w + alpha * (psi - w)",
+    ),
+    "count_pairs": (
+        "L label, M other, int64 k_others",
+        "raw float64 counts",
+        "if (label >= 0 && other >= 0) atomicAdd(&counts[label * k_others + other], 1.0)",
+    ),
+    "count": (
+        "L label, int64 runs, int64 k",
+        "raw float64 counts",
+        "if (label >= 0) atomicAdd(&counts[i % runs * k + label], 1.0)",
+    ),
+    "submatrix": (
+        "raw T w, raw L index, int64 m, int64 n",
+        "float64 out",
+        "out = w[max((L)0, index[i / m]) * n + max((L)0, index[i % m])]",
+    ),
+    "rank_keys": ("T x, T largest", "T out", "out = largest > 0 ? rint(x / largest * 1048576) : (T)0"),
     "not_zero": ("T count", "T out", "out = count > 0 ? count : (T)1"),
     "not_negative": ("T index", "T out", "out = index < 0 ? (T)0 : index"),
     "one_hot": ("raw L labels, int64 k", "T hot", "hot = labels[i / k] == (L)(i % k)"),
@@ -399,10 +472,15 @@ def keep(x: Array, known: Array, fill: float) -> Array:
 
 
 def mixed(w: Array, psi: Array, alpha: Array | float, source: Array | None = None) -> Array:
-    """Return w + α (ψ − w), (n,), with ψ at `source`; w where the source is negative."""
+    """Return w + α (ψ − w), with ψ at `source`; w where the source is negative."""
     if source is None:
         return _elementwise("mix")(w, psi, alpha)
     return _elementwise("mix_known")(w, psi, source, alpha)
+
+
+def mixed_pairs(w: Array, psi: Array, alpha: Array | float, places: Array) -> Array:
+    """Return w + α (ψ − w), (m, m), and w where the place of either object is negative."""
+    return _elementwise("mix_pairs")(w, psi, places[:, None], places[None, :], alpha)
 
 
 def not_zero(count: Array) -> Array:

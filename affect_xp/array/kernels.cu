@@ -176,6 +176,14 @@ __device__ double blended(const double* wz, const double* base, const double* pa
   return wz[at] + alpha * (past[there * bins + column] - (base ? base : wz)[at]);
 }
 
+// The product of a blend, (n, bins).
+extern "C" __global__ void blended_product(const double* wz, const double* base, const double* past,
+                                           const long long* source, const double* alpha, double value, long long n,
+                                           int bins, double* out) {
+  const long long at = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+  if (at < n * bins) out[at] = blended(wz, base, past, source, weight(alpha, value), at / bins, at % bins, bins);
+}
+
 // For each cluster c of each run: the sum of (WZ)_ic over its objects, their number, and the sum of w_ii.
 // One block per cluster.
 extern "C" __global__ void cluster_sums(const double* wz, const double* base, const double* past,
@@ -770,4 +778,28 @@ extern "C" __global__ void add_centre(const double* product, const double* w_ii,
   const double d = closest(product, w_ii, tried, nearest, at / runs, r * trials + best, runs * trials, runs);
   found[at] = d;
   relabelled[at] = d < (1 - tie) * nearest[at] ? c : labels[at];
+}
+
+// Arrays one after the other, in float64: they are copied to the host together.
+struct Parts {
+  const void* from[16];
+  long long ends[16];
+  int kinds[16];
+};
+
+extern "C" __global__ void pack(Parts parts, long long size, double* out) {
+  const long long at = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+  if (at >= size) return;
+  int p = 0;
+  while (at >= parts.ends[p]) p++;
+  const void* from = parts.from[p];
+  const long long i = at - (p ? parts.ends[p - 1] : 0);
+  const int kind = parts.kinds[p];
+  out[at] = kind == 0   ? ((const double*)from)[i]
+            : kind == 1 ? (double)((const float*)from)[i]
+            : kind == 2 ? (double)((const long long*)from)[i]
+            : kind == 3 ? (double)((const int*)from)[i]
+            : kind == 4 ? (double)((const short*)from)[i]
+            : kind == 5 ? (double)((const signed char*)from)[i]
+                        : (double)((const unsigned char*)from)[i];
 }

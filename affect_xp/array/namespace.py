@@ -317,6 +317,8 @@ def label_counts(labels: Array, k: int) -> Array:
     if isinstance(labels, np.ndarray):
         counts = [np.bincount(column + 1, minlength=k + 1)[1:] for column in labels.T]
         return np.stack(counts).astype(np.float64)
+    if is_cupy(labels):
+        return cuda.label_counts(labels, k)
     xp = array_namespace(labels)
     wide, blocks = wide_dtype(labels), row_blocks(labels, n_columns=labels.shape[1] * k)
     return sum(xp.sum(one_hot(labels[rows, :], k, wide), axis=0) for rows in blocks)
@@ -334,6 +336,8 @@ def label_table(labels: Array, k: int, others: Array, k_others: int) -> Any:
 
     Of many clusters on the host it is a sparse array of SciPy.
     """
+    if is_cupy(labels) and is_cupy(others):
+        return cuda.label_table(labels, k, others, k_others)
     if not isinstance(labels, np.ndarray) or not isinstance(others, np.ndarray):
         wide = wide_dtype(labels)
         return one_hot(labels, k, wide).T @ one_hot(others, k_others, wide)
@@ -430,6 +434,23 @@ def mixed(w: Array, psi: Array, alpha: Array | float, source: Array | None = Non
     if source is None:
         return w + alpha * (psi - w)
     return array_namespace(w).where(source >= 0, w + alpha * (gather(psi, source, 0) - w), w)
+
+
+def mixed_pairs(w: Array, psi: Array, alpha: Array | float, places: Array) -> Array:
+    """Return w + α (ψ − w), (m, m), and w for pairs with a negative place."""
+    if is_cupy(w):
+        return cuda.mixed_pairs(w, psi, alpha, places)
+    known = places >= 0
+    return array_namespace(w).where(known[:, None] & known[None, :], w + alpha * (psi - w), w)
+
+
+def rank_keys(values: Array) -> Array:
+    """Return values as multiples of 2⁻²⁰ of the largest |value|, rounded: equal if they are nearly equal."""
+    xp = array_namespace(values)
+    largest = xp.max(xp.abs(values))
+    if is_cupy(values):
+        return cuda.rank_keys(values, largest)
+    return xp.round(values / not_zero(largest) * 2**20)
 
 
 def not_negative(index: Array) -> Array:
@@ -538,8 +559,11 @@ def to_host(*arrays: Array, reason: str) -> tuple[np.ndarray, ...]:
     if len(arrays) == 1 or all(isinstance(a, _NUMPY) for a in arrays):
         return tuple(_to_numpy(a) for a in arrays)
     xp = array_namespace(*arrays)
-    wide = wide_dtype(arrays[0])
-    flat = _to_numpy(xp.concat([xp.reshape(xp.astype(a, wide), (-1,)) for a in arrays]))
+    if is_cupy(arrays[0]) and len(arrays) <= cuda.MAX_PARTS:
+        flat = _to_numpy(cuda.pack(arrays))
+    else:
+        wide = wide_dtype(arrays[0])
+        flat = _to_numpy(xp.concat([xp.reshape(xp.astype(a, wide), (-1,)) for a in arrays]))
     ends = np.cumsum([int(np.prod(a.shape)) for a in arrays])
     parts = np.split(flat, ends[:-1])
     return tuple(part.reshape(a.shape) for part, a in zip(parts, arrays, strict=True))

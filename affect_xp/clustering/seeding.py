@@ -12,7 +12,8 @@ from affect_xp.array.namespace import (
     device_of,
     from_host,
     is_cupy,
-    not_zero,
+    rank_keys,
+    ratio,
     to_host,
     wide_dtype,
 )
@@ -69,10 +70,7 @@ def spread_partitions(W: Proximity, k: int, n_init: int, rng: np.random.Generato
 
 def _order(values: Array) -> Array:
     """Return the order of some values, (n,); values that differ only by rounding keep their order."""
-    xp = array_namespace(values)
-    largest = xp.max(xp.abs(values))
-    unit = not_zero(largest)
-    return xp.argsort(xp.round(values / unit * 2**20), stable=True)
+    return array_namespace(values).argsort(rank_keys(values), stable=True)
 
 
 def _draw(weight: Array, order: Array, draws: Array) -> Array:
@@ -107,8 +105,7 @@ def draw_mixed(weight: Array, size: int, rng: np.random.Generator) -> Array:
     Krause, "Scalable k-Means Clustering via Lightweight Coresets", KDD 2018).
     """
     xp, n = array_namespace(weight), weight.shape[0]
-    total = xp.sum(weight)
-    share = weight / not_zero(total)
+    share = ratio(weight, xp.sum(weight))
     draws = from_host(rng.random((1, size)), weight, dtype=weight.dtype)
     return _draw(share[:, None] + 1 / n, _order(weight), draws)[0, :]
 
@@ -127,7 +124,7 @@ class Sample:
         w_ii = W.diagonal()
         xp, index = array_namespace(w_ii), None
         if W.n > 2 * size:
-            index = draw_mixed(xp.where(w_ii > 0, w_ii, xp.zeros_like(w_ii)), size, rng)
+            index = draw_mixed(xp.maximum(w_ii, xp.zeros_like(w_ii)), size, rng)
         # The factors of a few objects are smaller than their proximities, and need no product.
         stored = [W.rows(index), W.weights] if isinstance(W, Factored) else [W.submatrix(index)]
         arrays = list(stored)

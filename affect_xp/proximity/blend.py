@@ -20,8 +20,10 @@ from affect_xp.array.namespace import (
     changed_places,
     from_host,
     gather,
+    is_cupy,
     keep,
     mixed,
+    mixed_pairs,
     not_negative,
     row_blocks,
     rows_at,
@@ -234,6 +236,8 @@ class BlendGroups(Grouped):
     parts: GroupedPair = None  # type: ignore[assignment]
 
     def rows(self, which: slice | Array) -> Array:
+        if type(self) is BlendGroups and is_cupy(self.labels) and which == slice(0, self.labels.shape[0]):
+            return cuda.blended(self.for_kernels())
         w = self.parts.current.rows(which)
         change = self.change(which, w)
         change *= self.proximity.alpha
@@ -264,6 +268,8 @@ class BlendGroups(Grouped):
         return BlendGroups(self.proximity, labels, self.k, parts=self.parts.moved(labels, moves))
 
     def of_runs(self, runs: list[int]) -> "BlendGroups":
+        if len(runs) == self.n_runs:
+            return self
         labels = array_namespace(self.labels).take(self.labels, from_host(runs, self.labels), axis=1)
         return dataclasses.replace(self, labels=labels, given=None, parts=self.parts.of_runs(runs, labels))
 
@@ -375,6 +381,10 @@ class Blend(_PairBlend):
         return isinstance(self.alpha, float) and self.alpha == 0.0
 
     def diagonal(self) -> Array:
+        return self._diagonal
+
+    @functools.cached_property
+    def _diagonal(self) -> Array:
         pair = self.pair
         return mixed(pair.current.diagonal(), pair.past.diagonal(), self.alpha, pair.alignment.source)
 
@@ -421,13 +431,10 @@ class Blend(_PairBlend):
         w = pair.current.submatrix(index)
         if self.without_past:
             return w
-        xp = array_namespace(w)
         if source is None:
-            return w + self.alpha * (pair.past.submatrix(index) - w)
-        places = source if index is None else xp.take(source, index)
-        known = places >= 0
-        psi = pair.past.submatrix(not_negative(places))
-        return xp.where(known[:, None] & known[None, :], w + self.alpha * (psi - w), w)
+            return mixed(w, pair.past.submatrix(index), self.alpha)
+        places = source if index is None else array_namespace(w).take(source, index)
+        return mixed_pairs(w, pair.past.submatrix(not_negative(places)), self.alpha, places)
 
 
 @final

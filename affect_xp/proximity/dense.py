@@ -330,6 +330,8 @@ class Dense(Summable):
         return Dense(taken, known_magnitude=self.known_magnitude)
 
     def submatrix(self, index: Array | None = None) -> Array:
+        if index is not None and has_kernels(self.array):
+            return cuda.submatrix(self.array, index)
         w = self.array if index is None else self.take(index).array
         return array_namespace(w).astype(w, wide_dtype(w), copy=False)
 

@@ -445,3 +445,66 @@ def test_small_arrays_cost_one_launch(cupy):
         with cupy_cpu.count() as count:
             action()
         assert (count.launch, count.h2d, count.sync) == (1, 0, 0)
+
+
+def test_packed_arrays_are_those_of_numpy(cupy):
+    rng = np.random.default_rng(0)
+    shapes = [(), (3, 4), (300,), (0,), (2, 3), (5,), (7,), (4, 2)]
+    arrays = [
+        rng.integers(0, 2 if dtype == "bool" else 100, shape).astype(dtype)
+        for dtype, shape in zip([*cuda.PACKED, "float64"], shapes, strict=True)
+    ]
+    arrays[2] = arrays[2] - 2**40  # more than 32 bits
+    arrays.append(np.asfortranarray(rng.normal(size=(3, 5))))
+    found = namespace.to_host(*(cupy.asarray(x, order="K") for x in arrays), reason="a test")
+    for x, y in zip(arrays, found, strict=True):
+        assert y.dtype == np.float64
+        assert_array_equal(x.astype(float), y)
+
+
+def test_more_arrays_than_are_packed(cupy):
+    arrays = [cupy.arange(i) for i in range(cuda.MAX_PARTS + 1)]
+    for i, x in enumerate(namespace.to_host(*arrays, reason="a test")):
+        assert_array_equal(x, np.arange(i))
+
+
+@pytest.mark.parametrize("k", [1, 5, 200])
+def test_counts_of_labels_are_those_of_numpy(cupy, k):
+    labels = np.random.default_rng(k).integers(-1, k, (101, 3))
+    on_device = cupy.asfortranarray(cupy.asarray(labels))
+    assert_array_equal(
+        namespace.label_counts(on_device, k).get(), namespace.label_counts(labels, k), strict=True
+    )
+    table = namespace.label_table(on_device[:, 0], k, on_device[:, 1], k + 1)
+    assert_array_equal(table.get(), namespace.label_table(labels[:, 0], k, labels[:, 1], k + 1), strict=True)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("alpha", [0.0, 0.3])
+def test_submatrix_of_a_blend_is_that_of_numpy(cupy, dtype, alpha):
+    index = np.array([5, 0, 0, 39, 7, 2])
+    for churn in (0, 3):
+        host, device = (
+            pair_of(library, 40, 3, dtype, churn).blend(alpha).submatrix(library.asarray(index))
+            for library in (np, cupy)
+        )
+        np.testing.assert_allclose(device.get(), host, rtol=1e-15)
+        assert device.dtype == np.float64
+
+
+def test_products_of_a_blend_are_those_of_numpy(cupy):
+    for churn in (0, 3):
+        host, device = (
+            pair_of(library, 40, 3, np.float64, churn)
+            .blend(0.3)
+            .grouped(library.asarray(np.arange(80).reshape(40, 2) % 3), 3)
+            .rows(slice(0, 40))
+            for library in (np, cupy)
+        )
+        np.testing.assert_allclose(device.get(), host, rtol=1e-12)
+
+
+def test_keys_of_ranks_are_those_of_numpy(cupy):
+    values = np.random.default_rng(0).normal(size=50)
+    for x in (values, np.abs(values), 0 * values):
+        assert_array_equal(namespace.rank_keys(cupy.asarray(x)).get(), namespace.rank_keys(x))
