@@ -48,6 +48,8 @@ TEMPLATES = tuple(
         "move_probability",
         "csr_products",
         "csr_residuals",
+        "nearest_other",
+        "merge_clusters",
     )
     for kind in ("float", "double")
 ) + tuple(f"csr_matmul<{a}, {b}>" for a in ("float", "double") for b in ("float", "double"))
@@ -396,6 +398,32 @@ def lloyd_assign(product: Product, w_ii: Array, labels: Array, k: int) -> tuple[
     return found, rows, counts[:bins].reshape(runs, k), report
 
 
+def nearest_other(d: Array, group: Array | None, *, upper: bool) -> tuple[Array, Array]:
+    """Return for each row the nearest column of another group, (n,), and its distance in float64, (n,).
+
+    Of equal distances it is the column with the smallest i XOR j. Without groups each row is its own.
+    """
+    n = d.shape[0]
+    near, least = _cupy().empty(n, dtype=np.int64), _cupy().empty(n)
+    given = (*_in_order(np.int64, group), n, *_ints(upper), near, least)
+    _run("nearest_other", d, -(-n // MAX_WARPS), (LANES, MAX_WARPS), 0, given)
+    return near, least
+
+
+def merge_clusters(d: Array, plan: Array, sizes: Array, rows: slice, method: int) -> Array:
+    """Return some rows of the distances after a merge, by complete, average or Ward's linkage: 0, 1, 2."""
+    q, n_rows = plan.shape[1], rows.stop - rows.start
+    out = _cupy().empty((n_rows, q), dtype=d.dtype)
+    given = (plan, sizes, q, rows.start, n_rows, *_ints(method), out)
+    _run("merge_clusters", d, -(-n_rows * q // 256), (256,), 0, given)
+    return out
+
+
+def mirror_upper(d: Array) -> None:
+    """Copy the upper triangle of a contiguous matrix to the lower one."""
+    _elementwise("mirror")(d, d.shape[0], d)
+
+
 # Small arrays cost launches, not bytes: one kernel replaces several operations of the standard.
 ELEMENTWISE = {
     "ratio": ("T total, T count", "T out", "out = count > 0 ? total / count : (T)0"),
@@ -439,6 +467,7 @@ ELEMENTWISE = {
         "float64 out",
         "out = w[max((L)0, index[i / m]) * n + max((L)0, index[i % m])]",
     ),
+    "mirror": ("raw T d, int64 q", "T out", "if (i / q > i % q) out = d[i % q * q + i / q]"),
     "rank_keys": ("T x, T largest", "T out", "out = largest > 0 ? rint(x / largest * 1048576) : (T)0"),
     "not_zero": ("T count", "T out", "out = count > 0 ? count : (T)1"),
     "not_negative": ("T index", "T out", "out = index < 0 ? (T)0 : index"),

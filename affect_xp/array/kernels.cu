@@ -803,3 +803,57 @@ extern "C" __global__ void pack(Parts parts, long long size, double* out) {
             : kind == 5 ? (double)((const signed char*)from)[i]
                         : (double)((const unsigned char*)from)[i];
 }
+
+// For each row i the nearest column of another group, and its distance; of equal distances that with the smallest
+// i ^ j. Without groups each row is its own. With `upper`, entries mirror the upper triangle. One warp per row.
+template <typename T>
+__global__ void nearest_other(const T* d, long long stride, const long long* group, long long n, int upper,
+                              long long* near, double* least) {
+  __shared__ double lows[8][32];
+  __shared__ long long codes[8][32];
+  const int lane = threadIdx.x, warp = threadIdx.y;
+  const long long i = (long long)blockIdx.x * blockDim.y + warp;
+  double low = INFINITY;
+  long long code = -1;
+  if (i < n)
+    for (long long j = lane; j < n; j += 32) {
+      if (group ? group[i] == group[j] : i == j) continue;
+      const double x = upper && j < i ? d[j * stride + i] : d[i * stride + j];
+      if (code < 0 || x < low || (x == low && (i ^ j) < code)) low = x, code = i ^ j;
+    }
+  lows[warp][lane] = low, codes[warp][lane] = code;
+  __syncwarp();
+  if (lane > 0 || i >= n) return;
+  for (int l = 1; l < 32; l++) {
+    const double x = lows[warp][l];
+    const long long other = codes[warp][l];
+    if (other >= 0 && (code < 0 || x < low || (x == low && other < code))) low = x, code = other;
+  }
+  near[i] = code < 0 ? i : code ^ i, least[i] = low;
+}
+
+// The distance of a union of clusters a and b to another; m_b is 0 if nothing is merged. Methods: complete, average,
+// Ward on squares.
+__device__ double united(int method, double x, double y, double m_a, double m_b, double h, double m_c) {
+  if (method == 0) return fmax(x, y);
+  if (method == 1) return x + m_b / (m_a + m_b) * (y - x);
+  return m_b > 0 ? x + ((m_b + m_c) * (y - x) + m_c * (x - h)) / (m_a + m_b + m_c) : x;
+}
+
+// Some rows of distances after clusters plan[1] are merged into plan[0]: rows first, then columns. See `_merge` of
+// clustering/linkage.py.
+template <typename T>
+__global__ void merge_clusters(const T* d, long long stride, const double* plan, const double* sizes, long long q,
+                               long long begin, long long n_rows, int method, T* out) {
+  const long long at = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+  if (at >= n_rows * q) return;
+  const long long i = begin + at / q, j = at % q;
+  const double *m_a = plan + 2 * q, *m_b = m_a + q, *h = m_b + q;
+  double ends[2];
+  for (int e = 0; e < 2; e++) {
+    const long long column = (long long)plan[e * q + j];
+    const double x = d[(long long)plan[i] * stride + column], y = d[(long long)plan[q + i] * stride + column];
+    ends[e] = united(method, x, y, m_a[i], m_b[i], h[i], sizes[column]);
+  }
+  out[at] = (T)united(method, ends[0], ends[1], m_a[j], m_b[j], h[j], m_a[i] + m_b[i]);
+}

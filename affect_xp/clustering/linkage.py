@@ -28,12 +28,15 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy  # imports its submodules lazily
 
+from affect_xp.array import cuda
 from affect_xp.array.namespace import (
     array_namespace,
     by_device,
     device_of,
     from_host,
+    has_kernels,
     on_input_device,
+    put,
     row_blocks,
     to_host,
     wide_dtype,
@@ -254,7 +257,7 @@ def _spanning_tree(d: Array) -> list[Merges]:
     cluster, n_clusters, rounds = places, len(places), []
     while n_clusters > 1:
         group = from_host(cluster, d)
-        near, least = _nearest(d, group, _upper)
+        near, least = _nearest(d, group)
         order = np.lexsort((np.minimum(places, near), places ^ near, least))
         _, first = np.unique(cluster[order], return_index=True)
         i = order[first]  # start of the shortest edge of each cluster, (n_clusters,)
@@ -273,17 +276,17 @@ def _reciprocal_merges(d: Array, method: str) -> list[Merges]:
     The distances of the p clusters of a round (squared for Ward) are the first p² entries of the working
     copy.
     """
-    combine, power = COMBINE[method]
+    power = COMBINE[method][1]
     p, wide, xp = d.shape[0], wide_dtype(d), array_namespace(d)
     work = xp.empty(p * p, dtype=d.dtype, device=device_of(d))
     zero = xp.zeros((), dtype=d.dtype, device=device_of(d))
-    _fill(work, p, row_blocks(d), lambda rows: xp.maximum(_upper(d, rows), zero) ** power)
+    work = _fill(work, p, row_blocks(d), lambda rows: xp.maximum(_upper(d, rows), zero) ** power)
     objects, m, rounds = np.arange(p), np.ones(p), []  # one object of each cluster, and the size
     heights = np.zeros(p)  # of the merges that created the clusters
     while p > 1:
         square = xp.reshape(work[: p * p], (p, p))
         own = np.arange(p)
-        near, least = _nearest(square, xp.arange(p, dtype=xp.int64, device=device_of(d)), _rows)
+        near, least = _nearest(square, None)
         paired = near[near] == own
         first = own[~paired | (own < near)]  # the first cluster of a pair is kept
         second = np.where(paired, near, own)[first]
@@ -295,17 +298,27 @@ def _reciprocal_merges(d: Array, method: str) -> list[Merges]:
         rounds.append((objects[a], objects[b], heights[a] ** (1 / power)))
         m[a] += m[b]
         objects, m, heights, p = objects[first], m[first], heights[first], len(first)
-        _merge(work, square, plan, sizes, combine)
+        work = _merge(work, square, plan, sizes, method)
     return rounds
 
 
-def _merge(work: Array, square: Array, plan: Array, sizes: Array, combine: Combine) -> None:
+def _merge(work: Array, square: Array, plan: Array, sizes: Array, method: str) -> Array:
     """Merge the clusters plan[1] into the clusters plan[0], rows and columns, and compact in place.
 
     `sizes` are those of the old clusters; plan[2:] are m_a, m_b (0 if nothing is merged) and d(a, b). A
     new row never follows the old rows it is computed from, so nothing is overwritten before it is read.
     """
-    xp, q = array_namespace(work), plan.shape[1]
+    xp, q, combine = array_namespace(work), plan.shape[1], COMBINE[method][0]
+    if has_kernels(square):
+        number = list(COMBINE).index(method)
+        work = _fill(
+            work,
+            q,
+            row_blocks(square, q),
+            lambda rows: cuda.merge_clusters(square, plan, sizes, rows, number),
+        )
+        cuda.mirror_upper(xp.reshape(work[: q * q], (q, q)))
+        return work
     first, second = (xp.astype(plan[i, :], xp.int64) for i in (0, 1))
     pairs, new_sizes = plan[2:, :], plan[2, :] + plan[3, :]
 
@@ -315,10 +328,10 @@ def _merge(work: Array, square: Array, plan: Array, sizes: Array, combine: Combi
         x, y = xp.take(x, first, axis=1), xp.take(x, second, axis=1)
         return combine(x, y, pairs[:, None, :], new_sizes[rows, None])  # (rows, q)
 
-    _fill(work, q, row_blocks(square, q), merged)
+    work = _fill(work, q, row_blocks(square, q), merged)
     # A mean of means rounds differently above and below the diagonal: mirror the upper triangle.
     square = xp.reshape(work[: q * q], (q, q))
-    _fill(work, q, row_blocks(square), lambda rows: _upper(square, rows))
+    return _fill(work, q, row_blocks(square), lambda rows: _upper(square, rows))
 
 
 def _farthest(x: Array, y: Array, pair: Array, m_c: Array) -> Array:
@@ -361,11 +374,17 @@ COMBINE: dict[str, tuple[Combine, int]] = {
 }
 
 
-def _nearest(
-    d: Array, group: Array, rows_of: Callable[[Array, slice], Array]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return for each row the nearest column of another group and its distance, with one transfer."""
-    xp = array_namespace(d)
+def _nearest(d: Array, group: Array | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return for each row the nearest column of another group and its distance, with one transfer.
+
+    Without groups, d is symmetric and each row is its own; otherwise its upper triangle is used.
+    """
+    if has_kernels(d):
+        found = cuda.nearest_other(d, group, upper=group is not None)
+        read = to_host(*found, reason="nearest neighbours in a linkage round")
+        return read[0].astype(np.int64), read[1]
+    xp, rows_of = array_namespace(d), _rows if group is None else _upper
+    group = xp.arange(d.shape[0], dtype=xp.int64, device=device_of(d)) if group is None else group
     places = xp.arange(d.shape[0], dtype=xp.int32, device=device_of(d))
     infinite = xp.full((), math.inf, dtype=d.dtype, device=device_of(d))
     last = xp.full((), 2**31 - 1, dtype=xp.int32, device=device_of(d))
@@ -391,12 +410,13 @@ def _upper(d: Array, rows: slice) -> Array:
     return xp.where(places[None, :] >= places[rows, None], d[rows, :], d[:, rows].T)
 
 
-def _fill(work: Array, q: int, blocks: Iterator[slice], rows_of: Callable[[slice], Array]) -> None:
-    """Write a q×q matrix to the first q² entries of `work`, by blocks of rows."""
+def _fill(work: Array, q: int, blocks: Iterator[slice], rows_of: Callable[[slice], Array]) -> Array:
+    """Write a q×q matrix to the first q² entries of `work`, by blocks of rows, and return it."""
     xp = array_namespace(work)
     for rows in blocks:
         block = xp.astype(rows_of(rows), work.dtype, copy=False)
-        work[rows.start * q : rows.stop * q] = xp.reshape(block, (-1,))
+        work = put(work, slice(rows.start * q, rows.stop * q), xp.reshape(block, (-1,)))
+    return work
 
 
 def _roots(parent: np.ndarray) -> np.ndarray:

@@ -16,6 +16,7 @@ from affect_xp.affect.moments import moments_of
 from affect_xp.affect.movers import move_probability, move_probability_by_kernels, pair_moments
 from affect_xp.array import cuda, namespace
 from affect_xp.array.namespace import MAX_KERNEL_CLUSTERS, has_kernels
+from affect_xp.clustering import linkage
 from affect_xp.clustering.seeding import _draw
 from affect_xp.partition import Partition, align
 from affect_xp.proximity import Pair
@@ -508,3 +509,16 @@ def test_keys_of_ranks_are_those_of_numpy(cupy):
     values = np.random.default_rng(0).normal(size=50)
     for x in (values, np.abs(values), 0 * values):
         assert_array_equal(namespace.rank_keys(cupy.asarray(x)).get(), namespace.rank_keys(x))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [2, 33, 70])
+@pytest.mark.parametrize("groups", [None, 2])
+def test_nearest_neighbours_are_those_of_numpy(cupy, dtype, n, groups):
+    d = np.random.default_rng(n).integers(1, 9, (n, n)).astype(dtype)  # many ties
+    d = d if groups else np.minimum(d, d.T)
+    given = None if groups is None else np.arange(n) % groups
+    near, least = linkage._nearest(d, given)
+    on_device = linkage._nearest(cupy.asarray(d), None if groups is None else cupy.asarray(given))
+    assert_array_equal(near, on_device[0])
+    assert_array_equal(least, on_device[1])
