@@ -1,17 +1,19 @@
 """Select the number of clusters by scores of partitions.
 
-Scores use W only through products W·Z and sums by block, without an n×n temporary, and are computed on the
-device. Undefined scores are 0, never NaN: for one cluster, or an object alone in its cluster. Objects
-labelled -1 are excluded. Distances δᵢⱼ follow from W according to its kind:
+Scores use W only through products W·Z and sums by block, without an n×n temporary. Rules compute the scores
+of products on a device on the host, from one transfer. Undefined scores are 0, never NaN: for one cluster, or
+an object alone in its cluster. Objects labelled -1 are excluded. Distances δᵢⱼ follow from W according to its
+kind:
 
     dissimilarity   δᵢⱼ = dᵢⱼ, or its square for squared distances
     similarity       δᵢⱼ = wᵢᵢ + wⱼⱼ − 2wᵢⱼ, the squared distance ‖xᵢ − xⱼ‖² if W = XXᵀ
 """
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +21,8 @@ from affect_xp.array.namespace import (
     array_namespace,
     as_array,
     from_host,
+    is_host_value,
+    is_lazy,
     not_zero,
     on_input_device,
     ratio,
@@ -283,7 +287,7 @@ def select(
 ) -> Selection:
     """Cluster into each candidate number of clusters, and select the one with the highest score.
 
-    All candidates are scored on the device, in few passes over W, and their scores are read in one transfer.
+    All candidates are scored together, in few passes over W and with one transfer to the host.
     `cluster_k` should share work between candidates (eigenvectors, a dendrogram). Candidates are limited by
     the number of objects: one cluster is the last resort.
     """
@@ -294,16 +298,62 @@ def select(
     W = as_proximity(W)
     candidates = _candidates(W.n, min_clusters, max_clusters)
     partitions = [cluster_k(k) for k in candidates]
-    by_square = rule == "calinski_harabasz" and kind == "dissimilarity"  # uses no products
-    products = [None] * len(partitions) if by_square else _products(W, partitions)
-    score = RULES[rule]
-    if rule == "likelihood":
-        score = functools.partial(likelihood, dispersion=dispersion_of(W, partitions[-1]))
-    scores = [score(W, p, wz, kind) for p, wz in zip(partitions, products, strict=True)]
-    read = to_host(array_namespace(W.like).stack(scores), reason="scores by number of clusters")[0]
-    by_k = dict(zip(candidates, read.tolist(), strict=True))
+    by_k = dict(zip(candidates, _scores(W, rule, partitions, kind), strict=True))
     k = choose(by_k)
     return Selection(k, partitions[k - candidates.start], by_k)
+
+
+def _scores(W: Proximity, rule: str, partitions: list[Partition], kind: str) -> list[float]:
+    """Return the score of each partition; products on a device are scored on the host, with one transfer."""
+    score, judged = RULES[rule], W
+    dispersion = dispersion_of(W, partitions[-1]) if rule == "likelihood" else None
+    by_square = rule == "calinski_harabasz" and kind == "dissimilarity"  # uses no products
+    if by_square:
+        products: Iterable[Array | None] = [None] * len(partitions)
+    elif is_host_value(W.like) or is_lazy(W.like):
+        products = _products(W, partitions)
+    else:
+        judged, partitions, products, dispersion = _on_host(W, partitions, dispersion)
+    if dispersion is not None:
+        score = functools.partial(likelihood, dispersion=dispersion)
+    found = [score(judged, p, wz, kind) for p, wz in zip(partitions, products, strict=True)]
+    return to_host(array_namespace(found[0]).stack(found), reason="scores by number of clusters")[0].tolist()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Judged:
+    """What scores need of W, on the host."""
+
+    like: np.ndarray  # of the dtype of the entries
+    w_ii: np.ndarray
+
+    @property
+    def n(self) -> int:
+        """The number of objects."""
+        return len(self.w_ii)
+
+    def diagonal(self) -> np.ndarray:
+        """Return wᵢᵢ, (n,)."""
+        return self.w_ii
+
+
+def _on_host(
+    W: Proximity, partitions: list[Partition], dispersion: Array | None
+) -> tuple[Any, list[Partition], list[np.ndarray], np.ndarray | None]:
+    """Return the diagonal of W, the partitions, W·Z of each, and a number, in one transfer.
+
+    All W·Z are computed together: an n×k array for each partition is less work than its scores are launches.
+    """
+    xp, most = array_namespace(W.like), max(p.k for p in partitions)
+    labels = xp.stack([p.labels for p in partitions], axis=1)
+    wz = W.grouped(labels, most).rows(slice(0, W.n))  # (n, R·k)
+    arrays = [W.diagonal(), labels, wz] + ([] if dispersion is None else [dispersion])
+    w_ii, labels, wz, *rest = to_host(*arrays, reason="products to be scored")
+    labels, wz = labels.astype(np.int64), wz.reshape(W.n, len(partitions), most)
+    dtype = np.float32 if xp.finfo(W.like.dtype).bits == 32 else np.float64
+    on_host = [Partition(labels[:, r], p.k) for r, p in enumerate(partitions)]
+    products = [wz[:, r, : p.k] for r, p in enumerate(partitions)]
+    return _Judged(np.empty(0, dtype), w_ii), on_host, products, rest[0] if rest else None
 
 
 def _candidates(n: int, min_clusters: int, max_clusters: int) -> range:
