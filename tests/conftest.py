@@ -1,8 +1,9 @@
 """The fixture `xp`: every available array library, or those selected by AFFECT_XP_BACKENDS.
 
 `AFFECT_XP_BACKENDS=numpy,strict` runs only these; the default is all of numpy, strict, torch, dask and cupy
-that are installed and usable. "strict" is array-api-strict on a device that is not the CPU, with boolean
-indexing and data-dependent shapes forbidden: it emulates a GPU.
+that are installed and usable. "jax" must be named: it compiles each operation for each shape, which is slow.
+"strict" is array-api-strict on a device that is not the CPU, with boolean indexing and data-dependent shapes
+forbidden: it emulates a GPU.
 """
 
 import contextlib
@@ -20,7 +21,8 @@ import pytest
 hypothesis.settings.register_profile("suite", deadline=None, derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("suite")
 
-KNOWN = ("numpy", "strict", "torch", "dask", "cupy")
+DEFAULT = ("numpy", "strict", "torch", "dask", "cupy")
+KNOWN = (*DEFAULT, "jax")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +75,9 @@ def _backend(name: str) -> Backend | Exception:
             return Backend(name, strict, strict.Device("device1"))
         if name == "dask":
             return Backend(name, importlib.import_module("array_api_compat.dask.array"))
+        if name == "jax":
+            importlib.import_module("jax").config.update("jax_enable_x64", True)
+            return Backend(name, importlib.import_module("jax.numpy"))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # CuPy warns, for example, about several CUDA installations
             xp = importlib.import_module(f"array_api_compat.{name}")
@@ -87,7 +92,7 @@ def _wanted() -> list[Backend]:
     unknown = set(chosen) - set(KNOWN)
     if unknown:
         raise pytest.UsageError(f"AFFECT_XP_BACKENDS names {sorted(unknown)}; known are {KNOWN}")
-    found = {name: _backend(name) for name in chosen or KNOWN}
+    found = {name: _backend(name) for name in chosen or DEFAULT}
     UNUSABLE.update({name: error for name, error in found.items() if isinstance(error, Exception)})
     if chosen and UNUSABLE:
         raise pytest.UsageError(f"AFFECT_XP_BACKENDS asks for what cannot be used: {UNUSABLE}")

@@ -137,6 +137,19 @@ def is_lazy(x: Array) -> bool:
     return not isinstance(x, _NUMPY) and array_api_compat.is_dask_array(x)
 
 
+def is_immutable(x: Array) -> bool:
+    """Return whether entries of x cannot be assigned (JAX)."""
+    return not isinstance(x, _NUMPY) and array_api_compat.is_jax_array(x)
+
+
+def put(x: Array, index: slice | tuple[int | slice, ...], values: Array) -> Array:
+    """Return x with values at an index: in place, or a copy if x is immutable."""
+    if is_immutable(x):
+        return x.at[index].set(values)
+    x[index] = values
+    return x
+
+
 def on_host(x: Array) -> bool:
     """Return whether x is in CPU memory."""
     return isinstance(x, _NUMPY) or str(device_of(x)).lower().startswith("cpu")
@@ -168,6 +181,11 @@ def _find_wide_dtype(xp: Namespace, device: object) -> object:
             "their tolerance; unset it before Python starts",
             PrecisionWarning,
             stacklevel=4,
+        )
+    if array_api_compat.is_jax_namespace(xp) and not sys.modules["jax"].config.jax_enable_x64:
+        raise InputError(
+            "JAX has no 64-bit numbers by default, and labels and sums need them; call "
+            'jax.config.update("jax_enable_x64", True) before arrays are made'
         )
     if "float64" in xp.__array_namespace_info__().dtypes(device=device, kind="real floating"):
         return xp.float64
@@ -224,8 +242,9 @@ def fill_rows(
 ) -> Array:
     """Return an array like another (or `out`), filled by blocks of rows; NumPy blocks run in threads."""
     xp = array_namespace(like)
-    if is_lazy(like):
-        return xp.concat([rows_of(rows) for rows in blocks])
+    if is_lazy(like) or is_immutable(like):
+        dtype = (like if out is None else out).dtype
+        return xp.concat([xp.astype(rows_of(rows), dtype, copy=False) for rows in blocks])
     filled = xp.empty_like(like) if out is None else out
 
     def fill(rows: slice) -> None:
@@ -241,12 +260,7 @@ def widened_product(w: Array, v: Array) -> Array:
         return symmetric_product(w, v)
     xp = array_namespace(w, v)
     product = xp.empty((w.shape[0], v.shape[1]), dtype=v.dtype, device=device_of(w))
-
-    def fill(block: slice) -> None:
-        product[block, :] = xp.astype(w[block, :], v.dtype) @ v
-
-    for_each_block(fill, row_blocks(w), w)
-    return product
+    return fill_rows(w, row_blocks(w), lambda rows: xp.astype(w[rows, :], v.dtype) @ v, product)
 
 
 def widened_blocks(w: Array, dtype: object) -> Iterator[tuple[slice, Array]]:
@@ -266,8 +280,11 @@ def widened_blocks(w: Array, dtype: object) -> Iterator[tuple[slice, Array]]:
 
 
 def eager_product(product: Callable[[Array], Array], like: Array) -> tuple[Array, Callable[[Array], Array]]:
-    """Return an array to work like, and a function X ↦ WX on such arrays: NumPy's for a lazy library."""
-    if not is_lazy(like):
+    """Return an array to work like, and a function X ↦ WX on such arrays.
+
+    They are NumPy's if the library is lazy, or if its arrays are immutable: the solver updates them in place.
+    """
+    if not is_lazy(like) and not is_immutable(like):
         return like, product
 
     def on_numpy(v: np.ndarray) -> np.ndarray:
@@ -504,8 +521,8 @@ def as_like(values: object, like: Array, reason: str) -> Array:
 
 
 def computed(x: Array, reason: str) -> Array:
-    """Return the values of a lazy array on the host, and any other array as it is."""
-    return to_host(x, reason=reason)[0] if is_lazy(x) else x
+    """Return the values of a lazy or immutable array on the host, and any other array as it is."""
+    return to_host(x, reason=reason)[0] if is_lazy(x) or is_immutable(x) else x
 
 
 def host_value(x: Array) -> bool | float | None:
@@ -578,4 +595,6 @@ def _to_numpy(x: Array) -> np.ndarray:
         return x.detach().cpu().numpy()
     if array_api_compat.is_cupy_array(x):
         return x.get()
+    if array_api_compat.is_jax_array(x):
+        return np.array(x)
     return np.from_dlpack(x, device="cpu", copy=True)

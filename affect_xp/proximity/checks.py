@@ -18,6 +18,7 @@ from affect_xp.array.namespace import (
     is_array,
     is_by_columns,
     on_input_device,
+    put,
     row_blocks,
     square_tiles,
     to_host,
@@ -219,13 +220,15 @@ def _halves(w: Array, v: Array) -> tuple[Array, Array]:
     parts = list(row_blocks(w, n_columns=1, host_rows=n if v.dtype == wide else NARROW_COLUMNS))
 
     def add(s: int) -> None:
+        nonlocal right, down
         for rows in blocks[s::N_SUMS]:
             block = xp.astype(w[rows, :], v.dtype, copy=False)
             for part in parts:
                 if part.stop > rows.start:
                     columns = slice(max(part.start, rows.start), part.stop)
-                    right[rows] += xp.astype(block[:, columns] @ v[columns], wide)
-            down[s, : rows.stop] += xp.astype(v[rows] @ block[:, : rows.stop], wide)
+                    right = put(right, rows, right[rows] + xp.astype(block[:, columns] @ v[columns], wide))
+            above = down[s, : rows.stop] + xp.astype(v[rows] @ block[:, : rows.stop], wide)
+            down = put(down, (s, slice(rows.stop)), above)
 
     for_each_block(add, range(min(N_SUMS, len(blocks))), w)
     return right, xp.sum(down, axis=0)

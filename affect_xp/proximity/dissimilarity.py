@@ -5,6 +5,7 @@ from affect_xp.array.namespace import (
     device_of,
     fill_rows,
     on_input_device,
+    put,
     row_blocks,
     to_host,
     wide_dtype,
@@ -139,7 +140,7 @@ def stored(W: Proximity) -> Array:
     for rows in row_blocks(w):
         unit = xp.eye(rows.stop - rows.start, dtype=wide, device=device)
         places = xp.arange(rows.start, rows.stop, dtype=xp.int64, device=device)
-        w[rows, :] = xp.astype(W.matmul(unit, places).T, w.dtype, copy=False)
+        w = put(w, (rows, slice(None)), xp.astype(W.matmul(unit, places).T, w.dtype, copy=False))
     return w
 
 

@@ -17,8 +17,10 @@ from affect_xp.array.namespace import (
     array_namespace,
     check_in_memory,
     device_of,
+    fill_rows,
     from_host,
     not_zero,
+    put,
     row_blocks,
     to_host,
     wide_dtype,
@@ -317,9 +319,7 @@ def _chunk(kernel: Kernel, dtype: object, a: Array, b: Array | None) -> Array:
     if b is None:
         return _filled(a, kernel, dtype)
     w = array_namespace(a, b).empty((a.shape[0], b.shape[0]), dtype=dtype, device=device_of(a))
-    for rows in row_blocks(w):
-        w[rows, :] = _block(kernel, a[rows, :], b, dtype)
-    return w
+    return fill_rows(w, row_blocks(w), lambda rows: _block(kernel, a[rows, :], b, dtype), w)
 
 
 def _filled(x: Array, kernel: Kernel, dtype: object) -> Array:
@@ -329,9 +329,9 @@ def _filled(x: Array, kernel: Kernel, dtype: object) -> Array:
     for rows in row_blocks(w):
         block = _block(kernel, x[rows, :], x[rows.start :, :], dtype)
         width = rows.stop - rows.start
-        w[rows, rows] = _symmetric(block[:, :width], kernel.diagonal)
-        w[rows, rows.stop :] = block[:, width:]
-        w[rows.stop :, rows] = block[:, width:].T
+        w = put(w, (rows, rows), _symmetric(block[:, :width], kernel.diagonal))
+        w = put(w, (rows, slice(rows.stop, n)), block[:, width:])
+        w = put(w, (slice(rows.stop, n), rows), block[:, width:].T)
     return w
 
 
