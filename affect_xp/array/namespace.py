@@ -155,6 +155,11 @@ def on_host(x: Array) -> bool:
     return isinstance(x, _NUMPY) or str(device_of(x)).lower().startswith("cpu")
 
 
+def is_on_device(x: Array) -> bool:
+    """Return whether x is in the memory of a device."""
+    return not on_host(x) and not is_lazy(x)
+
+
 def is_host_value(x: Array) -> bool:
     """Return whether the values of x can be read without waiting for them."""
     return on_host(x) and not is_lazy(x)

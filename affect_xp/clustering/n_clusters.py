@@ -21,8 +21,7 @@ from affect_xp.array.namespace import (
     array_namespace,
     as_array,
     from_host,
-    is_host_value,
-    is_lazy,
+    is_on_device,
     not_zero,
     on_input_device,
     ratio,
@@ -310,10 +309,10 @@ def _scores(W: Proximity, rule: str, partitions: list[Partition], kind: str) -> 
     by_square = rule == "calinski_harabasz" and kind == "dissimilarity"  # uses no products
     if by_square:
         products: Iterable[Array | None] = [None] * len(partitions)
-    elif is_host_value(W.like) or is_lazy(W.like):
-        products = _products(W, partitions)
-    else:
+    elif is_on_device(W.like):
         judged, partitions, products, dispersion = _on_host(W, partitions, dispersion)
+    else:
+        products = _products(W, partitions)
     if dispersion is not None:
         score = functools.partial(likelihood, dispersion=dispersion)
     found = [score(judged, p, wz, kind) for p, wz in zip(partitions, products, strict=True)]
