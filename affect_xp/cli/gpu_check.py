@@ -23,7 +23,7 @@ from affect_xp.array import cuda
 from affect_xp.array.namespace import to_host
 from affect_xp.cli.libraries import first_line, nvidia_driver
 from affect_xp.clustering.kmeans import KMeans
-from affect_xp.clustering.linkage import Linkage
+from affect_xp.clustering.linkage import METHODS, Linkage
 from affect_xp.clustering.metrics import adjusted_rand_index
 from affect_xp.clustering.spectral import Spectral
 from affect_xp.models.affect import Affect
@@ -57,14 +57,21 @@ CASES = (
     Case("k-means, init='static'", KMeans(3), options={"init": "static"}),
     Case("k-means, correction='objects'", KMeans(3), options={"correction": "objects"}),
     Case("k-means, alpha=0.3", KMeans(3), options={"alpha": 0.3}),
+    Case("k-means, forgetting='objects'", KMeans(3), options={"forgetting": "objects"}),
+    Case("k-means, absent='keep'", KMeans(3), comes_and_goes=True, options={"absent": "keep"}),
     Case("k-means, silhouette", KMeans("silhouette", max_clusters=4)),
     *(Case(f"spectral, {storage}", Spectral(3), storage) for storage in ("dense", "sparse")),
     *(
         Case(f"spectral, {objective}", Spectral(3, objective=objective))
         for objective in ("average_association", "ratio_cut")
     ),
+    *(
+        Case(f"spectral, {assign}", Spectral(3, assign_labels=assign))
+        for assign in ("rotation", "cluster_qr")
+    ),
+    Case("spectral, modularity", Spectral("modularity", max_clusters=4)),
     Case("spectral, objects come and go", Spectral(3), comes_and_goes=True),
-    *(Case(f"linkage, {method}", Linkage(3, method=method)) for method in ("single", "complete", "average")),
+    *(Case(f"linkage, {method}", Linkage(3, method=method)) for method in METHODS),
 )
 
 
@@ -96,7 +103,10 @@ def gpu_check(
             ("kernels", lambda: list(_kernels(cupy))),
             ("large", lambda: _large(cupy)),
             ("times", lambda: [_timed(cupy, size) for size in sizes if _fits(cupy, size, 3)]),
-            ("memory", lambda: [_memory(cupy, size) for size in sizes if _fits(cupy, size, 3)]),
+            (
+                "memory",
+                lambda: [_memory(cupy, n, come) for n in sizes if _fits(cupy, n, 4) for come in (0, n // 50)],
+            ),
         ):
             progress(part)
             found[part] = check()
@@ -286,8 +296,11 @@ def _timed(cupy: Any, n: int) -> dict[str, Any]:
     return times
 
 
-def _memory(cupy: Any, n: int) -> dict[str, Any]:
-    """Return the most memory that a step needs in addition to W and Ψ̂, and what is promised."""
+def _memory(cupy: Any, n: int, n_new: int) -> dict[str, Any]:
+    """Return the most memory that a step needs in addition to W and Ψ̂, and what is promised.
+
+    If objects come and go, the next Ψ̂ is a third matrix.
+    """
     held = highest = 0
 
     class Hook(cupy.cuda.MemoryHook):
@@ -304,9 +317,10 @@ def _memory(cupy: Any, n: int) -> dict[str, Any]:
 
     model, W = _model(cupy.asarray, n)
     with Hook():
-        model.partial_fit(W)
-    promised = int(EXTRA_MEMORY * 2 * W.nbytes) + FIXED_BYTES
-    return {"n": n, "extra_bytes": highest, "promised_bytes": promised, "ok": highest <= promised}
+        model.partial_fit(W, range(n_new, n_new + n))
+    promised = int(EXTRA_MEMORY * 2 * W.nbytes) + FIXED_BYTES + (W.nbytes if n_new else 0)
+    ok = highest <= promised
+    return {"n": n, "n_new": n_new, "extra_bytes": highest, "promised_bytes": promised, "ok": ok}
 
 
 def _verdict(found: dict[str, Any]) -> dict[str, Any]:
