@@ -46,8 +46,7 @@ so that a move cuts it off from the steps on the other side. The margins of rows
 
 where δ = μ − μ_F and δ' = μ − μ_B: the errors of F and B about their block means are independent, since they
 come from other steps, and it is improbable that an object moves twice. V is the mean of its two estimates.
-R is minimised as above, with G = D_F + D_B − 2C. Ψ̂ is the mean of two blends by objects with the weights 2a
-and 2b.
+R is minimised as above, with G = D_F + D_B − 2C.
 """
 
 import dataclasses
@@ -65,7 +64,16 @@ from affect_xp.array.namespace import array_namespace, from_host, to_host
 from affect_xp.array.typing import Array
 from affect_xp.clustering.base import Call, Clusterer, Clustering
 from affect_xp.partition import UNCHANGED, Alignment, Ids, Partition
-from affect_xp.proximity import Blend, Dense, Grouped, GroupedPair, ObjectBlend, Pair, Proximity
+from affect_xp.proximity import (
+    Blend,
+    Dense,
+    Grouped,
+    GroupedPair,
+    ObjectBlend,
+    Pair,
+    Proximity,
+    TwoSidedBlend,
+)
 from affect_xp.proximity.blend import unit_of
 from affect_xp.proximity.grouped import Summed
 from affect_xp.tracking.history import Record
@@ -371,10 +379,9 @@ class _Sources:
 
     def blend_by_object(self, alpha: Array, r: Array, trusts: Sequence[Array]) -> Proximity:
         """Return W + a S (F − W) S + b U (B − W) U, and the rest for all other pairs."""
-        sides = zip((self.past, self.future), (2 * (1 - r) * alpha, 2 * r * alpha), trusts, strict=True)
-        halves = [ObjectBlend(Pair(self.W, side, self._together), a, s).formed() for side, a, s in sides]
-        blend = halves[0].blend(halves[1], 0.5, self._together, out=halves[1])
-        return self._with_rest(blend)
+        sides = zip((self.past, self.future), ((1 - r) * alpha, r * alpha), trusts, strict=True)
+        blend = TwoSidedBlend([ObjectBlend(Pair(self.W, side, self._together), a, s) for side, a, s in sides])
+        return self._with_rest(blend if self._is_lazy else blend.formed())
 
     def at_places(self, of_step: Any) -> Any:
         """Return a partition or an array of the objects of the step, for those in all sources."""

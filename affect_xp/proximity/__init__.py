@@ -17,7 +17,7 @@ N       number of pairs in a block, (k, k)
 
 from affect_xp.proximity._base import Proximity
 from affect_xp.proximity._occupied import Occupied
-from affect_xp.proximity.blend import Blend, GroupedPair, ObjectBlend, Pair
+from affect_xp.proximity.blend import Blend, GroupedPair, ObjectBlend, Pair, TwoSidedBlend
 from affect_xp.proximity.checks import as_proximity, is_plain, summed_proximity
 from affect_xp.proximity.chunked import Chunked
 from affect_xp.proximity.dense import Dense
@@ -37,6 +37,7 @@ __all__ = [
     "Pair",
     "Proximity",
     "Sparse",
+    "TwoSidedBlend",
     "as_proximity",
     "column_sums",
     "is_plain",

@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
@@ -149,6 +149,12 @@ class Proximity(abc.ABC):
         The result may use the storage of `out`, which may be `past`.
         """
         raise InputError(f"{type(self).__name__} does not hold its entries; call its formed() first")
+
+    def blend_two_sided(self, sides: Sequence[tuple[Self, Array, Array]]) -> Self:
+        """Return wᵢⱼ + Σ a sᵢsⱼ (ψᵢⱼ − wᵢⱼ) over two sides (Ψ, a, s) with the same objects."""
+        same = Alignment(None, None, n_common=self.n, n_new=0)
+        first, second = (self.blend_by_object(psi, 2 * a, s, same) for psi, a, s in sides)
+        return first.blend(second, 0.5, same, out=second)
 
     def block_products(self, past: Self, alignment: Alignment, partition: Partition) -> Array:
         """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block, (k, k).

@@ -10,6 +10,7 @@ which is the convex combination α Ψ + (1 − α) W for pairs of common objects
 import dataclasses
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
@@ -473,20 +474,7 @@ class ObjectBlend(_PairBlend):
 
     def matmul(self, v: Array, rows: Array | None = None) -> Array:
         """Return Ψ̂·V = WV + a S D S V."""
-        xp, r = array_namespace(v), v.shape[1]
-        trust = xp.astype(self.trust, v.dtype, copy=False)
-        if rows is not None:
-            w_v = self.pair.current.matmul(v, rows)
-            change = self.pair.rows_change(xp.take(trust, rows)[:, None] * v, rows)
-        elif self.movers is not None:
-            w_v = self.pair.current.matmul(v)
-            change = self.pair.change(v, w_v)
-            change -= self.lost(v[self.movers, :], self.movers)
-        else:  # one pass over W
-            sv = trust[:, None] * v
-            both = self.pair.current.matmul(xp.concat([v, sv], axis=1))
-            w_v, change = both[:, :r], self.pair.change(sv, both[:, r:])
-        return w_v + self.alpha * (trust[:, None] * change)
+        return _product([self], v, rows)
 
     def grouped(self, labels: Array, k: int, given: Partition | None = None) -> Grouped:
         """Return Ψ̂ with the labels of its objects; it is formed if that is not slower, and not too large."""
@@ -527,3 +515,61 @@ class ObjectBlend(_PairBlend):
             current, past, alignment = self.pair.current, self.pair.past, self.pair.alignment
             self._formed = current.blend_by_object(past, self.alpha, self.trust, alignment, out=out)
         return self._formed
+
+
+@final
+class TwoSidedBlend(Computed):
+    """Ψ̂ = W + a S (F − W) S + b U (B − W) U: blends by objects of W with its past and with its future."""
+
+    def __init__(self, sides: Sequence[ObjectBlend]) -> None:
+        self.sides, self.W = sides, sides[0].pair.current
+
+    @property
+    def n(self) -> int:
+        return self.W.n
+
+    @property
+    def like(self) -> Array:
+        return self.W.like
+
+    @property
+    def thin_dtype(self) -> object:
+        return self.sides[0].thin_dtype
+
+    def diagonal(self) -> Array:
+        return sum(side.diagonal() for side in self.sides) - self.W.diagonal()
+
+    def matmul(self, v: Array, rows: Array | None = None) -> Array:
+        return _product(self.sides, v, rows)
+
+    def submatrix(self, index: Array | None = None) -> Array:
+        return sum(side.submatrix(index) for side in self.sides) - self.W.submatrix(index)
+
+    def formed(self) -> Proximity:
+        return self._formed
+
+    @functools.cached_property
+    def _formed(self) -> Proximity:
+        return self.W.blend_two_sided([(side.pair.past, side.alpha, side.trust) for side in self.sides])
+
+
+def _product(blends: Sequence[ObjectBlend], v: Array, rows: Array | None) -> Array:
+    """Return WV + Σ a S D S V of blends of the same W, with one pass over W."""
+    xp, W, r = array_namespace(v), blends[0].pair.current, v.shape[1]
+    trusts = [xp.astype(blend.trust, v.dtype, copy=False)[:, None] for blend in blends]
+    if rows is None and all(blend.movers is not None for blend in blends):
+        product = w_v = W.matmul(v)
+        for blend, s in zip(blends, trusts, strict=True):
+            change = blend.pair.change(v, w_v)
+            change -= blend.lost(v[blend.movers, :], blend.movers)
+            product = product + blend.alpha * (s * change)
+        return product
+    trusted = [(s if rows is None else xp.take(s, rows, axis=0)) * v for s in trusts]
+    both = W.matmul(xp.concat([v, *trusted], axis=1), rows)
+    product = both[:, :r]
+    for i, (blend, s, s_v) in enumerate(zip(blends, trusts, trusted, strict=True), start=1):
+        w_v = both[:, i * r : (i + 1) * r]
+        pair = blend.pair
+        change = pair.change(s_v, w_v) if rows is None else pair.rows_change(s_v, rows, w_v)
+        product = product + blend.alpha * (s * change)
+    return product

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import final
 
 import numpy as np
@@ -398,6 +398,19 @@ class Dense(Summable):
             return xp.astype(block, w.dtype, copy=False)
 
         return Dense(fill_rows(w, row_blocks(w), rows_of, target), known_magnitude=magnitude)
+
+    def blend_two_sided(self, sides: "Sequence[tuple[Dense, Array, Array]]") -> "Dense":
+        w = self.array
+        xp = array_namespace(w)
+        scaled_sides = [(psi.array, xp.astype(s * a**0.5, w.dtype)) for psi, a, s in sides]
+
+        def rows_of(rows: slice) -> Array:
+            block = xp.asarray(w[rows, :], copy=True)
+            for psi, s in scaled_sides:
+                block += (s[rows, None] * s[None, :]) * (psi[rows, :] - w[rows, :])
+            return block
+
+        return Dense(fill_rows(w, row_blocks(w), rows_of))
 
     def block_products(self, past: "Dense", alignment: Alignment, partition: Partition) -> Array:
         """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block, (k, k), in half a pass if objects are the same."""

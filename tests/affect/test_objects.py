@@ -11,7 +11,7 @@ from storages import MAKERS, as_factored
 import affect_xp as ax
 from affect_xp.exceptions import InputError
 from affect_xp.partition import align
-from affect_xp.proximity import ObjectBlend, Pair, blend
+from affect_xp.proximity import ObjectBlend, Pair, TwoSidedBlend, blend
 
 
 def steps(n_steps=5, *, churn=True, n=24, seed=0):
@@ -142,6 +142,31 @@ def test_products_of_a_blend_by_objects(eager_xp, make, churn, share, monkeypatc
         check(found.rows(slice(0, n)), expected @ z)
         own = np.einsum("ij,ij->j", z, expected @ z).reshape(-1, 3)
         check(found.own(), own)
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("share", [-1, 1], ids=["all objects", "movers"])
+def test_a_two_sided_blend(eager_xp, make, share, monkeypatch):
+    monkeypatch.setattr(blend, "MAX_MOVERS_SHARE", share)
+    rng, n = np.random.default_rng(3), 40
+    w, past, future = (x + x.T for x in rng.poisson(2.0, size=(3, n, n)).astype(float))
+    s, u = np.where(rng.random((2, n)) < 0.1, rng.random((2, n)), 1.0)
+    expected = w + 0.3 * np.outer(s, s) * (past - w) + 0.5 * np.outer(u, u) * (future - w)
+    W, same = make(eager_xp, w), align(range(n), range(n), eager_xp.array([0.0]))
+    sides = [
+        ObjectBlend(Pair(W, make(eager_xp, side), same), eager_xp.array(np.array(a)), eager_xp.array(trust))
+        for side, a, trust in ((past, 0.3, s), (future, 0.5, u))
+    ]
+    both, v, rows = TwoSidedBlend(sides), rng.normal(size=(n, 3)), np.array([2, 7, 11])
+    pairs = [
+        (both.diagonal(), np.diag(expected)),
+        (both.matmul(eager_xp.array(v)), expected @ v),
+        (both.matmul(eager_xp.array(v[rows]), eager_xp.array(rows)), expected[:, rows] @ v[rows]),
+        (both.submatrix(eager_xp.array(rows)), expected[np.ix_(rows, rows)]),
+        (both.formed().matmul(eager_xp.array(v)), expected @ v),
+    ]
+    for found, value in pairs:
+        np.testing.assert_allclose(eager_xp.numpy(found), value, atol=1e-10)
 
 
 def test_movers_are_reported_whatever_the_forgetting():

@@ -24,6 +24,7 @@ from affect_xp.exceptions import InputError, InputTypeError, InputWarning, Skewe
 from affect_xp.models import smooth as module
 from affect_xp.models.smooth import smooth
 from affect_xp.partition import Partition
+from affect_xp.proximity import Dense, Proximity
 from affect_xp.report import write_report
 
 K = 3
@@ -249,6 +250,17 @@ def test_by_objects_states_found_again_are_the_same(monkeypatch):
     monkeypatch.setattr(module, "SEGMENT", 1)
     again = smooth(steps, ax.Spectral(K), **options)
     np.testing.assert_allclose(again.weights, held.weights, atol=1e-12)
+
+
+@pytest.mark.parametrize("clusterer", [ax.KMeans(3), ax.Spectral(3)], ids=str)
+def test_by_objects_no_blend_is_formed(clusterer, monkeypatch):
+    rng = np.random.default_rng(0)
+    steps = [x + x.T for x in rng.poisson(2.0, size=(4, 30, 30)).astype(float)]
+    options = {"forgetting": "objects", "rescale": None, "random_state": 0}
+    expected = smooth(steps, clusterer, keep=True, **options).labels
+    monkeypatch.delattr(Dense, "blend_two_sided")
+    monkeypatch.delattr(Proximity, "blend_two_sided")
+    np.testing.assert_array_equal(smooth(steps, clusterer, **options).labels, expected)
 
 
 def test_by_objects_a_move_cuts_the_past_off_and_keeps_the_future():
