@@ -22,6 +22,7 @@ RUNS = 1
 MAX_CLUSTERS = 20
 RULES = ("likelihood", "bethe-hessian", "auto", "eigengap", "modularity", "silhouette")
 OTHERS = RULES[3:]
+MEASURES = {"error": "error of the number of clusters", "ari": "adjusted Rand index"}
 DATA = (
     "football, seasons",
     "football, half of the games",
@@ -74,6 +75,8 @@ def run(options: Options) -> Report:
         tables=tuple(_table(results, *which) for which in (("k", 1), ("error", 1), ("ari", 3))),
         claims=tuple(_claims(results)),
         remarks=(
+            "No rule is best on all data sets. A rule that is chosen before the data are known should have a "
+            "small error over many of them, so the claims are about the mean and the worst data set.",
             "Normalised cut on the estimate of AFFECT by objects; contacts after log1p, with absent='keep'. "
             "Football has 12.1 conferences in the mean, contacts 5 groups, Reality Mining 2.",
             '"auto" takes the likelihood, or the Bethe-Hessian where the squared coefficient of variation of '
@@ -99,12 +102,22 @@ def _table(results: dict[str, list[dict[str, Found]]], measure: str, places: int
 
 
 def _claims(results: dict[str, list[dict[str, Found]]]) -> list[Claim]:
-    """Compare "auto" with the rules that need no model."""
+    """Compare "auto" over all data sets with the rules that need no model."""
     claims = []
-    for name, runs in results.items():
-        error = {rule: float(np.mean([run[rule].error for run in runs])) for rule in RULES}
-        best = min(OTHERS, key=lambda rule: error[rule])
-        numbers = f'"auto" ({error["auto"]:.1f}) is at most that of "{best}" ({error[best]:.1f})'
-        text = f"{name}: the error of {numbers}."
-        claims.append(Claim(text, error["auto"] <= error[best] + 1e-9))
+    for measure, better in (("error", "lower"), ("ari", "higher")):
+        by_data = {
+            rule: np.array(
+                [np.mean([getattr(run[rule], measure) for run in runs]) for runs in results.values()]
+            )
+            for rule in RULES
+        }
+        sign = 1 if better == "lower" else -1
+        for how, summary in (("mean", np.mean), ("worst", np.max if sign == 1 else np.min)):
+            value = {rule: float(summary(by_data[rule])) for rule in RULES}
+            best = min(OTHERS, key=lambda rule: sign * value[rule])
+            numbers = (
+                f'{value["auto"]:.2f} with "auto", {value[best]:.2f} with "{best}", the best of the others'
+            )
+            text = f'The {how} {MEASURES[measure]} over the data sets is {better} with "auto": {numbers}.'
+            claims.append(Claim(text, sign * value["auto"] <= sign * value[best]))
     return claims

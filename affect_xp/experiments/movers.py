@@ -45,6 +45,7 @@ class DataSet:
     steps: Callable[[int], Steps]  # of a seed
     prepared: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     random: bool = True
+    published: bool = True  # whether the numbers of the reference are of these data
 
 
 def _seasons(path: Path, parts: int, keep: float, seed: int) -> Steps:
@@ -61,16 +62,25 @@ def _weeks(path: Path, seed: int) -> Steps:
     return [WeightedStep(s.W, s.ids, s.labels, 2) for s in load_reality(path)]
 
 
+# The steps of a season, and the share of the games that is kept.
+FOOTBALL = (
+    ("football, seasons", 1, 1.0),
+    ("football, three steps a season", 3, 1.0),
+    ("football, half of the games", 1, 0.5),
+    ("football, three tenths of the games", 1, 0.3),
+)
+PUBLISHED_SEASONS = list(range(1970, 1995))
+
+
 def data_sets(options: Options) -> dict[str, DataSet]:
     """Return the data sets: simulations, and measured networks if their files exist."""
     football, reality = options.find_data("football.npz"), options.find_data("reality.npz")
     found: dict[str, DataSet] = {}
     if football is not None:
-        make = functools.partial(functools.partial, _seasons, football)
-        found["football, seasons"] = DataSet(make(1, 1.0), random=False)
-        found["football, three steps a season"] = DataSet(make(3, 1.0), random=False)
-        found["football, half of the games"] = DataSet(make(1, 0.5))
-        found["football, three tenths of the games"] = DataSet(make(1, 0.3))
+        seasons = [step.season for step in load_football(football)]
+        for name, parts, kept in FOOTBALL:
+            make = functools.partial(_seasons, football, parts, kept)
+            found[name] = DataSet(make, random=kept < 1, published=seasons == PUBLISHED_SEASONS)
     for name in SIMULATIONS:
         found[f"contacts, {name}"] = DataSet(functools.partial(_contacts, name), FOR_CONTACTS)
     if reality is not None:
@@ -306,7 +316,7 @@ def run(options: Options) -> Report:
     """Run all methods on every available data set."""
     n_runs = options.runs or RUNS
     results: dict[str, list[dict[str, Scores]]] = {}
-    published: dict[str, list[float]] = {}
+    published: dict[str, list[float] | None] = {}
     smoothed: dict[str, list[dict[str, float]]] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AffectWarning)
@@ -320,8 +330,8 @@ def run(options: Options) -> Report:
             smoothed[name] = repeat(
                 functools.partial(hindsight_run, data), min(few, HINDSIGHT_RUNS) if data.random else 1
             )
-            seeds = PUBLISHED_SEEDS[:few] if data.random else ()
-            published[name] = [by_objects(data, seed) for seed in seeds]
+            seeds = PUBLISHED_SEEDS[:few] if data.random and data.published else ()
+            published[name] = [by_objects(data, seed) for seed in seeds] if data.published else None
     calibrated = {
         name: over_runs(functools.partial(calibration_run, how), n_runs, options.seed + 1, jobs=options.jobs)
         for name, how in CALIBRATED.items()
@@ -410,15 +420,15 @@ def _compared(name: str, found: Measured, reference: float) -> Claim:
 
 
 def _claims(
-    name: str, runs: Sequence[Mapping[str, Scores]], published: Sequence[float], options: Options
+    name: str, runs: Sequence[Mapping[str, Scores]], published: Sequence[float] | None, options: Options
 ) -> list[Claim]:
-    """Compare with the reference implementation, and the delay with the paper's."""
-    found, claims = Measured.of(run[OBJECTS].ari for run in runs), []
-    if name in REFERENCE:
+    """Compare with the reference implementation on its data, and the delay with the paper's."""
+    found, claims, is_known = Measured.of(run[OBJECTS].ari for run in runs), [], published is not None
+    if name in REFERENCE and is_known:
         claims.append(_compared(name, found, REFERENCE[name]))
     if name in REFERENCE and published:
         claims.append(_compared(f"{name}, its seeds 0 to 4", Measured.of(published), REFERENCE[name]))
-    if name in REFERENCE_HERE and len(runs) == RUNS and options.seed == 0:
+    if name in REFERENCE_HERE and is_known and len(runs) == RUNS and options.seed == 0:
         claims.append(_compared(f"{name}, on these {RUNS} runs", found, REFERENCE_HERE[name]))
     old, new = (float(np.mean([run[method].delay for run in runs])) for method in (PAPER, OBJECTS))
     if name == "football, seasons":

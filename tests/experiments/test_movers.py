@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from affect_xp.datasets import load_football
 from affect_xp.experiments import Options, groups, movers, reproduce
 from affect_xp.experiments.counts import WeightedStep
 
@@ -54,4 +55,67 @@ def test_a_small_run_of_rules(monkeypatch, tmp_path):
     k, error, ari = report.tables
     assert all(1 <= entry.measured.mean <= 6 for entry in k.entries) and len(k.entries) == len(groups.RULES)
     assert all(0 <= entry.measured.mean <= 4 for entry in error.entries)
-    assert "| auto |" in report.markdown() and "likelihood: " in ari.text() and len(report.claims) == 1
+    assert "| auto |" in report.markdown() and "likelihood: " in ari.text() and len(report.claims) == 4
+
+
+@pytest.mark.parametrize(("found", "holds"), [(1.0, True), (3.0, False)])
+def test_claims_of_rules_are_over_all_data(found, holds):
+    def run(error):
+        other = dict.fromkeys(groups.RULES, groups.Found(5, 2.0, 0.5))
+        return other | {"auto": groups.Found(5, error, 0.6 if holds else 0.4)}
+
+    claims = groups._claims({"a": [run(found), run(found)], "b": [run(2.0)]})
+    assert [claim.holds for claim in claims] == [holds] * 4
+
+
+LISTS = ("member", "conference", "scored", "team1", "team2", "month")
+
+
+def write_football(path, *, first=2001, n_seasons=4, n_teams=48):
+    """Write seasons with teams that come and go, 12 independents, and a third conference in later seasons."""
+    rng, data = np.random.default_rng(0), {name: [] for name in LISTS}
+    data["member_ptr"], data["game_ptr"] = [0], [0]
+    for t in range(n_seasons):
+        members = np.arange(t, n_teams - 3 + t)  # one leaves and one joins each season
+        independent = members % 4 == 0
+        conference = np.where(independent, 9, members % 4 if t > 1 else members % 2)
+        pairs = [
+            (i, j)
+            for a, i in enumerate(members)
+            for b, j in enumerate(members[:a])
+            if rng.random() < (0.8 if conference[a] == conference[b] else 0.03)
+        ]
+        data["member"] += members.tolist()
+        data["conference"] += conference.tolist()
+        data["scored"] += (~independent).tolist()
+        data["team1"] += [i for i, _ in pairs]
+        data["team2"] += [j for _, j in pairs]
+        data["month"] += rng.choice([9, 10, 11], len(pairs)).tolist()
+        data["member_ptr"].append(len(data["member"]))
+        data["game_ptr"].append(len(data["team1"]))
+    data["season"], data["teams"] = (
+        list(range(first, first + n_seasons)),
+        [f"T{i}" for i in range(n_teams + 1)],
+    )
+    np.savez(path, **{name: np.array(values) for name, values in data.items()})
+
+
+def test_other_seasons_and_conferences(monkeypatch, tmp_path):
+    write_football(tmp_path / "football.npz")
+    made = load_football(tmp_path / "football.npz")
+    assert [s.season for s in made] == [2001, 2002, 2003, 2004] and [s.k for s in made] == [3, 3, 4, 4]
+    assert made[0].ids[0] == "T0" and made[1].ids[0] == "T1" and np.all(made[0].W == made[0].W.T)
+    assert (made[0].labels == -1).sum() == 12 and made[0].W.sum() == 2 * np.load(tmp_path / "football.npz")[
+        "game_ptr"
+    ][1]
+    parts = load_football(tmp_path / "football.npz", parts=3)
+    np.testing.assert_array_equal(sum(s.W for s in parts[:3]), made[0].W)
+    kept = {name: movers.METHODS[name] for name in (movers.STATIC, movers.PAPER, movers.OBJECTS)}
+    monkeypatch.setattr(movers, "METHODS", kept)
+    monkeypatch.setattr(movers, "SIMULATIONS", {})
+    monkeypatch.setattr(movers, "CALIBRATED", {"50 contacts a day": {"moves": 0.03}} | movers.CALIBRATED)
+    monkeypatch.setattr(movers, "calibration_run", lambda options, seed: np.array([[0.95, 1.0]]))
+    report = reproduce("movers", Options(runs=1, data=tmp_path))
+    assert report.tables[0][f"football, seasons: {movers.OBJECTS}"].mean > 0.9
+    assert not any("reference" in claim.text for claim in report.claims)  # its numbers are of other seasons
+    assert any("the delay is at most half" in claim.text for claim in report.claims)
