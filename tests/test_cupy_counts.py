@@ -11,6 +11,7 @@ cupy = pytest.importorskip("cupy")
 from alphas import estimate  # noqa: E402
 
 import affect_xp as ax  # noqa: E402
+from affect_xp.clustering.n_clusters import select  # noqa: E402
 from affect_xp.partition import Partition, align  # noqa: E402
 
 N, K = 700, 4  # more than twice the objects on which starts of k-means are compared
@@ -84,9 +85,9 @@ def cupyx_sparse():
 
 # An iteration of Lloyd takes five launches, of two labellings of changed objects twelve; α takes nine.
 STEPS = {
-    "previous": (lambda t: matrix(t).array, 0, {"init": "previous"}, 150, 5),
-    "auto": (lambda t: matrix(t).array, 0, {}, 165, 5),
-    "objects come and go": (lambda t: matrix(t).array, 5, {}, 170, 12),
+    "previous": (lambda t: matrix(t).array, 0, {"init": "previous"}, 75, 5),
+    "auto": (lambda t: matrix(t).array, 0, {}, 110, 5),
+    "objects come and go": (lambda t: matrix(t).array, 5, {}, 120, 12),
     "sparse": (graph, 0, {}, 260, 7),
 }
 
@@ -106,3 +107,41 @@ def test_a_step_needs_few_launches(name):
     last_step(contextlib.nullcontext())  # compiles the kernels
     record, count = last_step(cupy_cpu.count())
     assert launches(count) <= fixed + by_iteration * record.n_iter, (launches(count), record.n_iter)
+
+
+@pytest.mark.parametrize("method", ["single", "complete", "average", "ward"])
+def test_a_round_of_linkage_needs_few_launches(method):
+    x = np.random.default_rng(0).normal(size=(90, 3))
+    d = cupy.asarray(np.linalg.norm(x[:, None] - x, axis=2))
+    tree, count = counted(lambda: ax.linkage(d, method))
+    assert tree.n_rounds >= 3
+    assert launches(count) <= 12 * tree.n_rounds, (launches(count), tree.n_rounds)
+
+
+def similarities(t):
+    x = np.random.default_rng(t).normal(size=(N, 3)) + 4 * np.eye(K, 3)[np.arange(N) % K]
+    return cupy.asarray(np.exp(-np.sum((x[:, None] - x) ** 2, axis=2) / 8).astype(np.float32))
+
+
+@pytest.mark.parametrize(("make", "most"), [(similarities, 600), (graph, 1000)], ids=["dense", "sparse"])
+def test_a_spectral_step_discretizes_on_the_host(make, most):
+    arrays = [make(t) for t in range(3)]
+    for watch in (contextlib.nullcontext(), cupy_cpu.count()):
+        model = ax.Affect(ax.Spectral(K), random_state=0, scale="none", rescale=None)
+        model.partial_fit(arrays[0]).partial_fit(arrays[1])
+        with watch as count:
+            model.partial_fit(arrays[2])
+    assert launches(count) <= most
+    # Two for each product of the eigensolver, and some for each of the clusterings.
+    assert count.sync <= 2 * model.history_[-1].n_iter + 24, count.where
+
+
+def test_scores_of_all_numbers_of_clusters_are_read_together():
+    w = matrix(0)
+    parts = {k: Partition(cupy.asarray(np.arange(N) % k), k) for k in range(2, 9)}
+    chosen, count = counted(lambda: select(w, "silhouette", 8, parts.__getitem__, kind="similarity"))
+    assert launches(count) <= 10
+    assert count.sync == 1, count.where
+    host = {k: Partition(np.arange(N) % k, k) for k in parts}
+    expected = select(ax.Dense(w.array.get()), "silhouette", 8, host.__getitem__, kind="similarity")
+    assert chosen.scores == pytest.approx(expected.scores, rel=1e-9)
