@@ -813,7 +813,7 @@ __global__ void nearest_other(const T* d, long long stride, const long long* gro
   __shared__ long long codes[8][32];
   const int lane = threadIdx.x, warp = threadIdx.y;
   const long long i = (long long)blockIdx.x * blockDim.y + warp;
-  double low = INFINITY;
+  double low = 0;
   long long code = -1;
   if (i < n)
     for (long long j = lane; j < n; j += 32) {
