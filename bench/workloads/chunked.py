@@ -49,7 +49,7 @@ def workers(setting: Setting) -> Case:
     import dask.array
     import distributed
 
-    n, chunk = setting.rows_at(full=(12_000, 3_000), quick=(4_000, 1_000), tiny=(60, 20))
+    n, chunk = setting.rows_at(full=(20_000, 5_000), quick=(4_000, 1_000), tiny=(60, 20))
     cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
     client = distributed.Client(cluster, set_as_default=False)
     atexit.register(functools.partial(_close, client, cluster))

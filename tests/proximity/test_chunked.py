@@ -79,6 +79,12 @@ def test_each_question_is_one_compute(da, library, w, computes):
     assert computes == []
 
 
+def test_products_with_many_columns_are_made_in_parts(da, library):
+    w, rows = Chunked(da.from_array(library.array(symmetric()), chunks=4, asarray=False)), np.array([9, 0, 4])
+    v = np.random.default_rng(1).normal(size=(3, 40))
+    close(library.numpy(w.matmul(library.array(v), library.array(rows))), symmetric()[:, rows] @ v)
+
+
 def test_blend_of_the_same_objects_that_are_cut_otherwise_keeps_the_dtype(da, library, computes):
     now, past = (symmetric(seed=s).astype(np.float32) for s in (0, 1))
     w, before = (

@@ -203,6 +203,49 @@ def test_memory_is_that_of_a_few_chunks(da, store):
     assert model.alpha_ > 0
 
 
+def test_a_matrix_larger_than_the_device(da, store):
+    """Chunks on the host or in the store visit the device one at a time."""
+    cupy = pytest.importorskip("cupy")
+    import dask
+
+    n, size = 600, 50
+    rng = np.random.default_rng(0)
+    x = 4 * np.eye(3)[np.arange(n) % 3] + rng.normal(size=(2, n, 3))
+    clusterer = ax.KMeans(3, init=np.arange(n) % 3, n_init=1)  # no sample of objects, which has a fixed size
+    models = [ax.Affect(clusterer, rescale=None, scale="none", random_state=0) for _ in range(2)]
+    peak = PoolPeak(cupy)
+    with dask.config.set(scheduler="synchronous"), peak.hook:
+        for w in x @ x.transpose(0, 2, 1):
+            on_host = da.from_array(w, chunks=size)
+            visiting = on_host.map_blocks(cupy.asarray, meta=cupy.empty((0, 0)))
+            models[0].partial_fit(Chunked(visiting, store=store))
+            models[1].partial_fit(w)
+    assert isinstance(models[0].labels_, cupy.ndarray)
+    np.testing.assert_array_equal(models[0].labels_.get(), models[1].labels_)
+    np.testing.assert_allclose(models[0].alphas_, models[1].alphas_, rtol=1e-10)
+    assert 8 * size**2 < peak.bytes < 8 * n * n / 4
+
+
+class PoolPeak:
+    """The largest number of bytes of CuPy's pool in use, while `hook` is entered."""
+
+    def __init__(self, cupy):
+        self.bytes = self._used = 0
+        peak = self
+
+        class Hook(cupy.cuda.MemoryHook):
+            name = "peak"
+
+            def malloc_postprocess(self, device_id, size, mem_size, mem_ptr, pmem_id):
+                peak._used += mem_size
+                peak.bytes = max(peak.bytes, peak._used)
+
+            def free_postprocess(self, device_id, mem_size, mem_ptr, pmem_id):
+                peak._used -= mem_size
+
+        self.hook = Hook()
+
+
 # Cleaned up
 
 

@@ -28,8 +28,8 @@ from affect_xp.proximity.chunked._spill import Kept, StoredChunk, opened
 
 # Rows with so many entries are summed at a time: they stay in cache, and BLAS multiplies them without a copy.
 SUMMED_ENTRIES, MIN_SUMMED_ROWS = 2**16, 8
-# So many entries of some columns are copied at a time: the memory of small arrays is used again.
-TAKEN_ENTRIES = 2**13
+# So many entries of some columns are copied at a time, and so many rows multiplied by a vector.
+TAKEN_ENTRIES, PROBED_ROWS = 2**14, 256
 
 Labels = np.ndarray  # small integers, on the host
 
@@ -48,7 +48,9 @@ def chunk_probe(
     v_r, v_c = from_host(v_rows, w, dtype), from_host(v_columns, w, dtype)
     right, down = [], xp.zeros(w.shape[1], dtype=wide, device=device_of(w))
     with np.errstate(invalid="ignore", over="ignore"):
-        for rows, x in widened_blocks(w, dtype):
+        parts = row_blocks(w, host_rows=PROBED_ROWS)
+        blocks = ((rows, w[rows, :]) for rows in parts) if w.dtype == dtype else widened_blocks(w, dtype)
+        for rows, x in blocks:
             right.append(xp.astype(x @ v_c, wide))
             down += xp.astype(v_r[rows] @ x, wide)
         largest = largest_of(w, sample, on_diagonal)
@@ -227,7 +229,7 @@ def moved_products(
 
 
 def _parts(w: Array | StoredChunk, some: tuple, axis: int) -> Iterator[tuple[slice, Array]]:
-    """Yield new blocks of some rows, or of rows with some columns, in the precision of V.
+    """Yield blocks of some rows, or of rows with some columns, in the precision of V, in a buffer.
 
     Only these are read of a stored chunk: NumPy maps the file.
     """
@@ -240,9 +242,15 @@ def _parts(w: Array | StoredChunk, some: tuple, axis: int) -> Iterator[tuple[sli
     if can_sum_rows(x) and axis == 0:
         yield from _gathered(x, index, _buffer(x))
     elif can_sum_rows(x):
-        height = max(1, TAKEN_ENTRIES // max(1, len(index)))
-        for part in row_blocks(x, host_rows=height):
-            yield part, x[part][:, index].astype(dtype)
+        shape = max(1, TAKEN_ENTRIES // max(1, len(index))), len(index)
+        narrow, wide = np.empty(shape, x.dtype), np.empty(shape, dtype)
+        for part in row_blocks(x, host_rows=shape[0]):
+            block, m = x[part], part.stop - part.start
+            if block.flags.c_contiguous:
+                np.copyto(wide[:m], np.take(block, index, axis=1, out=narrow[:m], mode="clip"))
+            else:  # `take` would copy the block
+                wide[:m] = block[:, index]
+            yield part, wide[:m]
     else:
         xp, places = array_namespace(x), from_host(index, x)
         for part in row_blocks(x, len(index) if axis == 0 else x.shape[0]):

@@ -67,6 +67,9 @@ log = logging.getLogger("affect_xp")
 
 PASS = "pass over chunks: %s of %d objects"
 
+# A product has at most so many columns at a time: the client holds the products of all chunks of a row.
+MAX_COLUMNS = 16
+
 Call = tuple  # a function of chunks and its arguments
 Of = Callable[[int, int], tuple | None]  # the arguments for a chunk; None if it is not needed
 
@@ -247,6 +250,9 @@ class Chunked(Summable):
             )
         if rows.shape[0] == 0:
             return xp.zeros((self.n, v.shape[1]), dtype=v.dtype, device=device_of(v))
+        if v.shape[1] > MAX_COLUMNS:
+            groups = range(0, v.shape[1], MAX_COLUMNS)
+            return xp.concat([self.matmul(v[:, c : c + MAX_COLUMNS], rows) for c in groups], axis=1)
         index = to_host(rows, reason="which chunks hold these rows?")[0]
         return self._some(index, some_products, lambda here: (xp.take(v, from_host(here, v), axis=0),))
 
