@@ -23,13 +23,12 @@ from affect_xp.array.namespace import (
 )
 from affect_xp.array.typing import Array
 from affect_xp.proximity._entries import add_between_groups, scaled
-from affect_xp.proximity.chunked._plan import summed
 from affect_xp.proximity.chunked._spill import Kept, StoredChunk, opened
 
 # Rows with so many entries are summed at a time: they stay in cache, and BLAS multiplies them without a copy.
 SUMMED_ENTRIES, MIN_SUMMED_ROWS = 2**16, 8
 # So many entries of some columns are copied at a time, and so many rows multiplied by a vector.
-TAKEN_ENTRIES, PROBED_ROWS = 2**14, 256
+TAKEN_ENTRIES, PROBED_ROWS = 2**13, 256
 
 Labels = np.ndarray  # small integers, on the host
 
@@ -208,12 +207,18 @@ def some_products(
 
     Both arguments are pairs of host indices and their part of V. Only these parts of a stored chunk are read.
     """
-    right = down = None
+    right = down = made = None
     if columns is not None:
         right = array_namespace(columns[1]).concat([x @ columns[1] for _, x in _parts(w, columns, 1)])
     if rows is not None and not on_diagonal:
-        down = summed([rows[1][part, :].T @ x for part, x in _parts(w, rows, 0)]).T
-    return right, down
+        for part, x in _parts(w, rows, 0):
+            if can_sum_rows(x):  # in the same memory: a worker of dask gives freed memory back at once
+                made = np.matmul(rows[1][part].T, x, out=made)
+                down = made.copy() if down is None else np.add(down, made, out=down)
+            else:
+                made = rows[1][part, :].T @ x
+                down = made if down is None else down + made
+    return right, None if down is None else down.T
 
 
 def moved_products(
