@@ -42,7 +42,12 @@ KEEP_FREED_MEMORY = {
 }
 
 # Operations that do not read all chunks.
-PARTIAL = {"product with some rows": "objects that moved", "diagonal": "the diagonal"}
+PARTIAL = {
+    "product with some rows": "objects that moved",
+    "squares of some rows": "their squares",
+    "entries of some objects": "a sample",
+    "diagonal": "the diagonal",
+}
 
 
 def snapshots(options: argparse.Namespace) -> Iterator[tuple[np.ndarray, np.ndarray]]:
