@@ -12,7 +12,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from affect_xp.array.namespace import array_namespace, device_of, is_array, to_host, wide_dtype
+from affect_xp.array.namespace import (
+    array_namespace,
+    device_of,
+    host_value,
+    is_array,
+    to_host,
+    wide_dtype,
+)
 from affect_xp.array.typing import Array, Namespace
 from affect_xp.checks import check_choice
 from affect_xp.exceptions import InputError
@@ -262,11 +269,14 @@ def skewness(W: Proximity, columns: Array | None = None) -> Array:
             return xp.zeros((), dtype=x.dtype, device=device_of(x))
     else:
         x = sampled_columns(W)[0] if columns is None else columns
+    is_negative = xp.any(x < 0)
+    if host_value(is_negative):
+        return xp.zeros((), dtype=x.dtype, device=device_of(x))
     some = x > 0
     raw = _skewness_of(x, some)
     logarithmic = _skewness_of(xp.log1p(xp.where(some, x, xp.zeros_like(x))), some)
     count = xp.sum(xp.astype(some, x.dtype))
-    mends = (xp.abs(logarithmic) < MENDED * raw) & (count >= FEWEST) & ~xp.any(x < 0)
+    mends = (xp.abs(logarithmic) < MENDED * raw) & (count >= FEWEST) & ~is_negative
     raw = raw * (1 + MISSED / xp.maximum(count, xp.ones_like(count)))
     return xp.where(mends, raw, xp.zeros_like(raw))
 
