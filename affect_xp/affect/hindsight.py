@@ -127,7 +127,7 @@ def two_sided(
     if past.start is None:
         return _alone(here[1], views[1].record, [(0.0, alpha) for alpha in views[1].record.alphas])
     calls = [
-        Call(t, side.start, side.memory, [options.seed, t], count=view.here.count)
+        Call(t, side.start, side.memory, [options.seed, t], count=view.here.count, settled=True)
         for side, view in zip(here, views, strict=True)
     ]
     sources = _Sources.of(W, past, future, here, options.correction)

@@ -110,6 +110,8 @@ class Call:
         The result of spectral clustering at the last call of the step.
     count : Count or None
         The number of clusters of the previous step, if a rule that needs it chose it.
+    settled : bool
+        Whether the initial labels have already competed with new starts.
     """
 
     t: int = 0
@@ -120,6 +122,7 @@ class Call:
     groups: GroupedPair | None = None
     spectrum: Spectrum | None = None
     count: Count | None = None
+    settled: bool = False
 
     def after(self, found: Clustering) -> "Call":
         """Return the next call of the step, with the same initial labels and the updated memory."""

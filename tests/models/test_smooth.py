@@ -19,8 +19,10 @@ from affect_xp.affect.hindsight import _Sources, weights_of
 from affect_xp.affect.step import State
 from affect_xp.array import threads
 from affect_xp.cli import main
+from affect_xp.clustering import kmeans as kmeans_module
 from affect_xp.datasets import colliding_gaussians, contacts, separated_gaussians
 from affect_xp.exceptions import InputError, InputTypeError, InputWarning, SkewedWarning
+from affect_xp.models import affect as affect_module
 from affect_xp.models import smooth as module
 from affect_xp.models.smooth import smooth
 from affect_xp.partition import Partition
@@ -692,3 +694,24 @@ def test_blas_has_one_thread_meanwhile(monkeypatch):
         callback=lambda record: held.append(threads.n_threads()),
     )
     assert held == [2] * 4  # one of them outside `own_threads`
+
+
+def test_new_starts_compete_in_both_passes_only(monkeypatch):
+    steps, seen = [step.W for step in ax.datasets.colliding_gaussians(n_steps=4, rng=0)], []
+    fresh = kmeans_module._fresh_start
+    monkeypatch.setattr(kmeans_module, "_fresh_start", lambda *a: seen.append(a) or fresh(*a))
+    ax.Affect(ax.KMeans(2), random_state=0).fit(steps)
+    n_causal = len(seen)
+    smooth(steps, ax.KMeans(2), random_state=0)
+    assert len(seen) == 3 * n_causal > 0  # and those of the causal run above
+
+
+def test_arrays_are_checked_once_in_each_pass(monkeypatch):
+    """The second segment of the backward pass is recomputed without a check."""
+    steps, seen = [step.W for step in ax.datasets.colliding_gaussians(n_steps=12, rng=0)], []
+    check = affect_module.summed_proximity
+    monkeypatch.setattr(
+        affect_module, "summed_proximity", lambda *a, **k: seen.append(a[0]) or check(*a, **k)
+    )
+    smooth(steps, ax.KMeans(2), random_state=0)
+    assert len(seen) == 2 * (len(steps) - 1)
