@@ -175,14 +175,16 @@ def static_step(
 
 def _first_step(past: "Past", clusterer: Clusterer, options: Options) -> "Step":
     """Return a step of objects without a past; if α is estimated, include the noise."""
-    found = clusterer.cluster(past.W, _call(past, options))
-    if not isinstance(options.alpha, str):
+    is_estimated = isinstance(options.alpha, str)
+    found = clusterer.cluster(past.W.summing_squares() if is_estimated else past.W, _call(past, options))
+    if not is_estimated:
         return conclude(past, found, Iterations(found.n_iter), options.events)
     unit = unit_of(past.W)
     W = past.W if unit == 1 else past.W.in_units_of(unit)
     groups = W.group(found.partition) if found.groups is None or unit != 1 else found.groups
     moments = moments_of(groups)
     squares = moments.total_variance(), moments.total(*mean_variances(groups, moments))
+    past = dataclasses.replace(past, W=past.W.with_squares_of(groups) if unit == 1 else past.W)
     return conclude(past, found, Iterations(found.n_iter, squares=squares, unit=unit), options.events)
 
 

@@ -271,7 +271,8 @@ def lloyd(
         if not any(run.continues for run in active):
             break
         keep = [r for r, run in enumerate(active) if run.continues]
-        from_scratch = assignment.n_rows > min(UPDATE_SHARE, W.max_update_share) * W.n
+        n_rows = assignment.n_moved[keep].mean() if W.updates_each_run else assignment.n_rows
+        from_scratch = n_rows > min(UPDATE_SHARE, W.max_update_share) * W.n
         batch, active = batch.move(assignment, keep, from_scratch=from_scratch), [active[r] for r in keep]
     else:
         for r, (run, inertia) in enumerate(zip(active, batch.read_inertia(), strict=True)):
@@ -529,7 +530,7 @@ class KMeans(Parameters):
                 result.moved,
                 result.n_iter,
                 groups=result.groups,
-                rough=call.rough and (self._competes or not result.is_fixed_point),
+                rough=call.rough and (self._competes(call) or not result.is_fixed_point),
             )
         n_iter = []
 
@@ -541,14 +542,14 @@ class KMeans(Parameters):
         chosen = select(proximity, str(self.n_clusters), self.max_clusters, cluster_k, kind="similarity")
         return Clustering(chosen.partition, n_iter=sum(n_iter) + 1, scores=chosen.scores, rough=call.rough)
 
-    @property
-    def _competes(self) -> bool:
-        """Whether the previous labels compete with new starts."""
-        return self.n_init == "auto" and isinstance(self.init, str) and self.init == "k-means++"
+    def _competes(self, call: Call) -> bool:
+        """Return whether the previous labels compete with new starts."""
+        automatic = self.n_init == "auto" and isinstance(self.init, str) and self.init == "k-means++"
+        return automatic and not call.settled
 
     def _run(self, proximity: Proximity, k: int, call: Call) -> KMeansResult:
         tol = max(self.tol, ROUGH_TOL) if call.rough else self.tol
-        if call.start is not None and self._competes and not call.rough:
+        if call.start is not None and self._competes(call) and not call.rough:
             result = kmeans_from(call.start_groups(proximity, k), self.max_iter, tol, call.rng)
         elif call.start is not None and self.n_init in ("auto", 1):
             complete = call.start.n_outside == 0 and call.start.k <= k

@@ -47,6 +47,7 @@ class Proximity(abc.ABC):
 
     dense_type: ClassVar[Any]  # `Dense`, which no other representation imports
     carries_products: ClassVar[bool] = True  # whether to keep products from step to step
+    updates_each_run: ClassVar[bool] = False  # whether products of several runs are updated one by one
     max_update_share: ClassVar[float] = 1.0  # if more objects move, a product is computed from scratch
 
     @property
@@ -100,6 +101,14 @@ class Proximity(abc.ABC):
         wz = self.matmul(moves.v, moves.rows)
         wz += groups.array
         return wz
+
+    def summing_squares(self) -> "Proximity":
+        """Return W, whose products by label come with sums of squares if that saves a pass."""
+        return self
+
+    def with_squares_of(self, groups: Grouped) -> "Proximity":
+        """Return W with its sum of squares, if that is of use and follows from the groups of W."""
+        return self
 
     def carried(self, groups: Grouped) -> Grouped | None:
         """Convert groups of the same matrix, made before it was stored, to groups of this one.

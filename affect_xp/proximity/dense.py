@@ -30,7 +30,7 @@ from affect_xp.array.typing import Array
 from affect_xp.partition import Alignment, Partition
 from affect_xp.proximity._base import Summable, joint_magnitude, measured_magnitude
 from affect_xp.proximity._entries import add_between_groups, scaled
-from affect_xp.proximity.grouped import Moves, Stored, Summed, change_of_squares, identity
+from affect_xp.proximity.grouped import Grouped, Moves, Stored, Summed, change_of_squares, identity
 
 # Rows are gathered so many entries at a time: they stay in cache, and BLAS multiplies them without a copy.
 GATHERED_ENTRIES, MIN_GATHERED_ROWS = 2**18, 8
@@ -84,6 +84,7 @@ class Dense(Summable):
     square_sum: float | None = dataclasses.field(default=None, kw_only=True)  # Σ wᵢⱼ², if known
     known_magnitude: float | None = dataclasses.field(default=None, kw_only=True)
     sums: LabelSums | None = dataclasses.field(default=None, kw_only=True)  # by some labels, where known
+    sums_squares: bool = dataclasses.field(default=False, kw_only=True)  # with each product by label
 
     @functools.cached_property
     def magnitude(self) -> float:
@@ -154,6 +155,15 @@ class Dense(Summable):
         known = self.square_sum if sums.square_sum is None else sums.square_sum
         return dataclasses.replace(self, sums=sums, square_sum=known)
 
+    def summing_squares(self) -> "Dense":
+        return dataclasses.replace(self, sums_squares=True)
+
+    def with_squares_of(self, groups: Grouped) -> "Dense":
+        squares, xp, w_ii = vars(groups).get("squares"), array_namespace(self.array), self.diagonal()
+        if squares is None or bool(xp.any(groups.labels < 0)):  # squares are known on the host only
+            return self
+        return dataclasses.replace(self, square_sum=float(xp.sum(squares) + w_ii @ w_ii))
+
     def summed(self, partition: Partition, *, squares: bool = True) -> Summed:
         """Return W by labels, with W·Z and perhaps sums of squares; if it is NumPy's, from one pass."""
         W = self.with_sums(partition, "blocks" if squares else "none")
@@ -177,7 +187,11 @@ class Dense(Summable):
         if groups.n_runs == 1 and can_sum_rows(self.array, groups.labels):
             n_labelled = np.count_nonzero(groups.labels >= 0)  # the rows of others are not read
             if groups.k * self.n >= MIN_SUMMED_CLUSTERS[self.array.itemsize] * n_labelled:
-                return label_sums(self.array, groups.partition).wz
+                squares = self.sums_squares and n_labelled == self.n
+                sums = label_sums(self.array, groups.partition, squares="blocks" if squares else "none")
+                if squares:
+                    vars(groups)["squares"] = sums.squares
+                return sums.wz
         return self.matmul(groups.membership)
 
     def moved_product(self, groups: Stored, moves: Moves) -> Array:
@@ -185,7 +199,19 @@ class Dense(Summable):
             return cuda.moved_products(
                 groups.array, self.array, moves.objects, moves.before, moves.after, moves.places
             )
-        return groups.array + self._matmul_rows(moves.v, moves.rows, narrow=_is_narrow(self.array))
+        narrow = _is_narrow(self.array)
+        if not (self.updates_each_run and groups.n_runs > 1 and moves.places is None):
+            return groups.array + self._matmul_rows(moves.v, moves.rows, narrow=narrow)
+        wz, k = groups.array.copy(), groups.k
+        for r in range(groups.n_runs):  # each with its own objects
+            before, after = moves.before[:, r : r + 1], moves.after[:, r : r + 1]
+            own = Moves(np.flatnonzero(before != after), before, after, k)
+            wz[:, r * k : (r + 1) * k] += self._matmul_rows(own.v, own.rows, narrow=narrow)
+        return wz
+
+    @property
+    def updates_each_run(self) -> bool:  # type: ignore[override]
+        return can_sum_rows(self.array)
 
     def kernel_array(self, k: int) -> Array | None:
         return self.array if k <= cuda.MAX_CLUSTERS and has_kernels(self.array, k) else None

@@ -504,7 +504,7 @@ FIELDS = {
     Dormant: "name last_seen members",
     Record: "time n k alpha alphas labels ids events scores n_iter noise drift noise_of_means moved",
     ax.Event: "kind before after n_common size_before size_after objects probabilities",
-    ax.Dense: "array square_sum known_magnitude sums",
+    ax.Dense: "array square_sum known_magnitude sums sums_squares",
     ax.Sparse: "matrix prune known_magnitude",
     ax.Chunked: "array store _spill known_magnitude sums _chunks _facts",  # computed again after loading
     ax.Factored: "factors weights max_rank tolerance error leading known_diagonal known_magnitude",

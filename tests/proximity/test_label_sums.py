@@ -194,9 +194,7 @@ def test_a_run_in_float32_stays_near_one_in_float64():
         assert np.array_equal(models[0].labels_, models[1].labels_)
         np.testing.assert_allclose(models[0].alpha_, models[1].alpha_, rtol=1e-6)
         psi = models[0]._state.smoothed
-        if psi.square_sum is not None:
-            np.testing.assert_allclose(psi.square_sum, np.sum(psi.array.astype(np.float64) ** 2), rtol=1e-7)
-    assert psi.square_sum is not None
+        np.testing.assert_allclose(psi.square_sum, np.sum(psi.array.astype(np.float64) ** 2), rtol=1e-7)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -216,3 +214,23 @@ def test_a_blend_knows_its_squares(dtype, alpha, known, is_large):
     assert np.array_equal(blend.array, blend.array.T)
     if alpha in (0.0, 1.0):
         assert np.array_equal(blend.array, (w, psi)[int(alpha)])
+
+
+def test_runs_are_updated_each_by_its_own_objects():
+    W, rng = ax.Dense(symmetric(40)), np.random.default_rng(0)
+    before, after = rng.integers(-1, 3, (2, 40, 5))
+    groups = W.grouped(before, 3)
+    assert W.updates_each_run
+    found = groups.regrouped(after, np.arange(40)).rows(slice(0, 40))
+    np.testing.assert_allclose(found, W.grouped(after, 3).rows(slice(0, 40)), atol=1e-12)
+
+
+def test_the_first_step_sums_squares_with_products(monkeypatch):
+    k, n, rng = max(dense.MIN_SUMMED_CLUSTERS.values()), 2500, np.random.default_rng(0)
+    x = 9 * rng.normal(size=(k, 4))[np.arange(n) % k] + rng.normal(size=(n, 4))
+    monkeypatch.setattr(ax.Dense, "block_squares", None)  # would be another pass
+    model = ax.Affect(ax.KMeans(k), random_state=0).partial_fit(x @ x.T)
+    monkeypatch.undo()
+    moments = ax.block_moments(x @ x.T, model.labels_)
+    np.testing.assert_allclose(model.history_[0].noise, moments.total_variance() ** 0.5 / n, rtol=1e-9)
+    np.testing.assert_allclose(model.smoothed_.square_sum, np.sum((x @ x.T) ** 2), rtol=1e-11)
