@@ -28,7 +28,7 @@ from affect_xp.array.namespace import (
 from affect_xp.array.threads import own_threads, run_blocks
 from affect_xp.array.typing import Array
 from affect_xp.partition import Alignment, Partition
-from affect_xp.proximity._base import Summable, joint_magnitude, measured_magnitude
+from affect_xp.proximity._base import Summable, joint_magnitude, log2, measured_magnitude
 from affect_xp.proximity._entries import add_between_groups, scaled
 from affect_xp.proximity.grouped import Grouped, Moves, Stored, Summed, change_of_squares, identity
 
@@ -90,6 +90,8 @@ class Dense(Summable):
     def magnitude(self) -> float:
         if self.known_magnitude is not None:
             return self.known_magnitude
+        if self.square_sum is not None and 0 < self.square_sum < np.inf:
+            return log2(self.square_sum) / 2  # at most n times as large as the largest entry
         return measured_magnitude(self.array[rows, :] for rows in row_blocks(self.array))
 
     @property
