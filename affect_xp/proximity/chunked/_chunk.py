@@ -234,7 +234,7 @@ def moved_products(
 
 
 def _parts(w: Array | StoredChunk, some: tuple, axis: int) -> Iterator[tuple[slice, Array]]:
-    """Yield blocks of some rows, or of rows with some columns, in the precision of V, in a buffer.
+    """Yield blocks of some rows, or of rows with some columns, in the precision of V.
 
     Only these are read of a stored chunk: NumPy maps the file.
     """
@@ -247,15 +247,9 @@ def _parts(w: Array | StoredChunk, some: tuple, axis: int) -> Iterator[tuple[sli
     if can_sum_rows(x) and axis == 0:
         yield from _gathered(x, index, _buffer(x))
     elif can_sum_rows(x):
-        shape = max(1, TAKEN_ENTRIES // max(1, len(index))), len(index)
-        narrow, wide = np.empty(shape, x.dtype), np.empty(shape, dtype)
-        for part in row_blocks(x, host_rows=shape[0]):
-            block, m = x[part], part.stop - part.start
-            if block.flags.c_contiguous:
-                np.copyto(wide[:m], np.take(block, index, axis=1, out=narrow[:m], mode="clip"))
-            else:  # `take` would copy the block
-                wide[:m] = block[:, index]
-            yield part, wide[:m]
+        height = max(1, TAKEN_ENTRIES // max(1, len(index)))
+        for part in row_blocks(x, host_rows=height):  # `take` would copy a strided block
+            yield part, x[part][:, index].astype(dtype)
     else:
         xp, places = array_namespace(x), from_host(index, x)
         for part in row_blocks(x, len(index) if axis == 0 else x.shape[0]):
