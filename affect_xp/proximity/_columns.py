@@ -14,6 +14,7 @@ from affect_xp.array.namespace import (
     device_of,
     fill_rows,
     for_each_block,
+    put,
     row_blocks,
     rows_at,
     sorted_segments,
@@ -208,7 +209,7 @@ def _scatters_by_order(
     for_each_block(add, blocks, centroids)
     totals = xp.zeros((k, q, q), dtype=centroids.dtype, device=device_of(centroids))
     for c, start in sorted(pieces):  # independent of the order of threads
-        totals[c, :, :] += pieces[c, start]
+        totals = put(totals, (c, slice(None), slice(None)), totals[c, :, :] + pieces[c, start])
     return totals
 
 

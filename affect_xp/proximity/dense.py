@@ -20,6 +20,7 @@ from affect_xp.array.namespace import (
     is_array,
     is_host_value,
     not_zero,
+    put,
     row_blocks,
     thin_product,
     wide_dtype,
@@ -135,8 +136,7 @@ class Dense(Summable):
             x = xp.astype(xp.take(w, rows[block], axis=0), dtype, copy=False)
             product += xp.astype(vt[:, block] @ x, v.dtype, copy=False)
         by_rows = xp.empty((self.n, v.shape[1]), dtype=v.dtype, device=device_of(w))
-        by_rows[...] = product.T
-        return by_rows
+        return put(by_rows, (slice(None), slice(None)), product.T)
 
     def grouped(self, labels: Array, k: int, given: Partition | None = None) -> Summed:
         known = self.sums
