@@ -178,9 +178,9 @@ def label_sums(
     return (*sides, blocks) if v is None else (*sides, blocks, right[:, -1], down_v)
 
 
-def _buffer(w: np.ndarray) -> np.ndarray:
-    """Return memory for some rows in float64. New memory for each block would cost more than its sums."""
-    return np.empty((max(MIN_SUMMED_ROWS, SUMMED_ENTRIES // w.shape[1]), w.shape[1]))
+def _buffer(w: np.ndarray, dtype: object = np.float64) -> np.ndarray:
+    """Return memory for some rows. New memory for each block would cost more than its sums."""
+    return np.empty((max(MIN_SUMMED_ROWS, SUMMED_ENTRIES // w.shape[1]), w.shape[1]), dtype)
 
 
 def _gathered(w: np.ndarray, index: np.ndarray, buffer: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
@@ -245,7 +245,7 @@ def _parts(w: Array | StoredChunk, some: tuple, axis: int) -> Iterator[tuple[sli
         return
     x = opened(w)
     if can_sum_rows(x) and axis == 0:
-        yield from _gathered(x, index, _buffer(x))
+        yield from _gathered(x, index, _buffer(x, dtype))
     elif can_sum_rows(x):
         height = max(1, TAKEN_ENTRIES // max(1, len(index)))
         for part in row_blocks(x, host_rows=height):  # `take` would copy a strided block
