@@ -1,4 +1,4 @@
-"""Files as programs export them; what must come out was decided before they were read."""
+"""Files as programs export them, and what must come out."""
 
 import warnings
 
