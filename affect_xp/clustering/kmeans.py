@@ -151,8 +151,7 @@ def kmeans(
     if isinstance(init, str):
         check_choice("init", init, STARTS)
         if n_init == "auto" and init == "k-means++":
-            best, complete = _auto_start(W, k, generator)
-            return lloyd(best, max_iter, tol, complete=complete)
+            return _from_best_start(W, k, max_iter, tol, generator)
         n_starts = 1 if isinstance(n_init, str) else n_init
         return lloyd(W.grouped(STARTS[init](W, k, n_starts, generator), k), max_iter, tol)
     start = fewer_clusters(as_partition(init, W.n, W.like, name="init"), k)
@@ -164,19 +163,22 @@ def kmeans(
     return lloyd(W.grouped(starts, k), max_iter, tol, complete=complete)
 
 
-def _auto_start(W: Proximity, k: int, rng: np.random.Generator) -> tuple[Grouped, bool]:
-    """Return the best of ten starts after a few iterations, and whether it labels all objects.
+def _from_best_start(
+    W: Proximity, k: int, max_iter: int, tol: float, rng: np.random.Generator
+) -> KMeansResult:
+    """Compare ten starts after a few iterations, and continue from the best.
 
     If there are many objects, the starts are compared on a sample, on the host.
     """
     size = min(max(AUTO_OBJECTS * k, AUTO_LIMITS[0]), AUTO_LIMITS[1])
     sample = None if W.n <= 2 * size else Sample.draw(W, size, rng)
     few = W if sample is None else sample.W
-    starts = spread_partitions(few, k, AUTO_STARTS, rng)
-    found = lloyd(few.grouped(starts, k), SAMPLE_ITER, ROUGH_TOL)
-    if sample is None:
-        return found.groups, True
-    return W.grouped(sample.spread(found.labels, W.n, W.like)[:, None], k), False
+    best = lloyd(few.grouped(spread_partitions(few, k, AUTO_STARTS, rng), k), SAMPLE_ITER, ROUGH_TOL)
+    if sample is not None:
+        start = W.grouped(sample.spread(best.labels, W.n, W.like)[:, None], k)
+        return lloyd(start, max_iter, tol, complete=False)
+    result = lloyd(best.groups, max_iter, tol)
+    return dataclasses.replace(result, n_iter=best.n_iter + result.n_iter, moved=best.moved or result.moved)
 
 
 def kmeans_from(start: Grouped, max_iter: int, tol: float, rng: Seed = None) -> KMeansResult:
