@@ -8,6 +8,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Si
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from affect_xp.array.namespace import is_array
 from affect_xp.checks import warn_caller
 from affect_xp.datasets._npz import existing_file
@@ -16,7 +18,7 @@ from affect_xp.io import matrices
 from affect_xp.io.engine import Engine
 from affect_xp.io.kinds import KINDS
 from affect_xp.io.options import ReadOptions
-from affect_xp.io.roles import find_roles, has_times, is_edge_list
+from affect_xp.io.roles import find_roles, has_times, is_edge_list, named_as
 from affect_xp.io.snapshot import Snapshot
 from affect_xp.io.sources import JSON, PARQUET, TEXT, ending, has_dates, is_table, names_of, part_source
 from affect_xp.io.tables import Table
@@ -270,7 +272,17 @@ def _parts(table: Any) -> list[tuple[Hashable, Any]]:
         return []
     if has_times(names := names_of(parts[0]), alone=False):
         return [(None, frame) for frame in parts]
-    return list(matrices.timed(table)) if is_edge_list(names) else []
+    return list(matrices.timed(table)) if is_edge_list(names) and not _has_float_ends(parts[0]) else []
+
+
+def _has_float_ends(frame: Any) -> bool:
+    """Return whether the columns named as ends of edges contain fractions: u and v are then features."""
+    if hasattr(frame, "collect"):  # lazy
+        return False
+    columns = getattr(frame, "column_names", None) or list(getattr(frame, "columns", frame))
+    ends = [name for role in ("source", "target") for name in named_as(role, map(str, columns))]
+    values = [np.asarray(frame[name]) for name in ends if name in columns]
+    return any(column.dtype.kind == "f" and bool(np.any(column % 1 != 0)) for column in values)
 
 
 def _files(path: str | os.PathLike[str]) -> list[Path]:

@@ -6,6 +6,7 @@ Labels come from the host, as small integers.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -178,7 +179,7 @@ def label_sums(
     return (*sides, blocks) if v is None else (*sides, blocks, right[:, -1], down_v)
 
 
-def _buffer(w: np.ndarray, dtype: object = np.float64) -> np.ndarray:
+def _buffer(w: np.ndarray, dtype: Any = np.float64) -> np.ndarray:
     """Return memory for some rows. New memory for each block would cost more than its sums."""
     return np.empty((max(MIN_SUMMED_ROWS, SUMMED_ENTRIES // w.shape[1]), w.shape[1]), dtype)
 
