@@ -199,7 +199,7 @@ class TestCupyKernels:
         moments = pair_moments(theirs, products=False)
         np.testing.assert_allclose(found, move_probability(moments), rtol=1e-9, atol=1e-12)
         assert lowest == pytest.approx(
-            min(0.0, moments.rows.all().min(), moments.past_rows.all().min()), rel=1e-12
+            min(0.0, moments.rows.at(slice(0, n)).min(), moments.past_rows.at(slice(0, n)).min()), rel=1e-12
         )
 
     def test_sparse_products(self, cupy, n, k, dtype):
