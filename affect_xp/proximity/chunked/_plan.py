@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -107,9 +107,9 @@ def square_chunks(array: Array) -> Array:
     return array if rows == columns else array.rechunk((max(rows, columns, key=len),) * 2)
 
 
-def upper(n: int) -> list[tuple[int, int]]:
-    """Return the places on and above the diagonal of n×n chunks."""
-    return list(itertools.combinations_with_replacement(range(n), 2))
+def upper(n: int) -> Iterator[tuple[int, int]]:
+    """Yield the places on and above the diagonal of n×n chunks; n may come from a forged file."""
+    return itertools.combinations_with_replacement(range(n), 2)
 
 
 def chunks_of(array: Array) -> Chunks:
