@@ -677,6 +677,7 @@ def probe(array: Array, v: np.ndarray, step: int, dtype: object) -> tuple[np.nda
     return found.combined(dict(zip(parts, tasks.compute(list(parts.values())), strict=True)))
 
 
+@np.errstate(over="ignore", invalid="ignore")  # where entries, or their squares, are not finite
 def checked_and_summed(
     array: Array, v: np.ndarray, step: int, partition: Partition
 ) -> tuple[Chunked, np.ndarray, float]:
