@@ -19,6 +19,7 @@ from affect_xp.cli import main
 from affect_xp.models.pcm import PCM
 from affect_xp.models.pcq import PCQ
 from affect_xp.models.rg import RG
+from affect_xp.proximity.chunked._plan import Chunks, Plan
 from affect_xp.tracking.history import History
 
 da = pytest.importorskip("dask.array")
@@ -86,6 +87,8 @@ def contents(value, path="model"):
         return {path: (str(value.dtype), value.shape, value.tobytes())}
     if isinstance(value, da.Array | Delayed):
         return contents(value.compute(), path)
+    if isinstance(value, Chunks):  # the names of tasks are unique
+        return _all(dict(zip(value.at, Plan(value).compute(list(value.at.values())), strict=True)), path)
     if scipy.sparse.issparse(value):
         return _all({name: getattr(value, name) for name in ("data", "indices", "indptr", "shape")}, path)
     if isinstance(value, np.random.Generator):
