@@ -237,7 +237,8 @@ class BlendGroups(Grouped):
     parts: GroupedPair = None  # type: ignore[assignment]
 
     def rows(self, which: slice | Array) -> Array:
-        if type(self) is BlendGroups and is_cupy(self.labels) and which == slice(0, self.labels.shape[0]):
+        is_all = isinstance(which, slice) and which == slice(0, self.labels.shape[0])
+        if type(self) is BlendGroups and is_all and is_cupy(self.labels):
             return cuda.blended(self.for_kernels())
         w = self.parts.current.rows(which)
         change = self.change(which, w)
