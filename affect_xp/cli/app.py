@@ -118,8 +118,8 @@ def run(
     The names of the columns decide which it is, or --kind does.
 
     The results are labels.csv (time, id, cluster), alpha.csv (how much each step trusts the past), events.csv
-    (what happened to the clusters), report.html for a browser, summary.json, and model.affect, from which
-    --resume continues.
+    (what happened to the clusters), moves.csv (who changed the cluster), report.html for a browser,
+    summary.json, and model.affect, from which --resume continues.
 
     Parameters
     ----------

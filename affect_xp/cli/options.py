@@ -108,6 +108,8 @@ class ModelOptions:
         The number of starts of kmeans and spectral at each step.
     alpha
         The forgetting factor: estimate, or a number from 0 to 1.
+    forgetting
+        One weight of the past for all (global), or less for objects that have probably moved (objects).
     n_iter
         The iterations of a step.
     offline
@@ -128,6 +130,7 @@ class ModelOptions:
     linkage: Literal["single", "complete", "average", "ward"] | None = None
     n_init: PositiveInt | None = None
     alpha: float | Literal["estimate"] = "estimate"
+    forgetting: Literal["global", "objects"] = "global"
     n_iter: PositiveInt = 3
     offline: bool = False
     seed: NonNegativeInt = 0

@@ -1,4 +1,6 @@
-"""The results of `affect-xp run` in a folder: labels, forgetting factors, events, a report, and a summary."""
+"""The results of `affect-xp run` in a folder: labels, forgetting factors, events, moves, a report, and a
+summary.
+"""
 
 import csv
 import io
@@ -83,6 +85,7 @@ def write_results(
             ("time", "event", "before", "after", "n_common", "size_before", "size_after", "text"),
             event_rows(history),
         ),
+        "moves": (("time", "id", "from", "to", "probability"), move_rows(history)),
     }
     write = {"csv": _write_csv, "parquet": _write_parquet}[format]
     files = {name: f"{name}.{format}" for name in tables}
@@ -124,6 +127,13 @@ def event_rows(history: History) -> Rows:
                 before, after = (" ".join(map(str, names)) for names in (event.before, event.after))
                 numbers = (event.n_common, event.size_before, event.size_after)
                 yield shown(record.time), event.kind, before, after, *numbers, str(event)
+
+
+def move_rows(history: History) -> Rows:
+    """Yield (time, id, from, to, probability) of each object that moved."""
+    shown = time_format(history.times)
+    for time, name, before, after, probability in history.moves():
+        yield shown(time), str(name), before, after, probability
 
 
 def _counts(history: History) -> dict[str, Any]:

@@ -96,6 +96,7 @@ def model_of(input: str, steps: Steps, options: ModelOptions) -> Affect:
         max_absence=options.max_absence,
         n_iter=options.n_iter,
         alpha=options.alpha,
+        forgetting=options.forgetting,
         random_state=options.seed,
     )
     model.clusterer.check()

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import math
 from collections import Counter, UserList
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 import numpy as np
@@ -137,8 +137,15 @@ class History(UserList[Record]):
         ----------
         min_probability : float
         """
+        rows = list(self.moves(min_probability))
+        return import_pandas().DataFrame(rows, columns=["time", "id", "from", "to", "probability"])
+
+    def moves(self, min_probability: float = 0.5) -> Iterator[tuple[Hashable, Hashable, int, int, float]]:
+        """Yield (time, id, from, to, probability) of each object that moved; see `moves_to_frame`.
+
+        The probability is NaN if it is not known.
+        """
         check_fraction("min_probability", min_probability)
-        rows = []
         for before, record in itertools.pairwise(self):
             was, now = before.by_id(), record.by_id()
             moved = dict.fromkeys(now, math.nan)
@@ -151,8 +158,7 @@ class History(UserList[Record]):
                 if name in was
                 and (was[name] != to if math.isnan(moved[name]) else moved[name] >= min_probability)
             ]
-            rows += sorted(found, key=lambda row: 0 if math.isnan(row[-1]) else -row[-1])
-        return import_pandas().DataFrame(rows, columns=["time", "id", "from", "to", "probability"])
+            yield from sorted(found, key=lambda row: 0 if math.isnan(row[-1]) else -row[-1])
 
     def events_to_frame(self) -> Any:
         """Return a pandas DataFrame with one row per event of the clusters; see `Event`.

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import itertools
 import json
 import os
 import signal
@@ -117,6 +118,22 @@ def test_options_for_networks(edges, out, capsys):
     model = json.loads(capsys.readouterr().out)["model"]
     assert "rescale='log1p', absent='keep', max_absence=3" in model
     assert ax.load(out / "model.affect").absent == "keep"
+
+
+def test_who_moved(tmp_path, out):
+    groups = [["abcdef", "ghijkl"], ["abcde", "fghijkl"]]
+    rows = [
+        (t, x, y) for t in range(4) for group in groups[t >= 2] for x, y in itertools.combinations(group, 2)
+    ]
+    path = tmp_path / "moves.csv"
+    path.write_text("t,source,target\n" + "".join(f"{t},{x},{y}\n" for t, x, y in rows), encoding="utf-8")
+    assert call(path, "-k", 2, "--forgetting", "objects", "--out", out, "--quiet") == 0
+    (move,) = table(out / "moves.csv")
+    assert (move["time"], move["id"]) == ("2", "f") and float(move["probability"]) > 0.9
+    assert (move["from"], move["to"]) == tuple(
+        row["cluster"] for row in table(out / "labels.csv") if row["id"] == "f" and row["time"] in "12"
+    )
+    assert ax.load(out / "model.affect").forgetting == "objects"
 
 
 def test_options_reach_the_model(features, out, capsys):
@@ -693,6 +710,6 @@ def test_backends_of_the_command_line_are_known():
 def test_options_have_the_defaults_of_the_model():
     given = {field.name: field.default for field in dataclasses.fields(ModelOptions)}
     known = ax.Affect(ax.KMeans(2)).get_params(deep=False)
-    same = ("rescale", "max_absence", "n_iter", "alpha")
+    same = ("rescale", "max_absence", "n_iter", "alpha", "forgetting")
     assert {name: given[name] for name in same} == {name: known[name] for name in same}
     assert issubclass(TableOptions, ReadOptions)
