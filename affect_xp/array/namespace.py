@@ -329,6 +329,8 @@ def one_hot(labels: Array, k: int, dtype: object) -> Array:
     """Return the membership Z, labels along its first axes and clusters along the last; -1 gives zeros."""
     if is_cupy(labels):
         return cuda.one_hot(labels, k, dtype)
+    if isinstance(labels, np.ndarray) and labels.size > k:  # -1 is the last row, of zeros
+        return np.take(np.eye(k + 1, k, dtype=dtype), labels, axis=0, mode="wrap")  # type: ignore[call-overload]
     xp = array_namespace(labels)
     clusters = xp.arange(k, dtype=labels.dtype, device=device_of(labels))
     return xp.astype(labels[..., None] == clusters, dtype)
@@ -337,8 +339,10 @@ def one_hot(labels: Array, k: int, dtype: object) -> Array:
 def label_counts(labels: Array, k: int) -> Array:
     """Return the count of each label 0 ... k-1 in each column of `labels`, (R, k), in wide floats."""
     if isinstance(labels, np.ndarray):
-        counts = [np.bincount(column + 1, minlength=k + 1)[1:] for column in labels.T]
-        return np.stack(counts).astype(np.float64)
+        n_runs = labels.shape[1]
+        numbers = (k + 1) * np.arange(n_runs) + labels + 1  # 0 of each column for no label
+        counts = np.bincount(numbers.reshape(-1), minlength=n_runs * (k + 1)).reshape(n_runs, k + 1)
+        return counts[:, 1:].astype(np.float64)
     if is_cupy(labels):
         return cuda.label_counts(labels, k)
     xp = array_namespace(labels)

@@ -43,7 +43,6 @@ from affect_xp.exceptions import ConvergenceWarning, InputError
 from affect_xp.parameters import Parameters
 from affect_xp.partition import Partition, as_partition, fewer_clusters
 from affect_xp.proximity import Grouped, Proximity, as_proximity
-from affect_xp.proximity._factored_groups import FactoredGroups
 
 # Products are updated from the columns of moved objects if these are at most this share of all.
 UPDATE_SHARE = 0.5
@@ -321,7 +320,7 @@ class _Batch:
     @staticmethod
     def start(groups: Grouped) -> "_Batch":
         """Return the batch for the initial labels."""
-        kind = _FewFactors if isinstance(groups, FactoredGroups) and groups.is_few else _Batch
+        kind = _FewCalls if groups.is_few else _Batch
         return kind(groups, None, groups.diagonal())
 
     @functools.cached_property
@@ -410,10 +409,8 @@ class _Batch:
         return type(self)(groups.regrouped(new, rows), sizes, self.w_ii, found.bounds)
 
 
-class _FewFactors(_Batch):
-    """The same for factors in NumPy, with few calls: these take longer than the sums if U is small."""
-
-    groups: FactoredGroups
+class _FewCalls(_Batch):
+    """The same in NumPy, with few calls: these take longer than the sums if there are few objects."""
 
     def assign(self) -> _Assignment:
         """Find the nearest centroid of each object."""

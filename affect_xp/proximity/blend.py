@@ -37,8 +37,8 @@ from affect_xp.proximity.grouped import (
     MAX_UPDATE_SHARE,
     Grouped,
     Moves,
-    column_sums,
     membership,
+    own_sums,
     run_columns,
 )
 
@@ -299,10 +299,8 @@ class ObjectGroups(BlendGroups):
         return change
 
     def own(self) -> Array:
-        xp, blocks = array_namespace(self.labels), row_blocks(self.labels, n_columns=self.n_runs * self.k)
-        z = self.membership
-        own = sum(column_sums(z[rows, :] * self.rows(rows)) for rows in blocks)
-        return xp.reshape(own, (self.n_runs, self.k))
+        blocks = row_blocks(self.labels, n_columns=self.n_runs * self.k)
+        return sum(own_sums(self.rows(rows), self.labels[rows, :], self.k) for rows in blocks)
 
     def moved(self, labels: Array, moves: Moves) -> "ObjectGroups":
         lost, known = self._lost, dataclasses.replace(moves, places=None)

@@ -127,7 +127,12 @@ class Dense(Summable):
         return widened_product(self.array, v)
 
     def _matmul_rows(self, v: Array, rows: Array, *, narrow: bool = False) -> Array:
-        # W[:, rows]·v = (vᵀ W[rows, :])ᵀ by symmetry, and whole rows are fast to read.
+        product = self._rows_product(v, rows, narrow=narrow)
+        by_rows = array_namespace(v).empty((self.n, v.shape[1]), dtype=v.dtype, device=device_of(self.array))
+        return put(by_rows, (slice(None), slice(None)), product.T)
+
+    def _rows_product(self, v: Array, rows: Array, *, narrow: bool) -> Array:
+        """Return (W[:, rows]·v)ᵀ = vᵀ W[rows, :], by symmetry: whole rows are fast to read."""
         w = self.array
         xp = array_namespace(w, v)
         dtype, vt = w.dtype if narrow else v.dtype, xp.astype(v.T, w.dtype) if narrow else v.T
@@ -135,8 +140,7 @@ class Dense(Summable):
         for block in row_blocks(w, rows.shape[0]):
             x = xp.astype(xp.take(w, rows[block], axis=0), dtype, copy=False)
             product += xp.astype(vt[:, block] @ x, v.dtype, copy=False)
-        by_rows = xp.empty((self.n, v.shape[1]), dtype=v.dtype, device=device_of(w))
-        return put(by_rows, (slice(None), slice(None)), product.T)
+        return product
 
     def grouped(self, labels: Array, k: int, given: Partition | None = None) -> Summed:
         known = self.sums
@@ -202,13 +206,14 @@ class Dense(Summable):
                 groups.array, self.array, moves.objects, moves.before, moves.after, moves.places
             )
         narrow = _is_narrow(self.array)
-        if not (self.updates_each_run and groups.n_runs > 1 and moves.places is None):
+        if not self.updates_each_run or moves.places is not None:
             return groups.array + self._matmul_rows(moves.v, moves.rows, narrow=narrow)
         wz, k = groups.array.copy(), groups.k
         for r in range(groups.n_runs):  # each with its own objects
             before, after = moves.before[:, r : r + 1], moves.after[:, r : r + 1]
-            own = Moves(np.flatnonzero(before != after), before, after, k)
-            wz[:, r * k : (r + 1) * k] += self._matmul_rows(own.v, own.rows, narrow=narrow)
+            rows = moves.objects if groups.n_runs == 1 else np.flatnonzero(before != after)
+            v = Moves(rows, before, after, k).v
+            wz[:, r * k : (r + 1) * k] += self._rows_product(v, rows, narrow=narrow).T
         return wz
 
     @property

@@ -15,6 +15,7 @@ import numpy as np
 from affect_xp.array import cuda
 from affect_xp.array.namespace import (
     array_namespace,
+    can_sum_rows,
     changed_places,
     device_of,
     from_host,
@@ -33,6 +34,8 @@ from affect_xp.partition import Partition
 
 # Sums of squares are updated if at most this share of the objects has moved.
 MAX_UPDATE_SHARE = 0.3
+# Up to so many entries of WZ, calls of NumPy take longer than their work.
+FEW_ENTRIES = 2**18
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -173,6 +176,16 @@ class Grouped(abc.ABC):
         blocks = row_blocks(self.labels, n_columns=self.n_runs * self.k)
         return xp.concat([xp.argmin(self.distances(rows, sizes, own), axis=2) for rows in blocks]), None
 
+    @property
+    def is_few(self) -> bool:
+        """Whether WZ is in NumPy, and so small that calls take longer than their work."""
+        return can_sum_rows(self.labels) and self.labels.size * self.k <= FEW_ENTRIES
+
+    def inner_products(self, scale: np.ndarray) -> np.ndarray:
+        """Return WZ with columns multiplied by numbers (R, k), (n, R, k), in NumPy."""
+        n, n_runs = self.labels.shape
+        return self.rows(slice(0, n)).reshape(n, n_runs, self.k) * scale
+
     def for_kernels(self) -> cuda.Product:
         """Return WZ for CuPy kernels; that of a blend as its parts."""
         return cuda.Product(self.rows(slice(0, self.labels.shape[0])))
@@ -265,11 +278,7 @@ class Stored(Grouped):
 
     def own(self) -> Array:
         wz = self.array
-        own = sum(
-            column_sums(membership(self.labels[rows, :], self.k, wz.dtype) * wz[rows, :])
-            for rows in row_blocks(wz)
-        )
-        return array_namespace(wz).reshape(own, (self.n_runs, self.k))
+        return sum(own_sums(wz[rows, :], self.labels[rows, :], self.k) for rows in row_blocks(wz))
 
     def moved(self, labels: Array, moves: Moves) -> Self:
         return self._relabelled(labels, self.proximity.moved_product(self, moves))
@@ -378,6 +387,19 @@ def membership(labels: Array, k: int, dtype: object) -> Array:
     """Return the concatenated memberships of several partitions, (n, R·k), given their labels (n, R)."""
     n, n_runs = labels.shape
     return array_namespace(labels).reshape(one_hot(labels, k, dtype), (n, n_runs * k))
+
+
+def own_sums(wz: Array, labels: Array, k: int) -> Array:
+    """Return the sum of (WZ)ᵢc over the objects i of each cluster c, (R, k), given WZ (n, R·k)."""
+    n, n_runs = labels.shape
+    if not can_sum_rows(wz, labels):
+        own = column_sums(membership(labels, k, wz.dtype) * wz)
+        return array_namespace(wz).reshape(own, (n_runs, k))
+    run = np.arange(n_runs)
+    places = n_runs * k * np.arange(n)[:, None] + k * run + np.maximum(labels, 0)
+    numbers = (k + 1) * run + labels + 1  # 0 for no label
+    own = np.bincount(numbers.reshape(-1), wz.reshape(-1)[places].reshape(-1), n_runs * (k + 1))
+    return own.reshape(n_runs, k + 1)[:, 1:]
 
 
 def centres(sizes: Array, own: Array) -> Array:
