@@ -1,8 +1,6 @@
 """Steps that are matrices, frames or graphs: sequences of them, and .npy, .npz and .mat files."""
 
-import datetime
 import itertools
-import numbers
 import re
 import struct
 import zipfile
@@ -110,12 +108,16 @@ def _from_frame(time: Hashable, frame: Any, options: ReadOptions) -> Snapshot:
 
 
 def timed(sequence: Iterable[Any]) -> Timed:
-    """Yield (time, step). The keys of a dict are times, sorted if they are numbers or dates; or 0, 1, ..."""
+    """Yield (time, step). The keys of a dict are times, sorted unless they are labels; or 0, 1, ..."""
     if isinstance(sequence, dict):
-        iso = all(isinstance(key, str) and re.match(r"\d{4}-\d\d", key) for key in sequence)
-        kinds = (numbers.Real, datetime.datetime, datetime.date, np.datetime64)
-        alike = iso or any(all(isinstance(key, kind) for key in sequence) for kind in kinds)
-        return iter(sorted(sequence.items(), key=lambda item: item[0]) if alike else sequence.items())
+        texts = [key for key in sequence if isinstance(key, str)]
+        if not all(re.fullmatch(r"\d{4}(-?(\d\d|Q\d|W\d\d).*)?", text) for text in texts):
+            return iter(sequence.items())
+        try:
+            return iter(sorted(sequence.items(), key=lambda item: item[0]))
+        except TypeError as error:
+            how = "use times of one type, all with a time zone or all without, or texts"
+            raise InputError(f"the keys of the dict are not in an order ({error}); {how}") from error
     if is_array(sequence):
         return ((t, sequence[t, :, :]) for t in range(sequence.shape[0]))  # type: ignore[attr-defined, index]
     return iter(enumerate(sequence))

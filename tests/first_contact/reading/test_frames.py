@@ -139,6 +139,15 @@ def test_dicts_by_time():
     assert [(t, ids) for t, ids, _ in links] == [("2024-01-01", ("a", "b")), ("2024-01-02", ("a", "b", "c"))]
     graphs = {datetime.date(2024, 1, 2): nx.path_graph(2), datetime.date(2024, 1, 1): nx.path_graph(3)}
     assert [(t, ids) for t, ids, _ in steps_of(graphs)] == [("2024-01-01", (0, 1, 2)), ("2024-01-02", (0, 1))]
+    for second, first in (
+        (pd.Period("2024-02"), pd.Period("2024-01")),
+        ("2024Q2", "2024Q1"),
+        ("2024", "2023"),
+    ):
+        found = read_steps({second: nx.path_graph(2), first: nx.path_graph(3)})
+        assert [step.time for step in found] == [first, second]
+    labels = read_steps({"late": nx.path_graph(2), "early": nx.path_graph(3)})
+    assert [step.time for step in labels] == ["late", "early"]
 
 
 def test_graphs():
