@@ -121,6 +121,7 @@ class Features(TableSteps):
                 )
                 how = "pass aggregate='mean' (or 'sum', 'last') to combine them"
                 how += "" if self.by_time else ", or value='price' for a series"
+                how += "" if self.table.objects else ", or id= with the column of ids"
                 raise InputError(f"{what} at time {shown(at)}; {how}")
 
     def snapshot(self, time: Hashable, cells: Cells) -> Snapshot | None:

@@ -18,6 +18,7 @@ USUAL = {
     "target": ("target", "dst", "to", "receiver", "v", "j"),
     "weight": ("weight", "w", "value", "count"),
 }
+ID_LIKE = re.compile("(?i:[_ .-]id)$|[a-z]I[dD]$")  # user_id, userId
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +97,12 @@ def _kind(source: Source, options: ReadOptions) -> str:
             )
             raise InputError(f"{what} of {ids[0]!r}; pass kind='edges' or kind='features'")
         return "edges"
-    return "series" if options.value is not None or not (options.id or ids) else "features"
+    if options.value is not None or options.id or ids:
+        return "features" if options.value is None else "series"
+    for name in (name for name in source.columns if options.features is None and ID_LIKE.search(name)):
+        what = f"column {name!r} of {source.title} could be the id, or a series"
+        raise InputError(f"{what}; pass id={name!r}, or kind='series'")
+    return "series"
 
 
 def named_as(role: str, columns: Iterable[str]) -> list[str]:

@@ -365,6 +365,26 @@ REFUSED = {  # frame, what the error says, options
         "row 1 of the dict: '1704067200000' in column 'time' cannot be read by time_format='s'",
         {"time_format": "s"},
     ),
+    "prices with columns of two levels": (
+        lambda: pd.DataFrame(
+            np.ones((3, 4)), DAYS, pd.MultiIndex.from_product([["Close", "Volume"], ["A", "B"]])
+        ),
+        r"columns of the DataFrame have 2 levels; choose one, as in frame\['Close'\]",
+        {"freq": "2 rows"},
+    ),
+    "a number for the sensor": (
+        lambda: {"time": [1, 2], "sensor_id": [7, 8], "x": [1.0, 2.0]},
+        "column 'sensor_id' of the dict could be the id, or a series; pass id='sensor_id', or kind='series'",
+        {"freq": 1},
+    ),
+    "keys with and without zones": (
+        lambda: {
+            datetime.datetime(2024, 1, 2): nx.path_graph(2),
+            datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC): nx.path_graph(3),
+        },
+        "keys of the dict are not in an order .* all with a time zone or all without",
+        {},
+    ),
     "an unknown format": (
         lambda: {"time": ["1"], "id": ["a"], "x": [1]},
         "time_format='%Q' is not",
