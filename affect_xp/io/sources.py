@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import glob
 import gzip
+import re
 import uuid
 import zlib
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -72,8 +73,10 @@ def part_source(
 
 
 def _described(engine: Engine, title: str, rows: str) -> Source:
-    columns = engine.run(f"DESCRIBE FROM {rows}", title)
-    return Source(title, {name: (quoted(name), of) for name, of, *_ in columns}, rows)
+    columns = {name: (quoted(name), of) for name, of, *_ in engine.run(f"DESCRIBE FROM {rows}", title)}
+    for name in (name for name, (_, of) in columns.items() if of == "TIMESTAMPTZ_NS"):
+        columns[name] = f"{quoted(name)}::TIMESTAMPTZ", "TIMESTAMP WITH TIME ZONE"
+    return Source(title, columns, rows)
 
 
 def _file(path: Path) -> str:
@@ -155,7 +158,8 @@ class _Text:
                 what = f"line {number} of {self.title} is not {self.encoding.removesuffix('-sig').upper()}"
                 raise InputError(f"{what}; pass its encoding, as in encoding='utf-16'")
             if line.strip() and not line.startswith(COMMENTS):
-                self.delimiter = max(" " + DELIMITERS, key=lambda d: line.count(d) * (d != " "))
+                plain = re.sub('"[^"]*"', "", line)
+                self.delimiter = max(" " + DELIMITERS, key=lambda d: plain.count(d) * (d != " "))
                 self.header = self.cells(line)
                 return number
             self.commented = self.commented or bool(line.strip())
@@ -186,9 +190,11 @@ class _Text:
 def _stripped(title: str, names: Iterable[Any]) -> list[str]:
     """Return the names of columns without blanks at the ends; they must be distinct."""
     texts = [str(name).strip() for name in names]
-    for name in (name for i, name in enumerate(texts) if name in texts[:i]):
-        raise InputError(f"{title} has more than one column {name!r}; use distinct names")
-    return texts
+    for i, name in enumerate(texts):
+        if name in texts[:i] and name:
+            how = "use distinct names, or pass names=[...] if its first line contains values"
+            raise InputError(f"{title} has more than one column {name!r}; {how}")
+    return [name or f"Unnamed: {i}" if "" in texts[:i] else name for i, name in enumerate(texts)]
 
 
 class _Stream:
@@ -226,6 +232,9 @@ def _frame_source(engine: Engine, frame: Any, time: Hashable) -> Source:
 
 def _with_index(frame: Any) -> Any:
     """Return a pandas frame with its index, if it is named or contains times, in its first columns."""
+    if frame.columns.nlevels > 1:
+        how = f"choose one, as in frame[{frame.columns[0][0]!r}]"
+        raise InputError(f"the columns of the DataFrame have {frame.columns.nlevels} levels; {how}")
     names = frame.index.names
     if names == [None] and not has_dates(frame.index):
         return frame

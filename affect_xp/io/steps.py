@@ -298,7 +298,7 @@ def _files(path: str | os.PathLike[str]) -> list[Path]:
     for file in found:
         if ending(file) not in (*TEXT, *JSON, *PARQUET, *(matrices.READERS if len(found) == 1 else ())):
             known = ", ".join([*TEXT, *JSON, *PARQUET, *matrices.READERS])
-            raise InputError(f"{file} must end in one of {known}; rename the file to what it contains")
+            raise InputError(f"{file} must end in one of {known}; unpack, convert or rename it")
     return found
 
 

@@ -599,7 +599,7 @@ FILES = {
         "table.xlsx",
         b"PK",
         {},
-        "{file} must end in one of .csv, .tsv, .txt, .jsonl, .ndjson, .json, .parquet, .pq, .npy, .npz, .mat; rename the file to what it contains",
+        "{file} must end in one of .csv, .tsv, .txt, .jsonl, .ndjson, .json, .parquet, .pq, .npy, .npz, .mat; unpack, convert or rename it",
         [],
     ),
     "edges that go both ways": (
@@ -713,7 +713,7 @@ FILES = {
         "table.csv",
         "time,id,x,x\n1,a,1,2\n",
         {},
-        "{file} has more than one column 'x'; use distinct names",
+        "{file} has more than one column 'x'; use distinct names, or pass names=[...] if its first line contains values",
         [],
     ),
     "many spellings of a missing value": (

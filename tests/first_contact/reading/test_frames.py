@@ -319,6 +319,11 @@ ODD_FRAMES = {  # frame, steps, options
     ),
     "dates of polars": (lambda: POLARS.with_columns(pl.col("date").cast(pl.Date)), TWO_DAYS, {}),
     "decimals of polars": (lambda: POLARS.with_columns(pl.col("x").cast(pl.Decimal(10, 2))), TWO_DAYS, {}),
+    "nanoseconds with a zone of Arrow": (
+        lambda: pa.table({**LONG.to_dict("list"), "date": pa.array(DAYS).cast(pa.timestamp("ns", "UTC"))}),
+        TWO_DAYS,
+        {},
+    ),
     "no rows": (lambda: POLARS.head(0), [], {}),
     "a tensor": (
         lambda: {**LONG.to_dict("list"), "x": pytest.importorskip("torch").arange(1, 4)},
