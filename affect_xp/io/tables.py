@@ -52,6 +52,11 @@ class Table:
         self.ids = self._number(self.objects, name) if self.objects else self._originals(roles.values)
         self._check_cells(name)
         self.labels = self._number(["p"], "{t}") if self.scale == "label" else []
+        if self.labels:
+            what = f"times such as {self.labels[0]!r} are labels, in the order in which they appear"
+            doubtful = any(re.search(r"\d\D+\d", str(label)) for label in self.labels)
+            doubtful = doubtful or not times.in_order(map(str, self.labels))
+            (self.doubts if doubtful else self.notes).append(f"{what}; pass time_format= if they are dates")
 
     # Rows
 
@@ -239,10 +244,10 @@ class Table:
         """Return the scale of times that are texts, and the SQL that reads one of them."""
         rows = f"(SELECT trim(t) AS t FROM {{rows}} WHERE NOT {IS_MISSING.replace('{t}', 't')})"
         sample = [text for (text,) in self.read(f"SELECT t FROM {rows} LIMIT {SAMPLE}")]
-        # Without a function of the text, DuckDB would cast while it reads the file, and reject "NA".
-        number = times.NUMBER.replace(
-            "{t}", "replace({t}, ',', '.')" if self.options.decimal == "," else "trim({t})"
-        )
+        # DuckDB takes 2024_10 for a number. With a function of the text it does not cast while it reads the
+        # file, and reject "NA".
+        translated = "translate({t}, ',_', '.?')" if self.options.decimal == "," else "replace({t}, '_', '?')"
+        number = times.NUMBER.replace("{t}", translated)
         ((numeric,),) = self.run(f"SELECT count({number.replace('{t}', 't')}) FROM {_texts(sample)}")
         if 2 * numeric >= len(sample) > 0:  # the others are errors
             return "number", number
@@ -257,10 +262,6 @@ class Table:
                 "date",
                 f"coalesce({sql}, {sql.replace('{t}', 'trim({t})')})",
             )  # few have blanks at the ends
-        if sample:
-            dated = any(re.search(r"\d\D+\d", text) for text in sample)
-            what = f"times such as {sample[0]!r} are labels, in the order in which they appear"
-            (self.doubts if dated else self.notes).append(f"{what}; pass time_format= if they are dates")
         return "label", f"CASE WHEN NOT {IS_MISSING} THEN trim({{t}}) END"
 
     def _fitting(self, found: dict[str, str], rows: str) -> dict[str, str]:

@@ -5,7 +5,7 @@ import datetime
 import math
 import numbers
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
@@ -33,14 +33,15 @@ UNITS: dict[str, tuple[float, str]] = {
 }
 WEEKDAYS = ["MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN"]
 MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
+NAMES_OF_MONTHS = re.compile(rf"(?i)\b({'|'.join(MONTHS)})[a-z]*")
 UNDERSTOOD = "pass a number and a unit, such as '7D', '12h', '2W', 'W-FRI', '1mo', 'QE', '1Y' or '15 rows'"
 
 DATES = (
     *("%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d"),
     *(f"%{a}{sep}%{b}{sep}%{y}" for sep in "/.-" for y in "Yy" for a, b in ("dm", "md")),
     *("%y/%m/%d", "%y.%m.%d", "%y-%m-%d", *(f"%d{sep}%b{sep}%{y}" for sep in " -" for y in "Yy")),
-    *("%d %B %Y", "%b %d %Y", "%B %d %Y", "%b %d, %Y", "%B %d, %Y", "%a %b %d %Y"),
-    *("%Y%m%dT%H%M%S", "%a %b %d %H:%M:%S %Y"),
+    *("%d %B %Y", "%b %d %Y", "%B %d %Y", "%b %d, %Y", "%B %d, %Y", "%a %b %d %Y", "%A, %B %d, %Y"),
+    *("%Y%m%dT%H%M%S", "%a %b %d %H:%M:%S %Y", "%d%b%Y"),
     *("%b %Y", "%B %Y", "%b-%Y", "%b-%y", "%Y-%m", "%Y/%m", "%m/%Y"),
 )
 CLOCKS = (" %H:%M:%S", " %H:%M", "T%H:%M:%S", "T%H:%M", " %H:%M:%S.%f", "T%H:%M:%S.%f")
@@ -48,12 +49,18 @@ HALVES = (" %I:%M %p", " %I:%M:%S %p", " %I:%M%p")
 SINCE_1970 = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}  # in microseconds
 OLDEST = "TIMESTAMP '1000-01-01'"  # %Y also reads 24 as a year
 NEWEST = "TIMESTAMP '9999-12-31 23:59:59.999999'"  # of Python
-YEAR_AND_QUARTER = "regexp_extract({t}, '\\d{4}')::BIGINT, 3 * regexp_extract({t}, 'Q(.)', 1)::BIGINT - 2"
-QUARTER = f"""CASE WHEN regexp_full_match({{t}}, '\\d{{4}}[- ]?Q[1-4]|Q[1-4][-/ ]?\\d{{4}}')
+YEAR_AND_QUARTER = "regexp_extract({t}, '\\d{4}')::BIGINT, 3 * regexp_extract({t}, '[Qq](.)', 1)::BIGINT - 2"
+QUARTER = f"""CASE WHEN regexp_full_match({{t}}, '(?i)\\d{{4}}[- ]?Q[1-4]|Q[1-4][-/ ]?\\d{{4}}')
     THEN make_timestamp({YEAR_AND_QUARTER}, 1, 0, 0, 0) END"""
 MONDAY = "try_strptime(rpad(replace({t}, '-', ''), 8, '1'), '%GW%V%u')"  # or the day that is given
 WEEK = f"CASE WHEN strftime({MONDAY}, '%GW%V') = left(replace({{t}}, '-', ''), 7) THEN {MONDAY} END"
-MICROSECONDS = r"regexp_replace({t}, '(\.\d{6})\d+', '\1')"
+SPELLINGS = {  # of times, and the SQL that makes them usual
+    r"\.\d{7}": r"regexp_replace({t}, '(\.\d{6})\d+', '\1')",  # nanoseconds
+    r":\d\d,\d": "replace({t}, ',', '.')",
+    r"\dt\d": "upper({t})",
+    r"\(\w+\)$": r"regexp_replace({t}, ' \(\w+\)$', '')",  # -0800 (PST)
+}
+ZONED = ("%a, %d %b %Y %H:%M:%S %z", "%d/%b/%Y:%H:%M:%S %z", "%a %b %d %H:%M:%S %z %Y")
 NUMBER = "CASE WHEN isfinite(try_cast({t} AS DOUBLE)) THEN try_cast({t} AS DOUBLE) END"
 
 
@@ -142,10 +149,11 @@ def date_readings(sample: list[str]) -> dict[str, str]:
     found = {date: strptime([date + clock for clock in clocks]) for date in DATES}
     zoned = strptime([f"%Y-%m-%d{clock}{blank}%z" for clock in CLOCKS for blank in ("", " ")])
     found["%Y-%m-%d with zones"] = zoned.replace("{t}", "regexp_replace({t}, ' ?(Z|z|UTC)$', '+00')")
-    found |= {form: strptime([form]) for form in ("%a, %d %b %Y %H:%M:%S %z", "%d/%b/%Y:%H:%M:%S %z")}
+    found |= {form: strptime([form]) for form in ZONED}
     found |= {"quarters": QUARTER, "ISO weeks": WEEK}
-    if re.search(r"\.\d{7}", text):  # nanoseconds
-        found = {name: sql.replace("{t}", MICROSECONDS) for name, sql in found.items()}
+    for spelling, usual in SPELLINGS.items():
+        if re.search(spelling, text):
+            found = {name: sql.replace("{t}", usual) for name, sql in found.items()}
     return found
 
 
@@ -167,6 +175,21 @@ def numbers_as_dates(low: float, high: float) -> tuple[str, str]:
             return form, f"try_strptime({{t}}::BIGINT::VARCHAR, '{form}')"
     fit = (unit for unit, us in SINCE_1970.items() if 1e14 <= low * us <= high * us <= 4.1e15)
     return next(((unit, since_1970(unit)) for unit in fit), ("", "NULL::TIMESTAMP"))
+
+
+def in_order(labels: Iterable[str]) -> bool:
+    """Return whether labels that differ in numbers or names of months only are in their order.
+
+    Examples
+    --------
+    >>> in_order(["wave 2", "wave 10", "end"]), in_order(["wave 10", "wave 2"]), in_order(["April", "March"])
+    (True, False, False)
+    """
+    numbers: dict[str, list[list[int]]] = {}
+    for label in labels:
+        label = NAMES_OF_MONTHS.sub(lambda name: str(MONTHS.index(name[1].upper())), label)
+        numbers.setdefault(re.sub(r"\d+", "", label), []).append([int(n) for n in re.findall(r"\d+", label)])
+    return all(found == sorted(found) for found in numbers.values())
 
 
 def shown(time: Hashable) -> str:

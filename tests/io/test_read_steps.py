@@ -496,7 +496,8 @@ def test_each_time_is_a_step_without_windows():
 
 
 def test_labels_come_in_the_order_of_their_appearance():
-    steps = read_steps({"time": ["w10", "w9", "w10"], "id": ["a", "a", "b"], "x": [1, 2, 3]})
+    with pytest.warns(InputWarning, match="'w10' are labels, in the order in which they appear"):
+        steps = read_steps({"time": ["w10", "w9", "w10"], "id": ["a", "a", "b"], "x": [1, 2, 3]})
     assert [(step.time, step.ids) for step in steps] == [("w10", ("a", "b")), ("w9", ("a",))]
 
 

@@ -590,10 +590,8 @@ EXPORTS = {
 }
 
 
-@pytest.mark.parametrize("name", EXPORTS)
-def test_an_export(name, tmp_path):
-    path, text, options, expected, said = EXPORTS[name]
-    file = tmp_path / path
+def check(folder, name, text, options, expected, said):
+    file = folder / name
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -607,3 +605,8 @@ def test_an_export(name, tmp_path):
         assert found == expected
     assert [part for part in said if any(part in str(w.message) for w in caught)] == list(said)
     assert bool(caught) == bool(said)
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_an_export(name, tmp_path):
+    check(tmp_path, *EXPORTS[name])
