@@ -34,13 +34,13 @@ def _n_clusters(_: Any, tokens: Sequence[Token]) -> int | list[int] | str:
     """Read "12", "3,3,4" or the name of a rule."""
     text = tokens[0].value
     parts = [part.strip() for part in text.split(",")]
-    if all(part.lstrip("-").isdecimal() for part in parts):
+    if all(part.isdecimal() and int(part) for part in parts):
         return int(text) if len(parts) == 1 else [int(part) for part in parts]
     if text in RULES:
         return text
     rules = ", ".join(f"{rule} ({', '.join(methods)})" for rule, methods in RULES.items())
     raise ValueError(
-        f"-k {text} is neither a number, nor one for each step as in 3,3,4, nor a rule: {rules}"
+        f"-k {text} is neither a number from 1, nor one for each step as in 3,3,4, nor a rule: {rules}"
         f"{suggestion(text, RULES)}"
     )
 
@@ -59,6 +59,19 @@ def suggestion(text: str, choices: Any) -> str:
     return f'. Did you mean "{close[0]}"?' if close else ""
 
 
+def _freq(_: Any, tokens: Sequence[Token]) -> str:
+    """Check the length of a step."""
+    from affect_xp.io.times import parse_freq
+
+    parse_freq(tokens[0].value)
+    return tokens[0].value
+
+
+def _check_alpha(_: Any, alpha: float | str) -> None:
+    if isinstance(alpha, float) and not 0 <= alpha <= 1:
+        raise ValueError("Must be estimate, or from 0 to 1")
+
+
 Listed = Annotated[list[str] | None, Parameter(converter=_listed)]
 
 
@@ -66,6 +79,8 @@ Listed = Annotated[list[str] | None, Parameter(converter=_listed)]
 class TableOptions(ReadOptions):
     """The options of `read_steps`, as words of a command."""
 
+    freq: Annotated[Any, Parameter(converter=_freq, n_tokens=1)] = None
+    """Length of a step: 7D, 12h, W-FRI, 1mo, QE, '15 rows', or a number; by default each time is a step."""
     features: Listed = None
     """Columns of features, or objects of a series: x,y,z; by default all other columns."""
     names: Listed = None
@@ -129,7 +144,7 @@ class ModelOptions:
     objective: Literal["normalized_cut", "ratio_cut", "average_association"] | None = None
     linkage: Literal["single", "complete", "average", "ward"] | None = None
     n_init: PositiveInt | None = None
-    alpha: float | Literal["estimate"] = "estimate"
+    alpha: Annotated[float | Literal["estimate"], Parameter(validator=_check_alpha)] = "estimate"
     forgetting: Literal["global", "objects"] = "global"
     n_iter: PositiveInt = 3
     offline: bool = False

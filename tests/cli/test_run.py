@@ -176,7 +176,6 @@ def test_parquet_without_duckdb(features, out, monkeypatch, capsys):
 @pytest.mark.parametrize(
     "arguments, told",
     [
-        (["--freq", "7X"], "--freq 7X is not understood"),
         (["--id", "nobody"], "--id nobody is not a column"),
         (["--objective", "ratio_cut"], "--objective is for --method spectral, not kmeans"),
         (["--method", "linkage"], "-k modularity is for --method kmeans or spectral, not linkage; give that"),
@@ -188,7 +187,6 @@ def test_parquet_without_duckdb(features, out, monkeypatch, capsys):
         ),
         (["--method", "linkage", "--proximity", "dot", "-k", "2"], "proximity='dot' gives a similarity"),
         (["--freq", "30D", "-k", "2"], "id 'o0' has 5 rows at time 2024-01-01; pass --aggregate mean (or "),
-        (["--alpha", "2", "-k", "2"], "alpha must be"),
         (["-k", "99"], "n_clusters=99 exceeds the number of objects, 12"),
     ],
 )

@@ -402,6 +402,8 @@ def test_a_file_four_times_the_memory_limit(tmp_path):
     assert [step.values.sum() for step in steps] == [4 * rows / 10] * 10
     with pytest.raises(InputError, match="it needs more memory; pass a larger memory_limit"):
         read_steps(path, freq="10D", memory_limit="8MB")
+    with pytest.raises(InputError, match="memory_limit='much' cannot be read: pass a number of bytes, or a"):
+        read_steps(path, freq="10D", memory_limit="much")
 
 
 @pytest.mark.parametrize("kind", ["features", "tidy"])
