@@ -17,8 +17,11 @@ def reproduce(name: str, options: "Reproduction") -> int:
     """Run one experiment or all of them, write reports and figures, and return the exit code."""
     if name == "all":
         _reproduce_all(options)
-    else:
+        return 0
+    try:
         _reproduce_one(name, options)
+    except KeyboardInterrupt as interrupt:
+        raise KeyboardInterrupt(f"at {name}, which keeps nothing; fewer --runs take less time") from interrupt
     return 0
 
 

@@ -336,6 +336,8 @@ def test_interrupted_and_resumed(one_table, monkeypatch, tmp_path, capsys):
         "affect-xp: interrupted at boids; finished: separated, colliding; "
         "the same command with --resume runs the others\n"
     )
+    assert main(["reproduce", "boids", "--out", str(tmp_path)]) == 130
+    assert "interrupted at boids, which keeps nothing; fewer --runs" in capsys.readouterr().err
     one_table.clear()
     monkeypatch.setattr(experiments, "reproduce", run)
     assert main(["reproduce", "all", "--quick", "--resume", "--out", str(tmp_path)]) == 0
