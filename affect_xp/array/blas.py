@@ -1,4 +1,4 @@
-"""Products of a large NumPy array with a thin one.
+"""Products of a large NumPy array with a thin one, and sums of its rows.
 
 BLAS repacks a large matrix before it multiplies, which pays off if each entry is used often. With a thin
 matrix the repacking takes longer than the product. OpenBLAS computes small products without it (on processors
@@ -6,6 +6,7 @@ with AVX-512; on others nothing is lost), so a large product is computed in smal
 """
 
 import numpy as np
+import scipy  # imports its submodules lazily
 
 from affect_xp.array.threads import n_threads, run_blocks
 
@@ -83,3 +84,14 @@ def gram(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     run_blocks(fill, range(0, n_tiles, step))
     total = parts.sum(axis=0)
     return total + a[whole:].T @ b[whole:] if whole < n else total
+
+
+def added_rows(w: np.ndarray, rows: np.ndarray, numbers: np.ndarray, signs: np.ndarray, n: int) -> np.ndarray:
+    """Return the sum of the rows of w with each number 0 ... n-1, times their signs, (n, columns of w).
+
+    Rows may repeat. A product with a matrix of -1, 0 and 1 would multiply each row n times.
+    """
+    short = numbers.astype(np.int16) if n < 2**15 else numbers  # NumPy sorts small integers in one sweep
+    order, ends = np.argsort(short, kind="stable"), np.cumsum(np.bincount(numbers, minlength=n))
+    chosen = signs[order].astype(w.dtype), rows[order], np.concatenate([[0], ends])
+    return scipy.sparse.csr_array(chosen, shape=(n, len(w))) @ w

@@ -9,6 +9,7 @@ import numpy as np
 from affect_xp.array import cuda
 from affect_xp.array.namespace import (
     array_namespace,
+    can_sum_rows,
     device_of,
     from_host,
     is_cupy,
@@ -40,32 +41,45 @@ def spread_partitions(W: Proximity, k: int, n_init: int, rng: np.random.Generato
     Vassilvitskii, "k-means++: The Advantages of Careful Seeding", SODA 2007).
     """
     like, w_ii, n_trials = W.like, W.diagonal(), 2 + int(math.log(k))
-    xp, wide, shape = array_namespace(like), wide_dtype(like), (W.n, n_init, n_trials)
+    xp, wide = array_namespace(like), wide_dtype(like)
     draws = from_host(rng.random((k, n_init, n_trials)), like, dtype=wide)
     unit = xp.eye(n_init * n_trials, dtype=wide, device=device_of(like))
     weight = xp.ones((W.n, n_init), dtype=wide, device=device_of(like))
-    order = _order(w_ii)
-    nearest = xp.full_like(weight, xp.inf)  # squared distance to the nearest centre
+    order, nearest = _order(w_ii), xp.full_like(weight, xp.inf)  # squared distance to the nearest centre
     labels = xp.zeros((W.n, n_init), dtype=xp.int64, device=device_of(like))
     for c in range(k):
         tried = xp.reshape(_draw(weight, order, draws[c, :, :]), (-1,))  # (n_init · n_trials,)
-        products = W.matmul(unit, rows=tried)
-        if is_cupy(products):
-            nearest, labels = cuda.add_centre(products, w_ii, tried, nearest, labels, c, RELATIVE_TIE)
-            weight = nearest
-            continue
-        # ‖xᵢ − xⱼ‖² = wᵢᵢ − 2 wᵢⱼ + wⱼⱼ
-        distance = w_ii[:, None] - 2 * products + xp.take(w_ii, tried)[None, :]
-        distance = xp.reshape(xp.where(distance > 0, distance, xp.zeros_like(distance)), shape)
-        closest = xp.minimum(distance, nearest[:, :, None])
-        left = xp.sum(closest, axis=0)  # (n_init, n_trials)
-        smallest = xp.min(left, axis=1, keepdims=True)
-        best = xp.argmax(xp.astype(left <= (1 + RELATIVE_TIE) * smallest, xp.int8), axis=1)  # (n_init,)
-        chosen = xp.broadcast_to(best[None, :, None], (W.n, n_init, 1))
-        closest = xp.take_along_axis(closest, chosen, axis=2)[:, :, 0]
-        labels = xp.where(closest < (1 - RELATIVE_TIE) * nearest, xp.full_like(labels, c), labels)
-        weight = nearest = closest
+        if isinstance(W, Dense) and can_sum_rows(W.array):  # rows are columns
+            columns = np.take(W.array, tried, axis=0).astype(np.float64, copy=False).T
+        else:
+            columns = W.matmul(unit, rows=tried)
+        add = cuda.add_centre if is_cupy(columns) else _add_centre
+        nearest, labels = add(columns, w_ii, tried, nearest, labels, c, RELATIVE_TIE)
+        weight = nearest
     return labels
+
+
+def _add_centre(
+    columns: Array, w_ii: Array, tried: Array, nearest: Array, labels: Array, c: int, tie: float
+) -> tuple[Array, Array]:
+    """Return nearest squared distances and labels, (n, R), with the best of the objects tried as centre c.
+
+    `columns` are those of W for the objects tried, (n, R·m).
+    """
+    xp, (n, n_init) = array_namespace(w_ii), nearest.shape
+    # ‖xᵢ − xⱼ‖² = wᵢᵢ − 2 wᵢⱼ + wⱼⱼ, with a row for each object tried: sums of long rows are fast.
+    distance = -2 * columns.T
+    distance += w_ii[None, :]
+    distance += xp.take(w_ii, tried)[:, None]
+    distance = xp.reshape(xp.where(distance > 0, distance, xp.zeros_like(distance)), (n_init, -1, n))
+    closest = xp.minimum(distance, nearest.T[:, None, :])
+    left = xp.sum(closest, axis=2)  # (n_init, n_trials)
+    smallest = xp.min(left, axis=1, keepdims=True)
+    best = xp.argmax(xp.astype(left <= (1 + tie) * smallest, xp.int8), axis=1)  # (n_init,)
+    chosen = xp.broadcast_to(best[:, None, None], (n_init, 1, n))
+    closest = xp.take_along_axis(closest, chosen, axis=1)[:, 0, :]
+    labels = xp.where(closest < (1 - tie) * nearest.T, xp.full_like(labels.T, c), labels.T)
+    return closest.T, labels.T
 
 
 def _order(values: Array) -> Array:

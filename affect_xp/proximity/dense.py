@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from affect_xp.array import cuda
+from affect_xp.array import blas, cuda
 from affect_xp.array.namespace import (
     array_namespace,
     can_sum_rows,
@@ -43,6 +43,9 @@ N_SUMS = 8
 # From so many clusters on, by the bytes of an entry, sums by label are faster than products with a one-hot
 # membership; block sums, which read half of W, from twice as many.
 MIN_SUMMED_CLUSTERS = {8: 12, 4: 6}
+# Several partitions of at least so many clusters are summed row by row if W has at most so many bytes: the
+# processor then keeps it in cache.
+MIN_ADDED_CLUSTERS, CACHED_BYTES = 8, 2**24
 # Rows of a blend that are made at a time have so many entries.
 BLENDED_ENTRIES = 2**17
 
@@ -127,12 +130,7 @@ class Dense(Summable):
         return widened_product(self.array, v)
 
     def _matmul_rows(self, v: Array, rows: Array, *, narrow: bool = False) -> Array:
-        product = self._rows_product(v, rows, narrow=narrow)
-        by_rows = array_namespace(v).empty((self.n, v.shape[1]), dtype=v.dtype, device=device_of(self.array))
-        return put(by_rows, (slice(None), slice(None)), product.T)
-
-    def _rows_product(self, v: Array, rows: Array, *, narrow: bool) -> Array:
-        """Return (W[:, rows]·v)ᵀ = vᵀ W[rows, :], by symmetry: whole rows are fast to read."""
+        # W[:, rows]·v = (vᵀ W[rows, :])ᵀ by symmetry, and whole rows are fast to read.
         w = self.array
         xp = array_namespace(w, v)
         dtype, vt = w.dtype if narrow else v.dtype, xp.astype(v.T, w.dtype) if narrow else v.T
@@ -140,7 +138,8 @@ class Dense(Summable):
         for block in row_blocks(w, rows.shape[0]):
             x = xp.astype(xp.take(w, rows[block], axis=0), dtype, copy=False)
             product += xp.astype(vt[:, block] @ x, v.dtype, copy=False)
-        return product
+        by_rows = xp.empty((self.n, v.shape[1]), dtype=v.dtype, device=device_of(w))
+        return put(by_rows, (slice(None), slice(None)), product.T)
 
     def grouped(self, labels: Array, k: int, given: Partition | None = None) -> Summed:
         known = self.sums
@@ -198,6 +197,10 @@ class Dense(Summable):
                 if squares:
                     vars(groups)["squares"] = sums.squares
                 return sums.wz
+        if groups.n_runs > 1 and groups.k >= MIN_ADDED_CLUSTERS and self._is_cached:
+            none = np.full_like(groups.labels, -1)
+            moves = Moves(np.arange(self.n), none, groups.labels, groups.k)
+            return blas.added_rows(self.array, *moves.signed(), groups.n_runs * groups.k).T.copy()
         return self.matmul(groups.membership)
 
     def moved_product(self, groups: Stored, moves: Moves) -> Array:
@@ -205,16 +208,24 @@ class Dense(Summable):
             return cuda.moved_products(
                 groups.array, self.array, moves.objects, moves.before, moves.after, moves.places
             )
-        narrow = _is_narrow(self.array)
-        if not self.updates_each_run or moves.places is not None:
+        n_runs, k, narrow = groups.n_runs, groups.k, _is_narrow(self.array)
+        if n_runs == 1 or not self.updates_each_run or moves.places is not None:
             return groups.array + self._matmul_rows(moves.v, moves.rows, narrow=narrow)
-        wz, k = groups.array.copy(), groups.k
-        for r in range(groups.n_runs):  # each with its own objects
+        if self._is_cached:
+            return groups.array + blas.added_rows(self.array, *moves.signed(), n_runs * k).T
+        wz = groups.array.copy()
+        for r in range(n_runs):  # each with its own objects
             before, after = moves.before[:, r : r + 1], moves.after[:, r : r + 1]
-            rows = moves.objects if groups.n_runs == 1 else np.flatnonzero(before != after)
-            v = Moves(rows, before, after, k).v
-            wz[:, r * k : (r + 1) * k] += self._rows_product(v, rows, narrow=narrow).T
+            own = Moves(np.flatnonzero(before != after), before, after, k)
+            wz[:, r * k : (r + 1) * k] += self._matmul_rows(own.v, own.rows, narrow=narrow)
         return wz
+
+    @property
+    def _is_cached(self) -> bool:
+        """Whether rows of W can be added quickly in any order."""
+        w = self.array
+        wide = can_sum_rows(w) and w.dtype == np.float64
+        return wide and w.flags.c_contiguous and w.nbytes <= CACHED_BYTES
 
     @property
     def updates_each_run(self) -> bool:  # type: ignore[override]

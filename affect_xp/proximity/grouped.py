@@ -56,6 +56,16 @@ class Moves:
         v -= membership(xp.take(self.before, self.objects, axis=0), self.k, wide)
         return v if self.places is None else keep(v, self.places, 0)
 
+    def signed(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return objects, the columns of Z in which they change, and 1 or -1, in NumPy."""
+        after, before = self.after[self.objects], self.before[self.objects]
+        parts = []
+        for labels, sign in ((after, 1.0), (before, -1.0)):
+            i, r = np.nonzero((after != before) & (labels >= 0))
+            parts.append((self.objects[i], self.k * r + labels[i, r], np.full(len(i), sign)))
+        objects, columns, signs = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return objects, columns, signs
+
     @property
     def rows(self) -> Array:
         """Their rows of the matrix; row 0 for objects that are not in the matrix."""

@@ -71,3 +71,16 @@ def test_the_number_of_threads_does_not_change_a_bit(monkeypatch):
             found.append(blas.times(w, x).tobytes() + blas.gram(tall, tall).tobytes())
     module._forget()
     assert len(set(found)) == 1
+
+
+@pytest.mark.parametrize("n", [4, 2**15])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_added_rows(dtype, n):
+    w, rng = draw(50, 70, dtype=dtype), np.random.default_rng(1)
+    rows, numbers, signs = rng.integers(0, 50, 200), rng.integers(0, n, 200), rng.choice([-1.0, 1.0], 200)
+    expected = np.zeros((n, 70))
+    for row, number, sign in zip(rows, numbers, signs, strict=True):
+        expected[number] += sign * w[row]
+    found = blas.added_rows(w, rows, numbers, signs, n)
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, expected, atol=1e3 * np.finfo(dtype).eps)

@@ -6,7 +6,8 @@ from representations import BLENDS, N
 
 import affect_xp as ax
 from affect_xp.partition import Partition, align
-from affect_xp.proximity import Factored, Pair
+from affect_xp.proximity import Dense, Factored, Pair
+from affect_xp.proximity.grouped import own_sums
 
 K = 3
 PARTS = [m for m in BLENDS if "dense" in m.__name__ or "factored" in m.__name__]
@@ -49,6 +50,30 @@ def test_a_pair_with_other_labels_is_one_grouped_anew(eager_xp, maker, n_moved):
         np.testing.assert_array_equal(
             *(eager_xp.numpy(g.partition.labels) for g in (groups, expected)), strict=True
         )
+
+
+@pytest.mark.parametrize("n_runs", [1, 3])
+def test_own_sums_are_those_of_the_definition(eager_xp, n_runs):
+    wz, labels = np.random.default_rng(0).normal(size=(N, n_runs * K)), labels_of(n_runs)
+    expected = np.zeros((n_runs, K))
+    for i, r in np.argwhere(labels >= 0):
+        expected[r, labels[i, r]] += wz[i, r * K + labels[i, r]]
+    found = own_sums(eager_xp.array(wz), eager_xp.array(labels), K)
+    np.testing.assert_allclose(eager_xp.numpy(found), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("cached_bytes", [0, 2**24])
+@pytest.mark.parametrize("k", [K, 9])
+def test_products_of_several_runs_are_those_of_each(monkeypatch, k, cached_bytes):
+    monkeypatch.setattr("affect_xp.proximity.dense.CACHED_BYTES", cached_bytes)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(N, 4))
+    W, before, after = Dense(x @ x.T), *rng.integers(-1, k, (2, N, 3))
+    start = W.grouped(before, k)
+    moved = start.regrouped(after, np.flatnonzero((before != after).any(axis=1)))
+    for groups, labels in ((start, before), (moved, after)):
+        z = labels[:, :, None] == np.arange(k)
+        np.testing.assert_allclose(groups.array, W.array @ z.reshape(N, -1), atol=1e-12)
 
 
 def test_a_product_is_not_carried_where_columns_were_dropped():
