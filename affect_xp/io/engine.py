@@ -6,7 +6,6 @@ import tempfile
 import threading
 import uuid
 import weakref
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +50,12 @@ class Engine:
         return self.folder / f"{uuid.uuid4().hex}.csv"
 
     def run(
-        self, sql: str, title: object = "the table", *, given: Sequence[Any] = (), fetch: str = "fetchall"
+        self, sql: str, title: object = "the table", *, given: Any = None, fetch: str = "fetchall"
     ) -> Any:
         """Return the result of a statement; errors name the input by its title, and its line if known."""
         try:
             with self._lock:
-                return getattr(self.connection.execute(sql, given or None), fetch)()
+                return getattr(self.connection.execute(sql, given), fetch)()
         except self._error as error:
             line = re.search(r"on Line[: ]+(\d+)", str(error))
             where = f"line {line[1]} of {title}" if line else title

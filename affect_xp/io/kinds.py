@@ -114,11 +114,7 @@ class Features(TableSteps):
                 r, o = cells["r"][i], cells["o0"][i]
                 n = int(np.sum((cells["r"] == r) & (cells["o0"] == o)))
                 at = plain(self.first[r].item()) if self.by_time else time
-                what = (
-                    f"id {self.ids[o]!r} has {n} rows"
-                    if self.table.objects
-                    else f"{self.table.title} has {n} rows"
-                )
+                what = f"{f'id {self.ids[o]!r}' if self.table.objects else self.table.title} has {n} rows"
                 how = "pass aggregate='mean' (or 'sum', 'last') to combine them"
                 how += "" if self.by_time else ", or value='price' for a series"
                 how += "" if self.table.objects else ", or id= with the column of ids"

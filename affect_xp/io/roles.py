@@ -70,10 +70,9 @@ def find_roles(engine: Engine, source: Source, options: ReadOptions) -> Roles:
         objects = [find("id", options.id)] if kind == "features" or options.value is not None else []
         given = options.features if options.value is None else [options.value]
         given = [given] if isinstance(given, str) else given
-        rest = [
-            name for name in columns if name not in (time, *objects, *source.index) and not is_index(name)
-        ]
-        values = rest if given is None else [find("features", name) for name in given]
+        taken = {time, *objects, *source.index, *filter(is_index, columns)}
+        values = [name for name in columns if name not in taken]
+        values = values if given is None else [find("features", name) for name in given]
         if not values:
             raise InputError(f"{title} has no columns of values besides {listed([time, *objects])}; add some")
     used = [time, *objects, *values]
@@ -92,10 +91,8 @@ def _kind(source: Source, options: ReadOptions) -> str:
         return "edges"
     if first and second and options.id is None:
         if ids and all(len(name) == 1 for name in first + second):
-            what = (
-                f"columns {listed(first + second)} of {source.title} could be the ends of edges, or features"
-            )
-            raise InputError(f"{what} of {ids[0]!r}; pass kind='edges' or kind='features'")
+            what = f"columns {listed(first + second)} of {source.title} could be the ends of edges"
+            raise InputError(f"{what}, or features of {ids[0]!r}; pass kind='edges' or kind='features'")
         return "edges"
     if options.value is not None or options.id or ids:
         return "features" if options.value is None else "series"

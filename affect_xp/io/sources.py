@@ -122,9 +122,8 @@ def _text_source(engine: Engine, path: Path, options: ReadOptions, rewrite: bool
     how = f"{CSV}, skip={head - (names is not None)}, quote='\"', escape='\"', delim={literal(delimiter)}"
     how += f", compression={literal(text.compression)}"
     rows, too_wide = (_read(engine, text.file, how, len(text.header) + more) for more in (0, 1))
-    columns = {
-        name: (f"c{i}", "VARCHAR") for i, name in enumerate(_stripped(text.title, names or text.header))
-    }
+    found = _stripped(text.title, names or text.header)
+    columns = {name: (f"c{i}", "VARCHAR") for i, name in enumerate(found)}
     return Source(text.title, columns, rows, too_wide, str(text.file))
 
 

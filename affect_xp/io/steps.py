@@ -200,8 +200,8 @@ def read_steps(
     ('A', 'B', 'C')
     """
     options = ReadOptions(**{name: given for name, given in locals().items() if name != "table"})
-    is_series = hasattr(table, "to_frame") and not hasattr(table, "columns")
-    table = table.to_frame() if is_series else table
+    if hasattr(table, "to_frame") and not hasattr(table, "columns"):  # a Series
+        table = table.to_frame()
     freq, parts = parse_freq(options.freq), _parts(table)
     if not parts:
         return _matrix_steps(table, options)
@@ -247,11 +247,8 @@ def _check_suited(kind: str, title: str, options: ReadOptions, freq: Freq | None
 def is_over_time(given: Any) -> bool:
     """Return whether something is a file or a table over time, which `read_steps` splits into steps."""
     if is_table(given):
-        return (
-            has_dates(getattr(given, "index", None))
-            or matrices.is_stacked(given)
-            or has_times(names_of(given), alone=True)
-        )
+        dated = has_dates(getattr(given, "index", None)) or matrices.is_stacked(given)
+        return dated or has_times(names_of(given), alone=True)
     return isinstance(given, str | os.PathLike) or bool(_parts(given))
 
 
@@ -287,12 +284,10 @@ def _has_float_ends(frame: Any) -> bool:
 
 def _files(path: str | os.PathLike[str]) -> list[Path]:
     """Return the file with a name, or the files that match a pattern, in the order of their names."""
-    matching = glob.has_magic(text := os.fspath(path)) and not Path(text).exists()
-    found = (
-        [Path(name) for name in sorted(glob.glob(text, recursive=True))]
-        if matching
-        else [existing_file(text)]
-    )
+    if glob.has_magic(text := os.fspath(path)) and not Path(text).exists():
+        found = [Path(name) for name in sorted(glob.glob(text, recursive=True))]
+    else:
+        found = [existing_file(text)]
     if not found:
         raise InputError(f"path must match a file, but no file matches {text}; check its name and folder")
     for file in found:

@@ -118,11 +118,13 @@ class Table:
         """Replace names in columns of `raw` by numbers, in the order of appearance; return the names."""
         each = "SELECT {} AS id, 2 * min(rowid) + {} AS place FROM raw GROUP BY 1"
         distinct = " UNION ALL ".join(each.format(column, i) for i, column in enumerate(columns))
+        text = name.replace("{t}", "id")
         named = (
-            f"SELECT {name.replace('{t}', 'id')} AS name, place, id::VARCHAR IS DISTINCT FROM name AS trimmed"
+            f"SELECT {text} AS name, place, id::VARCHAR IS DISTINCT FROM name AS trimmed FROM ({distinct})"
         )
-        columns_of = "name, min(place) AS place, bool_or(trimmed) AS trimmed"
-        grouped = f"SELECT {columns_of} FROM ({named} FROM ({distinct})) GROUP BY name"
+        grouped = (
+            f"SELECT name, min(place) AS place, bool_or(trimmed) AS trimmed FROM ({named}) GROUP BY name"
+        )
         self.run(f"CREATE OR REPLACE TEMP TABLE names AS {grouped}")
         found = self.run("SELECT name, trimmed FROM names ORDER BY place")
         values = "SELECT name::VARCHAR FROM names WHERE name IS NOT NULL ORDER BY place"
@@ -182,20 +184,14 @@ class Table:
         return f"{where}: {text.strip()!r} {column} {why}"
 
     def _time_problem(self, text: str) -> str:
-        given, zoned = (
-            self.options.time_format,
-            re.search(r":\d\d.*([Zz]|UTC|[+-]\d\d(:?\d\d)?)$", text.strip()),
-        )
+        given = self.options.time_format
+        zoned = re.search(r":\d\d.*([Zz]|UTC|[+-]\d\d(:?\d\d)?)$", text.strip())
         if self.scale == "date" and not given and bool(zoned) != ("%z" in self.reading):
             return "mixes times with and without a time zone; convert all to UTC"
         return f"cannot be read {f'by time_format={given!r}' if given else f'as a {self.scale}'}"
 
     def _value_problem(self, text: str) -> str:
-        comma, edges, auto = (
-            self.options.decimal == ",",
-            self.roles.kind == "edges",
-            self.options.kind == "auto",
-        )
+        comma, edges = self.options.decimal == ",", self.roles.kind == "edges"
         if re.fullmatch(r"[-+]?(inf(inity)?|\d[\d.]*e\d+)", text.strip(), re.IGNORECASE):
             return "is not finite; replace it by a number, or leave it empty and pass missing='drop'"
         if not re.search(r"\w", text):
@@ -203,13 +199,11 @@ class Table:
         elif re.search(rf"\d[{'.' if comma else ','}'’\s]\d", text):
             how = "remove separators of thousands"
             how += "" if comma else ", or pass decimal=',' for decimal commas"
+        elif edges:
+            how = "pass weight= with a column of numbers"
         else:
-            how = (
-                "pass weight= with a column of numbers"
-                if edges
-                else "name the columns to use with features=[...]"
-            )
-            how += ", or the ends of edges with source= and target=" if auto and not edges else ""
+            how = "name the columns to use with features=[...]"
+            how += ", or the ends of edges with source= and target=" if self.options.kind == "auto" else ""
         return f"is not a number; {how}"
 
     def _place(self, row: int) -> str:
@@ -229,9 +223,8 @@ class Table:
         if all(of.startswith(("TIMESTAMP", "DATE")) for of in types):
             sql = "make_timestamp(epoch_us({t}))"
         elif time_format in SINCE_1970:
-            sql = times.since_1970(time_format).replace(
-                "{t}", f"try_cast({'{t}' if number else 'trim({t})'} AS DOUBLE)"
-            )
+            text = "{t}" if number else "trim({t})"
+            sql = times.since_1970(time_format).replace("{t}", f"try_cast({text} AS DOUBLE)")
         elif time_format is not None:
             text = "{t}::BIGINT::VARCHAR" if number else "trim({t})"
             sql = times.strptime([time_format]).replace("{t}", text)
