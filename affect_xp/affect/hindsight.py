@@ -60,7 +60,7 @@ from affect_xp.affect.forgetting import drift_from, share_of_noise
 from affect_xp.affect.moments import MomentsByBlock, mean_variances, moments_of
 from affect_xp.affect.movers import Margins, margin_errors, pair_moments
 from affect_xp.affect.step import Options, Past, State, labels_agree, trust_of
-from affect_xp.array.namespace import array_namespace, from_host, to_host
+from affect_xp.array.namespace import array_namespace, can_sum_rows, from_host, to_host
 from affect_xp.array.typing import Array
 from affect_xp.clustering.base import Call, Clusterer, Clustering
 from affect_xp.partition import UNCHANGED, Alignment, Ids, Partition
@@ -75,7 +75,7 @@ from affect_xp.proximity import (
     TwoSidedBlend,
 )
 from affect_xp.proximity.blend import unit_of
-from affect_xp.proximity.grouped import Summed
+from affect_xp.proximity.grouped import MAX_UPDATE_SHARE, Summed
 from affect_xp.tracking.history import Record
 
 
@@ -165,10 +165,8 @@ def _alternate(
     neighbour has more weight. Return None if there is neither noise nor drift.
     """
     measured, n_iter = sources.in_units, options.n_iter
-    both = [
-        measured.group(call.start, view.products if measured.W is sources.W else None, of_future=i == 1)
-        for i, (call, view) in enumerate(zip(calls, views, strict=True))
-    ]
+    known = [view.products if measured.W is sources.W else None for view in views]
+    both = [measured.group(calls[i].start, known, of_future=i == 1, other=calls[1 - i].start) for i in (0, 1)]
     sums = [measured.sums(groups) for groups in both]
     G = measured.difference(both[0], sums[0])
     alpha, r, total = weights_of(sums, G)
@@ -319,25 +317,33 @@ class _Sources:
         return dataclasses.replace(self, W=scaled[0], past=scaled[1], future=scaled[2])
 
     def group(
-        self, partition: Partition | None, known: Products | None = None, *, of_future: bool = False
+        self,
+        partition: Partition | None,
+        known: Sequence[Products | None] = (None, None),
+        *,
+        of_future: bool = False,
+        other: Partition | None = None,
     ) -> _Groups:
         """Return the sources by labels, for the objects in all of them.
 
-        Products of W and of a neighbour by these labels may be known.
+        Products of W and of a neighbour may be known: by these labels, those of one pass, and by the `other`
+        ones, those of the other pass.
         """
         assert partition is not None
         partition = self.at_places(partition)
         W, past, future = self.W, self.past, self.future
         if not (isinstance(W, Dense) and isinstance(past, Dense) and isinstance(future, Dense)):
             return _Groups(*(part.group(partition) for part in (W, past, future)))
-        if known is None or self.places is not None:
+        own, across = known[::-1] if of_future else known
+        if own is None or self.places is not None:
             neighbours = (part.summed(partition, squares=False) for part in (past, future))
             return _Groups(W.summed(partition), *neighbours)
         given = partition.labels[:, None], partition.k, partition
-        near, other = (future, past) if of_future else (past, future)
-        own, across = Summed(near, *given, wz=known.psi), other.summed(partition, squares=False)
-        ordered = (across, own) if of_future else (own, across)
-        return _Groups(Summed(W, *given, wz=known.w, earlier=known.earlier), *ordered)
+        near, far = (future, past) if of_future else (past, future)
+        found = None if across is None or other is None else _renumbered(far, partition, other, across.psi)
+        sides = [Summed(near, *given, wz=own.psi), found or far.summed(partition, squares=False)]
+        ordered = sides[::-1] if of_future else sides
+        return _Groups(Summed(W, *given, wz=own.w, earlier=own.earlier), *ordered)
 
     def sums(self, groups: _Groups) -> "_Sums":
         """Return V, with the correction, D_F and D_B without it, and the correction U."""
@@ -423,6 +429,20 @@ class _Sources:
     @property
     def _together(self) -> Alignment:
         return Alignment(None, None, n_common=self.W.n, n_new=0)
+
+
+def _renumbered(W: Dense, partition: Partition, other: Partition, wz: Array) -> Grouped | None:
+    """Return W by labels, given W·Z by other ones, if these are nearly the same clusters in another order."""
+    k, table = partition.k, other.table(partition)
+    if k != other.k or not can_sum_rows(table, wz):  # many clusters, or another library
+        return None
+    number = table.argmax(axis=1)  # of each other cluster in the partition
+    labels = np.append(number, -1)[other.labels]
+    rows = np.flatnonzero(labels != partition.labels)
+    if len(np.unique(number)) < k or len(rows) > MAX_UPDATE_SHARE * partition.n:
+        return None
+    renumbered = Summed(W, labels[:, None], k, wz=wz[:, np.argsort(number)])
+    return dataclasses.replace(renumbered.regrouped(partition.labels[:, None], rows), given=partition)
 
 
 def _source(past: Past, n: int) -> np.ndarray:

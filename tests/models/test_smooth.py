@@ -15,7 +15,7 @@ from storages import MAKERS
 
 import affect_xp as ax
 from affect_xp.affect.forgetting import drift_from
-from affect_xp.affect.hindsight import _Sources, weights_of
+from affect_xp.affect.hindsight import _renumbered, _Sources, weights_of
 from affect_xp.affect.step import State
 from affect_xp.array import threads
 from affect_xp.cli import main
@@ -481,6 +481,20 @@ def test_products_of_both_passes_are_used_again(monkeypatch):
     without = smooth(steps, ax.KMeans(K), random_state=0)
     np.testing.assert_allclose(found.weights, without.weights, rtol=1e-9)
     assert all(np.array_equal(*labels) for labels in zip(found.labels, without.labels, strict=True))
+
+
+@pytest.mark.parametrize("n_moved", [0, 3])
+def test_products_by_clusters_in_another_order(n_moved):
+    W, labels = ax.Dense(next(drifting(3, 1, n=30))), np.arange(30) % K
+    labels[7] = -1
+    other = np.where(labels < 0, -1, (labels + 1) % K)
+    other[:n_moved] = labels[:n_moved]
+    partition, other = Partition(labels, K), Partition(other, K)
+    found = _renumbered(W, partition, other, W.group(other).array)
+    assert found.partition is partition
+    np.testing.assert_allclose(found.array, W.array @ partition.membership, atol=1e-12)
+    unlike = Partition(np.arange(30) // 15, K)
+    assert _renumbered(W, partition, unlike, W.group(unlike).array) is None
 
 
 def test_storage_that_is_used_again_changes_nothing():
