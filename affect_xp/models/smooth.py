@@ -162,6 +162,8 @@ def _records(
         step = conclude(Past.of(named, ids, W), clustering, result, forward.events)
         named = step.state
         yield found, dataclasses.replace(views[0].record, **step.facts)
+        if not keep:
+            backward.take_back(views[1])
 
 
 def _advance(
@@ -228,6 +230,7 @@ class _Backward:
         self._model, self._taken = model, dict[int, _Taken]()
         self._put_aside: dict[int, State | None] = {n: None}
         self._views: dict[int, View] = {}
+        self._spares: list[Proximity] = []
         spare: Proximity | None = None  # storage of a state that is not needed any more
         for t in range(n - 1, -1, -1):
             before, step = model._state, _advance(model, *self._observed(t), None, out=spare)
@@ -255,9 +258,15 @@ class _Backward:
                 taken = self._taken.pop(u)
                 before, self._model._state = state, state
                 W = taken.W or self._observed(u)[0]
-                state = self._model._next_state(taken.again(before, W), None)
+                out = self._spares.pop() if self._spares else None
+                state = self._model._next_state(taken.again(before, W), out)
                 self._views[u] = View(before, state, taken.record, taken.products)
         return self._views.pop(t)
+
+    def take_back(self, view: View) -> None:
+        """Use the storage of a state that is not read any more for one that is recomputed."""
+        if self._taken and isinstance(view.here.smoothed, Dense):
+            self._spares.append(view.here.smoothed)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
