@@ -15,6 +15,9 @@ MIN_TILED_WORK = 10**6
 # Tile heights are multiples of TILE_ROWS, which kernels hold in registers; with at most TILE_COLUMNS columns
 # the thin matrix stays in cache.
 TILE_ROWS, TILE_COLUMNS = 24, 2048
+# Kernels of float64 compute this many columns at once. If only a few are missing, it is faster to add columns
+# of zeros (of 5,000², in ms: 4 columns 15, 8 columns 12, 15 columns 23, 16 columns 18).
+KERNEL_COLUMNS, MAX_ADDED = 8, 6
 # Sums in shorter tiles are slower than those of BLAS.
 MIN_TILE_HEIGHT = 64
 # Longer sums are computed in parts, which is also more accurate.
@@ -30,6 +33,9 @@ def times(w: np.ndarray, x: np.ndarray) -> np.ndarray:
     (n, m), c = w.shape, x.shape[1]
     if c >= MIN_BLAS_COLUMNS or w.strides[1] != w.itemsize:
         return w @ x
+    n_more = -c % KERNEL_COLUMNS
+    if w.dtype == np.float64 and m > TILE_COLUMNS and c < 2 * KERNEL_COLUMNS and 0 < n_more < MAX_ADDED:
+        return times(w, np.concatenate([x, np.zeros((m, n_more))], axis=1))[:, :c]
     out, x = np.empty((n, c), dtype=w.dtype), np.ascontiguousarray(x)
     # A product with a single column never repacks.
     width = m if c == 1 else min(m, TILE_COLUMNS, MIN_TILED_WORK // (TILE_ROWS * c))
