@@ -249,6 +249,7 @@ class _Graph:
     thin_dtype: object  # with the fastest products
     components: Components | None  # None if they were not computed
     blended: bool = False  # whether W is a blend with a nonzero weight of the past
+    row_sums: Callable[[], Array] | None = None  # returns W1, if that is faster than a product
 
     @staticmethod
     def of(W: Proximity, settings: "Spectral", call: Call) -> "_Graph":
@@ -260,11 +261,14 @@ class _Graph:
             components = _known_components(W, call) or _components(W, formed).computed()
         like, multiply = eager_product(formed.matmul, formed.like)
         thin_dtype = formed.thin_dtype if multiply == formed.matmul else None
-        return _Graph(W.n, like, multiply, thin_dtype, components, blended)
+        is_shared = isinstance(W, Blend) and multiply == W.matmul
+        return _Graph(W.n, like, multiply, thin_dtype, components, blended, W.row_sums if is_shared else None)
 
     @functools.cached_property
     def degrees(self) -> Array:
         """The degrees d = W1, (n,)."""
+        if self.row_sums is not None:
+            return self.row_sums()[:, 0]
         xp, wide = array_namespace(self.like), wide_dtype(self.like)
         return self.multiply(xp.ones((self.n, 1), dtype=wide, device=device_of(self.like)))[:, 0]
 

@@ -19,6 +19,7 @@ from affect_xp.array import cuda
 from affect_xp.array.namespace import (
     array_namespace,
     changed_places,
+    device_of,
     from_host,
     gather,
     is_cupy,
@@ -97,6 +98,14 @@ class Pair:
             new = self.alignment.new()
             w_v = w_v - self.current.matmul(array_namespace(v).take(v, new, axis=0), new)
         return gather(self.past.matmul(gather(v, target, 0)), source, 0) - keep(w_v, source, 0)
+
+    @functools.cached_property
+    def row_sums(self) -> tuple[Array, Array]:
+        """W1 and (E Ψ Eᵀ − P W P)1, (n, 1): the row sums of every blend follow from them."""
+        xp, like = array_namespace(self.current.like), self.current.like
+        one = xp.ones((self.current.n, 1), dtype=wide_dtype(like), device=device_of(like))
+        w = self.current.matmul(one)
+        return w, self.change(one, w)
 
     def rows_change(self, v: Array, rows: Array, w_v: Array | None = None) -> Array:
         """Return (E Ψ Eᵀ − P W P)V for a V that is zero except in some rows; WV may be known."""
@@ -400,6 +409,11 @@ class Blend(_PairBlend):
         )
         product += w_v
         return product
+
+    def row_sums(self) -> Array:
+        """Return Ψ̂·1, (n, 1); products with the parts are computed once for all α."""
+        w, change = self.pair.row_sums
+        return w if self.without_past else w + self.alpha * change
 
     def grouped(self, labels: Array, k: int, given: Partition | None = None) -> Grouped:
         return GroupedPair(self.pair, labels, k, given).at(self)

@@ -51,6 +51,13 @@ class TestAgainstTheFormula:
         found = make(maker).matmul(eager_xp.array(v), eager_xp.array(rows))
         np.testing.assert_allclose(eager_xp.numpy(found), expected[:, rows] @ v, atol=1e-12)
 
+    def test_row_sums_of_a_common_weight(self, eager_xp, case, maker):
+        pair = case[0](maker).pair
+        for alpha in (0.0, 0.3, 0.8):
+            found = eager_xp.numpy(pair.blend(alpha).row_sums())
+            expected = entries(eager_xp, pair.blend(alpha)).sum(axis=1, keepdims=True)
+            np.testing.assert_allclose(found, expected, atol=1e-12)
+
     def test_diagonal(self, eager_xp, case, maker):
         make, expected = case
         np.testing.assert_allclose(eager_xp.numpy(make(maker).diagonal()), np.diag(expected), atol=1e-12)
