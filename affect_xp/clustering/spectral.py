@@ -64,6 +64,8 @@ OBJECTIVES = (*CUTS, "average_association")
 COMPONENTS = ("joint", "separate")
 # Eigenvectors of at most so many numbers are discretized on the host: k-means would be bound by launches.
 MAX_HOST_NUMBERS = 2**20
+# The tolerance of eigenvectors for labels that only help to estimate α.
+ROUGH_TOL = 0.1
 # Rules whose number of clusters changes only on the evidence of two steps.
 PERSISTENT_RULES = ("auto", "likelihood", "bethe-hessian")
 # "auto" takes the likelihood up to this squared coefficient of variation of degrees.
@@ -568,7 +570,10 @@ class Spectral(Parameters):
 
     def cluster(self, proximity: Proximity, call: Call = FIRST) -> Clustering:
         """Cluster the objects of step t; the eigensolver starts from the previous eigenvectors."""
-        return cluster_by(self, lambda k: SpectralScan(proximity, k, self, call), proximity, call)
+        # Labels of W alone only choose the labels for α.
+        rough = call.rough and isinstance(proximity, Blend) and proximity.without_past
+        settings = dataclasses.replace(self, tol=max(self.tol, ROUGH_TOL)) if rough else self
+        return cluster_by(settings, lambda k: SpectralScan(proximity, k, settings, call), proximity, call)
 
 
 def cluster_by(
