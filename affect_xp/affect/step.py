@@ -154,7 +154,8 @@ def step(
         found = clusterer.cluster(blend, call.from_found(found))
         n_iter += found.n_iter
     alphas, moves = [weights.alpha for weights in used], _moves(clusterer, seen, used[-1])
-    return conclude(past, found, Iterations(n_iter, alphas, blend, used[-1].squares, *moves), options.events)
+    result = Iterations(n_iter, alphas, blend, used[-1].squares, *moves)
+    return conclude(past, found.with_guards(), result, options.events)
 
 
 def static_step(
@@ -176,7 +177,8 @@ def static_step(
 def _first_step(past: "Past", clusterer: Clusterer, options: Options) -> "Step":
     """Return a step of objects without a past; if α is estimated, include the noise."""
     is_estimated = isinstance(options.alpha, str)
-    found = clusterer.cluster(past.W.summing_squares() if is_estimated else past.W, _call(past, options))
+    W = past.W.summing_squares() if is_estimated else past.W
+    found = clusterer.cluster(W, _call(past, options)).with_guards()
     if not is_estimated:
         return conclude(past, found, Iterations(found.n_iter), options.events)
     unit = unit_of(past.W)

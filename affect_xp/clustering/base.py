@@ -47,7 +47,7 @@ class Count(NamedTuple):
 class Spectrum:
     """The result of a spectral clustering call for the next call of the same step."""
 
-    vectors: Array  # the eigenvectors, (n, r); only these are kept from step to step
+    vectors: Array  # the eigenvectors and guards, (n, r); only these are kept from step to step
     components: Components | None = None  # of the graph; None if they were not computed
     blended: bool = False  # whether the graph was a blend with a nonzero weight of the past
 
@@ -87,6 +87,10 @@ class Clustering:
     rough: bool = False
     spectrum: Spectrum | None = None
     count: Count | None = None
+
+    def with_guards(self) -> "Clustering":
+        """Return the result with the guards of the eigenvectors in its memory, if there are any."""
+        return self if self.spectrum is None else dataclasses.replace(self, memory=self.spectrum.vectors)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -128,6 +128,7 @@ class Eigenpairs:
     n_iter: int  # the number of products A·V; 0 for a full decomposition
     converged: bool  # whether the residual is within the tolerance
     tie: float = 0.0  # eigenvalues that differ by at most this are tied
+    guards: Array | None = None  # rough further eigenvectors, (n, g), for the start of a similar problem
 
     def leading(self, k: int) -> "Eigenpairs":
         """Return the first k pairs, and those tied with the last of them."""
@@ -138,7 +139,13 @@ class Eigenpairs:
 
 
 def top_eigenpairs(
-    A: Operator, k: int, *, solver: str = "auto", start: Array | None = None, tol: float = 0.0
+    A: Operator,
+    k: int,
+    *,
+    solver: str = "auto",
+    start: Array | None = None,
+    tol: float = 0.0,
+    seed: int = 0,
 ) -> Eigenpairs:
     """Return the eigenpairs of the k largest eigenvalues, extended to a unique eigenspace.
 
@@ -146,18 +153,19 @@ def top_eigenpairs(
     with it are returned, or, if they are too many to be found, none of them: the number r of pairs may
     differ from k. Their span is a function of A alone.
 
-    The full decomposition takes memory for n² numbers. The iteration, from approximate eigenvectors `start`
-    with rows of zeros for unknown objects, uses only products, waits twice for the device for each, and falls
-    back to the full decomposition if n is not much larger than k. `tol` bounds the residuals relative to the
-    distance from A.top to the first excluded eigenvalue; with 0, or without A.top, it continues to about half
-    of the digits.
+    The full decomposition takes memory for n² numbers. The iteration uses only products, waits twice for the
+    device for each, and falls back to the full decomposition if n is not much larger than k. `start` are k
+    approximate eigenvectors, and `guards` after them, with rows of zeros for unknown objects; `seed` gives
+    further random vectors, and should differ between similar problems. `tol` bounds the residuals relative
+    to the distance from A.top to the first excluded eigenvalue; with 0, or without A.top, it continues to
+    about half of the digits.
     """
     check_choice("solver", solver, SOLVERS)
     m = min(k + max(MIN_GUARDS, k // 8), A.n_wanted)
     if solver == "full" or (solver == "auto" and A.n <= FULL_SIZE) or A.n < 4 * m:
         return _full(A, k, m)
     try:
-        found = _iterated(A, k, m, start, tol)
+        found = _iterated(A, k, m, start, tol, seed)
     except OutOfRangeError as error:
         raise InputError(
             "the proximities in W are too large or too small to find eigenvectors: sums of their squares "
@@ -199,30 +207,41 @@ def _full(A: Operator, k: int, m: int) -> Eigenpairs:
 
 
 @own_threads()
-def _iterated(A: Operator, k: int, m: int, start: Array | None, tol: float) -> Eigenpairs:
+def _iterated(A: Operator, k: int, m: int, start: Array | None, tol: float, seed: int) -> Eigenpairs:
     """Solve by LOBPCG: first in the fastest precision, if the tolerance allows it."""
     wide, n_narrow = wide_dtype(A.like), 0
     if A.thin_dtype not in (None, wide) and tol > 0 and A.top is not None:
         try:
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                found, is_reliable = _lobpcg(A, k, _start(A, m, start, A.thin_dtype), tol)
+                found, is_reliable = _lobpcg(A, k, _start(A, k, m, start, seed, A.thin_dtype), tol)
             if is_reliable:
                 return found
             start, n_narrow = found.vectors, found.n_iter
         except OutOfRangeError:
             pass
-    found, _ = _lobpcg(A, k, _start(A, m, start, wide), tol)
+    found, _ = _lobpcg(A, k, _start(A, k, m, start, seed, wide), tol)
     return dataclasses.replace(found, n_iter=n_narrow + found.n_iter)
 
 
-def _start(A: Operator, m: int, start: Array | None, dtype: object) -> Array:
-    """Return the first X, (n, m): starting vectors, and random ones."""
-    xp = array_namespace(A.like)
-    given = [] if start is None else [xp.astype(start[:, : min(m - 1, start.shape[1])], dtype)]
+def _start(A: Operator, k: int, m: int, start: Array | None, seed: int, dtype: object) -> Array:
+    """Return the first X, (n, m): starting vectors, guards of a similar problem, and random ones."""
+    xp, given = array_namespace(A.like), []
+    if start is not None:
+        known = start[:, : min(k, m - 1)], start[:, max(k, start.shape[1] - _n_kept(k, m)) :]
+        given = [xp.astype(x, dtype) for x in known]
     n_random = m - sum(x.shape[1] for x in given)
     # Not the caller's generator, whose later draws must not depend on the solver.
-    block = np.random.default_rng(0).standard_normal((A.n, n_random), dtype=np.float32) / A.n**0.5
+    block = np.random.default_rng(seed).standard_normal((A.n, n_random), dtype=np.float32) / A.n**0.5
     return xp.concat([*given, from_host(block, A.like, dtype=dtype)], axis=1)
+
+
+def _n_kept(k: int, m: int) -> int:
+    """Return how many guards a similar problem starts from.
+
+    They are the last ones, which have converged least. Over a few problems they find an eigenvector that the
+    starting vectors lack, even if its eigenvalue is small; the random ones find a large one at once.
+    """
+    return (m - k) // 2
 
 
 def _lobpcg(A: Operator, k: int, x: Array, tol: float) -> tuple[Eigenpairs, bool]:
@@ -365,11 +384,13 @@ def _pairs(
 ) -> Eigenpairs:
     """Return the first k pairs and those tied with the last, in wide floats and with fixed signs."""
     xp, r = array_namespace(vectors), _complete(values, k, status.tie, A.n_wanted)
+    m = len(values)
+    guards = xp.astype(vectors[:, max(r, m - _n_kept(k, m)) : m], wide_dtype(A.like))
     vectors = xp.astype(vectors[:, :r], wide_dtype(A.like))
     weights = from_host(np.random.default_rng(0).standard_normal(A.n), vectors, dtype=vectors.dtype)
     ones = xp.ones(r, dtype=vectors.dtype, device=device_of(vectors))
     vectors *= xp.where((weights @ vectors) < 0, -ones, ones)
-    return Eigenpairs(values[:r], vectors, status.residual, n_iter, status.converged, status.tie)
+    return Eigenpairs(values[:r], vectors, status.residual, n_iter, status.converged, status.tie, guards)
 
 
 class OutOfRangeError(ArithmeticError):

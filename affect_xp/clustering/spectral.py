@@ -97,6 +97,8 @@ class SpectralResult:
         The largest residual of an eigenvector, relative to the largest eigenvalue.
     n_components : int or None
         Connected components of the graph; None if they were not computed.
+    guards : (n, g) array or None
+        Rough further eigenvectors; appended to `start`, they help to find what the vectors lack.
     """
 
     labels: Array
@@ -106,6 +108,7 @@ class SpectralResult:
     converged: bool
     residual: float
     n_components: int | None
+    guards: Array | None = dataclasses.field(default=None, repr=False)
 
 
 @on_input_device
@@ -199,7 +202,7 @@ class SpectralScan:
         if unit_rows is None:
             unit_rows = settings.objective == "normalized_cut"
         start = _checked_start(call if call.spectrum is None else call.spectrum, self._graph.n)
-        self._problem = _Problem(self._graph, max_clusters, settings, start, unit_rows)
+        self._problem = _Problem(self._graph, max_clusters, settings, start, unit_rows, call.t)
 
     def result(self, k: int) -> SpectralResult:
         """Return the result for k clusters, at most `max_clusters`."""
@@ -209,7 +212,10 @@ class SpectralScan:
 
     def spectrum(self, result: SpectralResult) -> Spectrum:
         """Return starting values for the next call of the step."""
-        return Spectrum(result.vectors, self._graph.components, self._graph.blended)
+        vectors = result.vectors
+        if result.guards is not None:
+            vectors = array_namespace(vectors).concat([vectors, result.guards], axis=1)
+        return Spectrum(vectors, self._graph.components, self._graph.blended)
 
     def vectors(self) -> Array:
         """Return the eigenvectors of the whole graph for up to `max_clusters` clusters."""
@@ -341,6 +347,7 @@ def _result(found: _Found, k: int, like: Array, components: Components | None) -
     """Return the result, in the library and on the device of `like`."""
     reason, pairs = "vectors of a lazy library", found.pairs
     labels, vectors = as_like(_in_order(found.labels, k), like, reason), as_like(pairs.vectors, like, reason)
+    guards = None if pairs.guards is None else as_like(pairs.guards, like, reason)
     return SpectralResult(
         labels=labels,
         vectors=vectors,
@@ -349,6 +356,7 @@ def _result(found: _Found, k: int, like: Array, components: Components | None) -
         converged=pairs.converged,
         residual=pairs.residual,
         n_components=None if components is None else components.count,
+        guards=guards,
     )
 
 
@@ -368,6 +376,7 @@ class _Problem:
     settings: "Spectral"
     start: Array | None
     unit_rows: bool
+    seed: int = 0  # of random starting vectors
 
     @functools.cached_property
     def pairs(self) -> Eigenpairs:
@@ -390,7 +399,8 @@ class _Problem:
 
     def solved(self, a: Operator, k: int, start: Array | None) -> Eigenpairs:
         """Return the top eigenpairs of an operator."""
-        return top_eigenpairs(a, k, solver=self.settings.solver, start=start, tol=self.settings.tol)
+        settings = self.settings
+        return top_eigenpairs(a, k, solver=settings.solver, start=start, tol=settings.tol, seed=self.seed)
 
     @functools.cached_property
     def giant(self) -> tuple["_Problem", Array]:
@@ -421,7 +431,7 @@ def _separate(problem: _Problem, k: int, rng: np.random.Generator) -> _Found:
     inside = as_like(found.labels, places, reason="labels of a component")
     labels = xp.where(places >= 0, gather(inside, places, 0), outside)
     vectors = gather(found.pairs.vectors, places, 0)
-    return _Found(labels, dataclasses.replace(found.pairs, vectors=vectors))
+    return _Found(labels, dataclasses.replace(found.pairs, vectors=vectors, guards=None))
 
 
 def _by_component(graph: _Graph, k: int, objective: str) -> _Found:
@@ -475,8 +485,8 @@ def _cut_pairs(problem: _Problem, k: int) -> Eigenpairs:
     c = graph.parts.count
     null = _null_vectors(graph, graph.parts.labels, c, objective)
     a, unit = LAPLACIANS[objective](graph, null)
-    # The vectors of a similar problem end with the computed ones.
-    start = start if start is None else start[:, -min(k - c, start.shape[1]) :]
+    # Vectors of a similar problem begin with known ones, in place of those of this problem.
+    start = start if start is None else start[:, max(0, min(c, start.shape[1] - k + c)) :]
     pairs = problem.solved(a, k - c, start)
     values = unit * (a.top - pairs.values)
     if len(values) and values[0] < -EQUAL * unit:

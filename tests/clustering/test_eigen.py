@@ -119,6 +119,25 @@ def test_a_vector_that_a_large_problem_did_not_start_from_is_found(monkeypatch, 
     np.testing.assert_allclose(pairs.values[4], 0.9, atol=0.01)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_guards_find_a_small_eigenvalue_in_a_few_steps(monkeypatch, seed):
+    monkeypatch.setattr(eigen, "RESCUE_SIZE", 100)
+    rng, n = np.random.default_rng(seed), 600
+    q = np.linalg.qr(rng.normal(size=(n, n // 3)))[0]
+    a = (q * np.r_[0.95, 0.93, 0.92, 0.91, 0.5, np.linspace(0.4, -0.4, n // 3 - 5)]) @ q.T
+    A = dataclasses.replace(Operator.of(ax.Dense((a + a.T) / 2)), top=1.0)
+
+    def last_value(guards):
+        start = q[:, [0, 1, 2, 3, 5]]
+        for t in range(5):
+            pairs = top_eigenpairs(A, 5, solver="iterative", start=start, tol=0.01, seed=t)
+            start = np.concatenate([pairs.vectors, pairs.guards], axis=1) if guards else q[:, [0, 1, 2, 3, 5]]
+        return pairs.values[4]
+
+    assert last_value(guards=False) < 0.45
+    assert last_value(guards=True) > 0.49
+
+
 @pytest.mark.parametrize("copies, k", [(2, 3), (4, 10), (8, 5)])
 def test_repeated_eigenvalues_are_all_found(eager_xp, copies, k):
     block = with_spectrum(np.linspace(1, 0, 40))

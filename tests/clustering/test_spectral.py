@@ -354,3 +354,12 @@ def test_labels_of_the_present_alone_need_fewer_products():
     assert ax.adjusted_rand_index(rough.partition.labels, exact.partition.labels) > 0.95
     blends = [clusterer.cluster(pair.blend(0.5), Call(rough=rough)) for rough in (False, True)]
     assert blends[0].n_iter == blends[1].n_iter  # these labels may be those of the step
+
+
+def test_a_step_hands_on_eigenvectors_and_guards():
+    model = ax.Affect(ax.Spectral(3, solver="iterative"), random_state=0)
+    for seed in range(3):
+        model.partial_fit(kernel(600, seed)[0])
+        memory = model._state.memory
+        assert memory.shape == (600, 5)
+        np.testing.assert_allclose(memory.T @ memory, np.eye(5), atol=1e-6)
