@@ -269,8 +269,8 @@ class _Graph:
             components = _known_components(W, call) or _components(W, formed).computed()
         like, multiply = eager_product(formed.matmul, formed.like)
         thin_dtype = formed.thin_dtype if multiply == formed.matmul else None
-        is_shared = isinstance(W, Blend) and multiply == W.matmul
-        return _Graph(W.n, like, multiply, thin_dtype, components, blended, W.row_sums if is_shared else None)
+        sums = W.row_sums if isinstance(W, Blend) and multiply == W.matmul else None
+        return _Graph(W.n, like, multiply, thin_dtype, components, blended, sums)
 
     @functools.cached_property
     def degrees(self) -> Array:
