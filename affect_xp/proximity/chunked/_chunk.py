@@ -382,7 +382,8 @@ def chunk_blend(
             rows, columns = (from_host(some, w) for some in known)
             blended = xp.where(rows[:, None] & columns[None, :], blended, w)
         return kept(blended, on_diagonal)
-    blended = past if in_place and past.dtype == w.dtype else np.empty(w.shape, w.dtype)
+    in_place = in_place and past.dtype == w.dtype and past.flags.writeable  # not so if received
+    blended = past if in_place else np.empty(w.shape, w.dtype)
     wide, total = _buffer(w), 0.0
     share = np.empty(wide.shape, w.dtype)
     for rows in row_blocks(w, host_rows=len(wide)):

@@ -32,6 +32,10 @@ class Kept:
     square_sum: Array
     diagonal: Array | None
 
+    def __sizeof__(self) -> int:
+        """Return the bytes of the chunk: dask moves what is smaller, and counts the memory of workers."""
+        return object.__sizeof__(self) + getattr(self.array, "nbytes", 0)
+
 
 class Spill:
     """A folder with a zarr array for each chunk.

@@ -199,11 +199,6 @@ class Chunked(Summable):
         """Whether Σ wᵢⱼ² and the diagonal were computed with the chunks, as for blends and copies."""
         return self._chunks is not None or self._facts is not None
 
-    @property
-    def _is_local(self) -> bool:
-        """Whether the chunks of a blend or copy are in the memory of this process."""
-        return self._chunks is not None and all(isinstance(w, Kept) for w in self._chunks.graph.values())
-
     @functools.cached_property
     def _kept_facts(self) -> Sequence[Kept]:
         if self._facts is not None or self._chunks is None:
@@ -430,7 +425,7 @@ class Chunked(Summable):
             )
         before, known = self._aligned(past, alignment)
         blended = chunk_blend
-        if out is past and past._is_local and before is past._chunks:
+        if out is past and before is past._chunks:
             blended = functools.partial(chunk_blend, in_place=True)
         return self._blended(past, before, blended, (_number(alpha),), known, alpha, out)
 
