@@ -30,14 +30,11 @@ from affect_xp.array.threads import own_threads, run_blocks
 from affect_xp.array.typing import Array
 from affect_xp.partition import Alignment, Partition
 from affect_xp.proximity._base import Summable, joint_magnitude, log2, measured_magnitude
-from affect_xp.proximity._entries import add_between_groups, scaled
+from affect_xp.proximity._entries import add_between_groups, guessed_means, is_narrow, scaled
 from affect_xp.proximity.grouped import Grouped, Moves, Stored, Summed, change_of_squares, identity
 
 # Rows are gathered so many entries at a time: they stay in cache, and BLAS multiplies them without a copy.
 GATHERED_ENTRIES, MIN_GATHERED_ROWS = 2**18, 8
-# Rows of a float32 W with so many objects are summed in float32, if entries are in a range in which squares
-# neither overflow nor vanish; so many rows of each cluster give the guess of means.
-MIN_NARROW, NARROW_RANGE, GUESSED_ROWS = 1000, (2.0**-20, 2.0**40), 8
 # Independent sums over rows, which threads may make in any order.
 N_SUMS = 8
 # From so many clusters on, by the bytes of an entry, sums by label are faster than products with a one-hot
@@ -208,7 +205,7 @@ class Dense(Summable):
             return cuda.moved_products(
                 groups.array, self.array, moves.objects, moves.before, moves.after, moves.places
             )
-        n_runs, k, narrow = groups.n_runs, groups.k, _is_narrow(self.array)
+        n_runs, k, narrow = groups.n_runs, groups.k, is_narrow(self.array)
         if n_runs == 1 or not self.updates_each_run or moves.places is not None:
             return groups.array + self._matmul_rows(moves.v, moves.rows, narrow=narrow)
         if self._is_cached:
@@ -685,7 +682,7 @@ class _Task:
         order = np.argsort(labels, kind="stable")
         by_label = np.split(order, np.cumsum(np.bincount(labels, minlength=n_labels))[:-1])
         parts = [part for rows in by_label for part in np.array_split(rows, -(-N_SUMS // n_labels))]
-        guess = _guessed_means(w, by_label) if other is None and _is_narrow(w) else None
+        guess = guessed_means(w, by_label, by_label, True) if other is None and is_narrow(w) else None
         v = v if v is None or guess is None else v.astype(w.dtype)
         return _Task(w, labels, parts, v, squares, other, guess)
 
@@ -759,25 +756,3 @@ class _Task:
         q += more
         product = 0.0 if self.v is None else (g @ totals(weights=self.v))[labels]
         return total + more.sum(), product + v * r_ii
-
-
-def _is_narrow(w: Array) -> bool:
-    """Return whether sums of a few rows may be in float32."""
-    return can_sum_rows(w) and w.dtype == np.float32 and len(w) >= MIN_NARROW
-
-
-def _guessed_means(w: np.ndarray, by_label: list[np.ndarray]) -> np.ndarray | None:
-    """Return the mean of a few entries of each block, (k, k), symmetric; None if squares may be too large.
-
-    The diagonal is excluded: it may be far larger than the other entries.
-    """
-    some = [rows[:: -(-len(rows) // GUESSED_ROWS)] if len(rows) else rows for rows in by_label]
-    index, sizes = np.concatenate(some), np.array([len(rows) for rows in some])
-    z = np.repeat(np.eye(len(some)), sizes, axis=0)
-    x = w[np.ix_(index, index)].astype(np.float64)
-    x[np.diag_indices(len(x))] = 0
-    low, high = NARROW_RANGE
-    if not low <= np.abs(x).max(initial=0) <= high:
-        return None
-    means = (z.T @ x @ z) / np.maximum(np.outer(sizes, sizes) - np.diag(sizes), 1)
-    return ((means + means.T) / 2).astype(w.dtype)

@@ -24,8 +24,10 @@ from representations import distance_twin, moments_twin
 import affect_xp as ax
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.partition import Partition, align
+from affect_xp.proximity import _entries
 from affect_xp.proximity.checks import checked_array
 from affect_xp.proximity.chunked import Chunked, _chunk
+from affect_xp.proximity.chunked._plan import Chunks, Plan
 from affect_xp.proximity.kernels import features_to_proximity
 
 pytest_plugins = ("chunked_fixtures",)
@@ -206,6 +208,25 @@ def test_sums_of_a_chunk_by_label(eager_xp, small_blocks, monkeypatch, dtype, st
         close(runs, exact[a, b] @ np.concatenate([z[b], z[b][::-1]], axis=1))
 
 
+@pytest.mark.parametrize("mean", [0, 1e3])
+@pytest.mark.parametrize("own", [False, True])
+def test_rows_of_a_large_chunk_are_summed_in_single_precision(monkeypatch, mean, own):
+    """Rounding is relative to the spread within blocks, also if the mean or wᵢᵢ is far larger."""
+    rng, n, k = np.random.default_rng(0), 300, 4
+    x, y, v = rng.normal(size=(n, 3)), rng.normal(size=(n, 3)), np.float32(rng.normal(size=(2, n)))
+    w = np.float32((x @ x.T if own else x @ y.T) + mean + 1e5 * own * np.eye(n))
+    rows, columns = np.int8(rng.integers(-1, k, (2, n)))
+    given = w, rows, rows if own else columns, k, own
+    expected = _chunk.label_sums(*given, v=tuple(np.float64(v)))
+    monkeypatch.setattr(_entries, "MIN_NARROW", 1)
+    found = _chunk.label_sums(*given, v=tuple(np.float64(v)))
+    assert not np.array_equal(found[3], expected[3])  # not in double precision
+    for a, b, limit in zip(found, expected, (n, n, n * n, n, n), strict=True):
+        assert (a is None) == (b is None)
+        close(0 if a is None else a, 0 if b is None else b, rtol=1e-13, atol=1e-6 * limit)
+    close(_chunk.block_squares(*given), expected[2], rtol=1e-13, atol=1e-6 * n * n)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_chunk_is_checked_and_summed_in_one_pass(dtype):
     w, v = symmetric().astype(dtype), np.random.default_rng(1).normal(size=N)
@@ -232,12 +253,12 @@ def test_changes_of_a_chunk(eager_xp, small_blocks):
     for (a, b), (block, *_, own) in zip(PLACES, chunks_with_labels(eager_xp, w), strict=True):
         rows, columns = (np.flatnonzero(LABELS[s] != after[s]) for s in (a, b))
         sides = [(i, LABELS[s][i, None], after[s][i, None]) for i, s in ((rows, a), (columns, b))]
-        right, down = _chunk.moved_products(block, *sides, k, own)
+        right, down = _chunk.moved_products(block, *sides, k)
         close(eager_xp.numpy(right), w[a, b].astype(np.float64) @ (moved - z)[b])
-        assert own == (down is None)
-        close(0 if own else eager_xp.numpy(down), 0 if own else w[a, b].astype(np.float64).T @ (moved - z)[a])
+        close(eager_xp.numpy(down), w[a, b].astype(np.float64).T @ (moved - z)[a])
+        assert _chunk.moved_products(block, sides[0], None, k)[0] is None
         chunk = w[a, b], (LABELS[a], LABELS[b]), (after[a], after[b])
-        total += _chunk.square_changes(*chunk, k, own)
+        total += _chunk.square_changes(*chunk, k, (True, not own), own)
     close(total + total.T, moved.T @ q @ moved - z.T @ q @ z)
 
 
@@ -248,10 +269,10 @@ def test_chunk_products_and_blend(eager_xp, small_blocks):
     right, down = _chunk.chunk_products(block, eager_xp.array(v[:4]), eager_xp.array(v[4:]), False)
     close(eager_xp.numpy(right), w.astype(np.float64) @ v[4:])
     close(eager_xp.numpy(down), w.T.astype(np.float64) @ v[:4])
-    right, down = _chunk.some_products(block, some, some, False)
+    right, down = _chunk.some_products(block, some, some)
     close(eager_xp.numpy(right), w[:, index].astype(np.float64) @ v[index])
     close(eager_xp.numpy(down), w[index].T.astype(np.float64) @ v[index])
-    assert _chunk.some_products(block, some, None, False)[0] is None
+    assert _chunk.some_products(block, some, None)[0] is None
     known = np.array([True, False, True, True]), np.arange(7) != 2
     for mask in (known, None):
         past = eager_xp.array(np.ones((4, 7), dtype=np.float32))
@@ -263,6 +284,56 @@ def test_chunk_products_and_blend(eager_xp, small_blocks):
     found = _chunk.chunk_copy(eager_xp.array(symmetric()), True)
     close(eager_xp.numpy(found.diagonal), np.diag(symmetric()))
     close(eager_xp.numpy(found.square_sum), (symmetric() ** 2).sum())
+
+
+def test_a_blend_in_place_of_a_past_that_cannot_be_written_is_new():
+    w, past = symmetric(), symmetric(seed=1)
+    expected = 0.25 * past + 0.75 * w
+    for writeable in (False, True):
+        past.flags.writeable = writeable
+        found = _chunk.chunk_blend(w, past, 0.25, None, True, in_place=True)
+        assert np.shares_memory(found.array, past) == writeable
+        close(found.array, expected)
+        assert sys.getsizeof(found) > w.nbytes  # dask knows what it costs to move it
+
+
+# Chunks in memory
+
+
+@pytest.mark.parametrize("chunks", [4, ((2, 5, 4), (2, 5, 4)), 11])
+def test_rows_of_chunks_in_memory_are_read_instead_of_columns(da, monkeypatch, chunks):
+    """The answers are those of lazy chunks, of which only those on and above the diagonal are read."""
+    x = symmetric()
+    whole = Chunked(da.from_array(x, chunks=chunks))
+    lazy = Chunked(da.from_array(x, chunks=chunks).map_blocks(np.copy))
+    before, after = (Partition(c, 4) for c in (LABELS, np.where(np.arange(N) % 4 == 1, 2, LABELS)))
+    moved, z = np.flatnonzero(after.labels != LABELS), before.membership
+    taken, take = [], _chunk._parts
+    monkeypatch.setattr(_chunk, "_parts", lambda w, some, axis: taken.append(axis) or take(w, some, axis))
+    for w in (whole, lazy):
+        grouped = w.grouped(LABELS[:, None], 4).regrouped(after.labels[:, None], moved)
+        close(grouped.array, x @ after.membership)
+        q = x**2 * ~np.eye(N, dtype=bool)
+        expected = after.membership.T @ q @ after.membership - z.T @ q @ z
+        close(w.change_of_squares(before, after, moved), expected)
+        assert (1 in taken) == (w is lazy and len(w.array.chunks[0]) > 1)
+        taken.clear()
+
+
+def test_chunks_of_one_worker_are_read_by_one_task():
+    from dask._task_spec import DataNode, TaskRef
+
+    chunks = Chunks(
+        {(0, i): TaskRef(("w", i)) for i in range(7)}, {("w", i): DataNode(("w", i), i) for i in range(7)}
+    )
+    chunks.__dict__["holders"] = {("w", i): (f"worker {i % 2}", 1 + i % 2) for i in range(6)}
+    plan = Plan(chunks)
+    nodes = [plan.add(lambda i: 10 * i, node) for node in chunks.at.values()]
+    key = [node.key for node in nodes]
+    assert plan._together(key, 1) == []
+    assert plan._together(key, 2) == [[key[0], key[2]], [key[1], key[3]]]
+    assert plan._together(key, 9) == [[key[0], key[2], key[4]], [key[1], key[3]]]  # two threads: 1 and 3, 5
+    assert plan.compute(nodes, 9) == [10 * i for i in range(7)]
 
 
 # AFFECT
@@ -385,6 +456,28 @@ def test_a_worker_that_dies_in_a_step_changes_nothing(da, cluster, expected_of_t
     same_answer(run(make, n_steps=2), expected_of_two_steps)
     assert deadly.exists()
     assert not before <= set(cluster.run(os.getpid).values())
+
+
+@pytest.mark.slow
+def test_steps_on_persisted_chunks_survive_the_loss_of_a_worker(da, cluster):
+    """The blend is written in place of the past, and computed again from all steps."""
+    import distributed
+
+    models = [ax.Affect(ax.KMeans(3), random_state=0) for _ in range(2)]
+    rng = np.random.default_rng(0)
+    for t in range(4):
+        x = 4 * np.eye(3)[(np.arange(60) + (np.arange(60) < 6 * t)) % 3] + rng.normal(size=(60, 3))
+        models[0].partial_fit(x @ x.T)
+        W = lazy_products(da, x).persist()
+        distributed.wait(W)
+        models[1].partial_fit(W)
+        np.testing.assert_array_equal(models[1].labels_, models[0].labels_)
+        np.testing.assert_allclose(models[1].alphas_, models[0].alphas_, atol=1e-10)
+        if t == 2:
+            kept = models[1]._state.smoothed
+            holders = {worker for worker, _ in kept._known.chunks.holders.values()}
+            os.kill(cluster.run(os.getpid)[min(holders)], signal.SIGKILL)
+    close(models[1].smoothed_.array.compute(), models[0].smoothed_.array)
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from affect_xp.array.namespace import (
     widened_blocks,
 )
 from affect_xp.array.typing import Array
-from affect_xp.proximity._entries import add_between_groups, scaled
+from affect_xp.proximity._entries import add_between_groups, guessed_means, is_narrow, scaled
 from affect_xp.proximity.chunked._spill import Kept, StoredChunk, opened
 
 # Rows with so many entries are summed at a time: they stay in cache, and BLAS multiplies them without a copy.
@@ -89,10 +89,10 @@ def label_products(
     return chunk_products(w, _memberships(c_rows, k, w), _memberships(c_columns, k, w), on_diagonal)
 
 
-def _memberships(labels: Labels, k: int, like: Array) -> Array:
-    """Return the concatenated memberships Z of several partitions, (·, R·k), in wide floats."""
+def _memberships(labels: Labels, k: int, like: Array, dtype: object = None) -> Array:
+    """Return the concatenated memberships Z of several partitions, (·, R·k), by default in wide floats."""
     c = from_host(labels.astype(np.int64), like)
-    z = one_hot(c, k, wide_dtype(like))
+    z = one_hot(c, k, wide_dtype(like) if dtype is None else dtype)
     return array_namespace(z).reshape(z, (z.shape[0], -1)) if c.ndim > 1 else z
 
 
@@ -155,28 +155,82 @@ def label_sums(
 
         (ZᵀW)_c = Σ_{i in c} wᵢ,    (ZᵀQ)_c = Σ_{i in c} qᵢ  with qᵢⱼ = wᵢⱼ²
 
-    A chunk on the diagonal is symmetric: WZ = (ZᵀW)ᵀ. Elsewhere WZ is a product with the one-hot Z.
+    A chunk on the diagonal is symmetric: WZ = (ZᵀW)ᵀ. Elsewhere WZ is a product with the one-hot Z. Rows of a
+    large float32 chunk are summed in float32, less a guess of the mean of each block, as those of `Dense`.
     """
-    z = one_hot(c_columns, k, np.float64)
+    by_row, by_column = (_by_label(labels, k) for labels in (c_rows, c_columns))
+    guess = guessed_means(w, by_row, by_column, on_diagonal) if is_narrow(w) else None
+    z, dtype = one_hot(c_columns, k, np.float64), np.float64 if guess is None else w.dtype
     operand = z[:, :0] if on_diagonal or not products else z
-    operand = np.asfortranarray(operand if v is None else np.column_stack([operand, v[1]]))
+    operand = np.asfortranarray(operand if v is None else np.column_stack([operand, v[1]]), dtype)
+    v_rows = None if v is None else v[0].astype(dtype)
     right, sums, q = np.empty((len(w), operand.shape[1])), np.zeros((k, len(z))), np.zeros((k, len(z)))
     down_v = np.zeros(len(z))
-    for c, rows, x in _rows_by_label(w, c_rows, k):
+    for c, rows, x in _residual_rows(w, by_row, guess, c_columns, on_diagonal):
         if operand.shape[1]:
             right[rows] = x @ operand
-        if v is not None:
-            down_v += v[0][rows] @ x
+        if v_rows is not None:
+            down_v += v_rows[rows] @ x
         if c < k:
-            ones = np.ones(len(rows))
-            if products:
+            ones = np.ones(len(rows), dtype)
+            if products or guess is not None:
                 sums[c] += ones @ x
             if squares:
                 q[c] += ones @ np.multiply(x, x, out=x)
+    if guess is not None:
+        own = np.diagonal(w) if on_diagonal else None
+        _add_guess((right, sums, q, down_v), guess[:, c_columns], c_rows, operand, v_rows, own)
     sides = (sums.T, None) if on_diagonal else (right[:, :k], sums.T)
     blocks = q @ z
     blocks = blocks if on_diagonal else blocks + blocks.T
     return (*sides, blocks) if v is None else (*sides, blocks, right[:, -1], down_v)
+
+
+def _residual_rows(
+    w: np.ndarray, by_row: list[np.ndarray], guess: np.ndarray | None, c_columns: Labels, on_diagonal: bool
+) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Yield each label (k: none), some of its rows, and rᵢⱼ = wᵢⱼ − g in a buffer, with rᵢᵢ = 0.
+
+    Without a guess these are the entries, in float64.
+    """
+    buffer = _buffer(w, np.float64 if guess is None else w.dtype)
+    for c, members in enumerate(by_row):
+        g = 0 if guess is None else guess[c, c_columns]
+        for part, x in _gathered(w, members, buffer):
+            if guess is not None:
+                x -= g
+                if on_diagonal:
+                    x[np.arange(len(x)), members[part]] = 0
+            yield c, members[part], x
+
+
+def _add_guess(
+    made: tuple[np.ndarray, ...],
+    guess: np.ndarray,
+    c_rows: Labels,
+    operand: np.ndarray,
+    v_rows: np.ndarray | None,
+    own: np.ndarray | None,
+) -> None:
+    """Complete sums of the residuals r = w − g, given g by label and column, and wᵢᵢ on the diagonal.
+
+    Σw = Σr + Ng,    Σw² = Σr² + 2g Σr + Ng²
+    """
+    right, sums, q, down_v = made
+    g, k = guess.astype(np.float64), len(q)
+    m = np.bincount(c_rows[c_rows >= 0], minlength=k)[:, None]
+    v = np.zeros(len(c_rows)) if v_rows is None else v_rows.astype(np.float64)
+    if own is not None:
+        columns = np.arange(len(own))
+        r = own - g[c_rows, columns]
+        sums[c_rows[c_rows >= 0], columns[c_rows >= 0]] += r[c_rows >= 0]
+        q[c_rows[c_rows >= 0], columns[c_rows >= 0]] += r[c_rows >= 0] ** 2
+        right += r[:, None] * operand
+        down_v += v * r
+    right += (g @ operand)[c_rows]
+    down_v += np.bincount(c_rows % (k + 1), weights=v, minlength=k + 1) @ g
+    q += 2 * g[:k] * sums + m * g[:k] ** 2
+    sums += m * g[:k]
 
 
 def _buffer(w: np.ndarray, dtype: Any = np.float64) -> np.ndarray:
@@ -186,36 +240,40 @@ def _buffer(w: np.ndarray, dtype: Any = np.float64) -> np.ndarray:
 
 def _gathered(w: np.ndarray, index: np.ndarray, buffer: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
     """Yield some rows of a chunk in a buffer; `take` would copy all of a strided chunk."""
+    at_once = w.flags.c_contiguous and w.dtype == buffer.dtype
     for start in range(0, len(index), len(buffer)):
         rows = index[start : start + len(buffer)]
-        for x, i in zip(buffer, rows.tolist(), strict=False):
-            x[:] = w[i]
-        yield slice(start, start + len(rows)), buffer[: len(rows)]
+        x = buffer[: len(rows)]
+        if at_once:
+            np.take(w, rows, axis=0, out=x, mode="clip")  # fastest
+        else:
+            for target, i in zip(x, rows.tolist(), strict=True):
+                target[:] = w[i]
+        yield slice(start, start + len(rows)), x
 
 
-def _rows_by_label(w: np.ndarray, labels: Labels, k: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Yield each label (k: none), and some of its rows with their entries in a buffer."""
-    buffer, labels = _buffer(w), np.where(labels < 0, k, labels)
+def _by_label(labels: Labels, k: int) -> list[np.ndarray]:
+    """Return the objects with each label, and at last those with none."""
+    labels = np.where(labels < 0, k, labels)
     ends = np.cumsum(np.bincount(labels, minlength=k + 1))
-    for c, members in enumerate(np.split(np.argsort(labels, kind="stable"), ends[:-1])):
-        yield from ((c, members[part], x) for part, x in _gathered(w, members, buffer))
+    return np.split(np.argsort(labels, kind="stable"), ends[:-1])
 
 
 def some_products(
-    w: Array | StoredChunk, rows: tuple | None, columns: tuple | None, on_diagonal: bool
+    w: Array | StoredChunk, rows: tuple | None, columns: tuple | None
 ) -> tuple[Array | None, Array | None]:
-    """Return W·V for some columns and, off the diagonal, Wᵀ·V for some rows; None if there are none.
+    """Return W·V for some columns, and Wᵀ·V for some rows; None if there are none.
 
     Both arguments are pairs of host indices and their part of V. Only these parts of a stored chunk are read.
     """
     right = down = made = None
     if columns is not None:
         right = array_namespace(columns[1]).concat([x @ columns[1] for _, x in _parts(w, columns, 1)])
-    if rows is not None and not on_diagonal:
+    if rows is not None:
         for part, x in _parts(w, rows, 0):
             if can_sum_rows(x):  # in the same memory: a worker of dask gives freed memory back at once
                 made = np.matmul(rows[1][part].T, x, out=made)
-                down = made.copy() if down is None else np.add(down, made, out=down)
+                down = made.astype(np.float64) if down is None else np.add(down, made, out=down)
             else:
                 made = rows[1][part, :].T @ x
                 down = made if down is None else down + made
@@ -223,15 +281,18 @@ def some_products(
 
 
 def moved_products(
-    w: Array | StoredChunk, rows: tuple | None, columns: tuple | None, k: int, on_diagonal: bool
+    w: Array | StoredChunk, rows: tuple | None, columns: tuple | None, k: int
 ) -> tuple[Array | None, Array | None]:
     """Return `some_products` with changes of memberships: indices, and labels before and after, (·, R)."""
     like = w.like if isinstance(w, StoredChunk) else opened(w)
+    dtype = np.float32 if is_narrow(like) else wide_dtype(like)
     of_rows, of_columns = (
-        None if side is None else (side[0], _memberships(side[2], k, like) - _memberships(side[1], k, like))
+        None
+        if side is None
+        else (side[0], _memberships(side[2], k, like, dtype) - _memberships(side[1], k, like, dtype))
         for side in (rows, columns)
     )
-    return some_products(w, of_rows, of_columns, on_diagonal)
+    return some_products(w, of_rows, of_columns)
 
 
 def _parts(w: Array | StoredChunk, some: tuple, axis: int) -> Iterator[tuple[slice, Array]]:
@@ -259,12 +320,17 @@ def _parts(w: Array | StoredChunk, some: tuple, axis: int) -> Iterator[tuple[sli
 
 
 def square_changes(
-    w: np.ndarray, before: tuple[Labels, Labels], after: tuple[Labels, Labels], k: int, on_diagonal: bool
+    w: np.ndarray,
+    before: tuple[Labels, Labels],
+    after: tuple[Labels, Labels],
+    k: int,
+    sides: tuple[bool, bool],
+    on_diagonal: bool,
 ) -> np.ndarray:
-    """Return ΔᵀQ(Z + Z')/2 over a NumPy chunk and its transpose, (k, k); see `Summed`.
+    """Return ΔᵀQ(Z + Z')/2 over the moved rows of a NumPy chunk, its moved columns, or both, (k, k).
 
     Z and Z' are the memberships of the rows and columns before and after, Δ = Z' − Z, and Q has entries wᵢⱼ²,
-    without wᵢᵢ².
+    without wᵢᵢ²; see `Summed`.
     """
     total, mean, delta, moved = np.zeros((k, k)), [], [], []
     for old, new in zip(before, after, strict=True):  # of rows, and of columns
@@ -272,15 +338,14 @@ def square_changes(
         moved.append(np.flatnonzero(old != new))
         mean.append((z + z_new) / 2)
         delta.append((z_new - z)[moved[-1]])
-    for part, x in _parts(w, (moved[0], delta[0]), 0):
+    for part, x in _parts(w, (moved[0], delta[0]), 0) if sides[0] else ():
         x *= x
         if on_diagonal:
             x[np.arange(len(x)), moved[0][part]] = 0
         total += delta[0][part].T @ (x @ mean[1])
-    if not on_diagonal and len(moved[1]):
-        for part, x in _parts(w, (moved[1], delta[1]), 1):
-            x *= x
-            total += delta[1].T @ (x.T @ mean[0][part])
+    for part, x in _parts(w, (moved[1], delta[1]), 1) if sides[1] else ():
+        x *= x
+        total += delta[1].T @ (x.T @ mean[0][part])
     return total
 
 

@@ -1,7 +1,9 @@
 """Plan and compute a pass over chunks: small task graphs for dask, without rechunking or transposes."""
 
 import dataclasses
+import functools
 import itertools
+import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -23,6 +25,27 @@ class Chunks:
     at: Nodes
     graph: dict = dataclasses.field(default_factory=dict)
 
+    def are_whole(self, n: int) -> bool:
+        """Whether all n×n chunks are in memory: none is still a task."""
+        from dask._task_spec import Task
+
+        return len(self.at) == n * n and not any(isinstance(part, Task) for part in self.graph.values())
+
+    @functools.cached_property
+    def holders(self) -> dict[Any, tuple[str, int]]:
+        """The worker that holds each chunk, and its number of threads; none without a cluster."""
+        distributed: Any = sys.modules.get("distributed")
+        if distributed is None:
+            return {}
+        futures = {key: part for key, part in self.graph.items() if isinstance(part, distributed.Future)}
+        if not futures:
+            return {}
+        distributed.wait(list(futures.values()))
+        client = next(iter(futures.values())).client
+        workers, threads = client.who_has(list(futures.values())), client.nthreads()
+        known = {key: workers.get(future.key) for key, future in futures.items()}
+        return {key: (own[0], threads.get(own[0], 1)) for key, own in known.items() if own}
+
 
 class Plan:
     """The tasks of one pass over some chunks."""
@@ -31,6 +54,7 @@ class Plan:
         self.graph: dict = {}
         for source in sources:
             self.graph |= source.graph
+        self._sources = sources
         self._name, self._numbers = uuid.uuid4().hex, itertools.count()
 
     def add(self, function: Callable[..., object], *args: object, opens: bool = True) -> Node:
@@ -49,13 +73,38 @@ class Plan:
         self.graph[key] = DataNode(key, value)
         return TaskRef(key)
 
-    def compute(self, nodes: Sequence[Node]) -> Sequence[Any]:
-        """Compute some nodes; apart from `persist`, no other function of a proximity computes."""
+    def compute(self, nodes: Sequence[Node], at_once: int = 1) -> Sequence[Any]:
+        """Compute some nodes; apart from `persist`, no other function of a proximity computes.
+
+        One task makes up to `at_once` nodes whose chunks are on the same worker.
+        """
+        from dask._task_spec import Task
         from dask.array import Array as DaskArray
         from dask.base import get_scheduler
 
         keys = [node.key for node in nodes]
-        return get_scheduler(cls=DaskArray)(_needed(self.graph, keys), keys)
+        merged = {f"several-{uuid.uuid4().hex}": own for own in self._together(keys, at_once)}
+        several = {name: Task(name, _several, *map(self.graph.get, own)) for name, own in merged.items()}
+        asked = [*merged, *(key for key in keys if key not in set(itertools.chain(*merged.values())))]
+        results = get_scheduler(cls=DaskArray)(_needed(self.graph | several, asked), asked)
+        found = dict(zip(asked, results, strict=True))
+        for name, own in merged.items():
+            found.update(zip(own, found[name], strict=True))
+        return [found[key] for key in keys]
+
+    def _together(self, keys: list, at_once: int) -> list[list]:
+        """Return groups of keys that need chunks of one worker, at least one for each of its threads."""
+        holders = {key: held for source in self._sources for key, held in source.holders.items()}
+        by_worker: dict[Any, list] = {}
+        for key in keys:
+            workers = {holders.get(needed) for needed in self.graph[key].dependencies}
+            by_worker.setdefault(workers.pop() if len(workers) == 1 else None, []).append(key)
+        by_worker.pop(None, None)
+        groups = []
+        for (_, threads), own in by_worker.items():
+            size = min(at_once, -(-len(own) // threads))
+            groups += [own[start : start + size] for start in range(0, len(own), size)]
+        return [group for group in groups if len(group) > 1]
 
     def persist(self, nodes: Nodes) -> Chunks:
         """Compute chunks, and keep them where they are."""
@@ -70,6 +119,10 @@ class Plan:
 
 def _call(function: Callable[..., object], opens: bool, *args: object) -> object:
     return function(*(map(opened, args) if opens else args))
+
+
+def _several(*results: object) -> tuple:
+    return results
 
 
 def _needed(graph: dict, keys: list) -> dict:

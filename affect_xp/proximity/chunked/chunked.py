@@ -1,8 +1,9 @@
 """Proximities stored in a dask array: larger than memory, or distributed over a cluster.
 
 The loop of AFFECT runs on the client. Only chunks on and above the diagonal are read; the others are their
-transposes. Each method is one graph for dask: a pass over these chunks whose results are thin (n×r) or small
-(k×k, numbers), and plain arrays of the library of the chunks.
+transposes. If all are in memory, objects that moved are read by rows, also below the diagonal. Each method is
+one graph for dask: a pass over these chunks whose results are thin (n×r) or small (k×k, numbers), and plain
+arrays of the library of the chunks.
 """
 
 import dataclasses
@@ -11,7 +12,7 @@ import itertools
 import logging
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -69,9 +70,11 @@ PASS = "pass over chunks: %s of %d objects"
 
 # A product has at most so many columns at a time: the client holds the products of all chunks of a row.
 MAX_COLUMNS = 16
+# A task reads chunks of one worker with at most so many bytes: all of them have to be in its memory.
+BYTES_AT_ONCE = 2**29
 
 Call = tuple  # a function of chunks and its arguments
-Of = Callable[[int, int], tuple | None]  # the arguments for a chunk; None if it is not needed
+Of = Callable[[int, int], tuple]  # the arguments for a chunk
 
 
 @final
@@ -154,6 +157,11 @@ class Chunked(Summable):
         return _Known(chunks_of(self.array) if self._chunks is None else self._chunks, None)
 
     @property
+    def _at_once(self) -> int:
+        """The number of chunks that one task may read."""
+        return max(1, BYTES_AT_ONCE // max(1, self.array.itemsize * max(self.array.chunks[0]) ** 2))
+
+    @property
     def _upper(self) -> Nodes:
         """The chunks on and above the diagonal."""
         at = self._known.chunks.at
@@ -173,7 +181,7 @@ class Chunked(Summable):
         tasks = Plan(known.chunks, *others)
         if self.store is None or known.spill is not None:
             log.debug(PASS, question, self.n)
-            return tasks.compute(plan(tasks, nodes))
+            return tasks.compute(plan(tasks, known.chunks.at), self._at_once)
         log.debug(PASS, f"{question}, all written", self.n)
         spill = Spill(self.store)
         stored = self._stored(spill)
@@ -204,7 +212,8 @@ class Chunked(Summable):
         if self._facts is not None or self._chunks is None:
             return self._facts or ()
         tasks = Plan(self._chunks)
-        return tasks.compute([tasks.add(_fact, node, opens=False) for node in self._chunks.at.values()])
+        facts = [tasks.add(_fact, node, opens=False) for node in self._chunks.at.values()]
+        return tasks.compute(facts, self._at_once)
 
     @functools.cached_property
     def square_sum(self) -> Array:
@@ -212,18 +221,32 @@ class Chunked(Summable):
         return summed([fact.square_sum for fact in self._kept_facts])
 
     def _each(
-        self, question: str, function: Callable, of: Of, *others: Chunks, opens: bool = True
+        self,
+        question: str,
+        function: Callable,
+        of: Of,
+        *others: Chunks,
+        places: Iterable[tuple[int, int]] | None = None,
+        opens: bool = True,
     ) -> dict[tuple[int, int], Any]:
-        """Return function(w, *of(i, j), on_diagonal) of each chunk w, by place."""
-        needed = {place: arguments for place in self._upper if (arguments := of(*place)) is not None}
+        """Return function(w, *of(i, j)) of each chunk w, or of those at some places, by place."""
+        places = self._upper if places is None else places
 
         def plan(tasks: Plan, chunks: Nodes) -> list[Node]:
-            return [
-                tasks.add(function, chunks[i, j], *arguments, i == j, opens=opens)
-                for (i, j), arguments in needed.items()
-            ]
+            return [tasks.add(function, chunks[place], *of(*place), opens=opens) for place in places]
 
-        return dict(zip(needed, self._ask(question, plan, *others), strict=True))
+        return dict(zip(places, self._ask(question, plan, *others), strict=True))
+
+    def _sides(self, held: Sequence[bool]) -> dict[tuple[int, int], tuple[bool, bool]]:
+        """Return the chunks with some objects, and whether to read their rows, and their columns.
+
+        Whole rows are quick to read. Unless all chunks are in memory, columns above the diagonal are read
+        in place of rows below it.
+        """
+        if self.store is None and self._known.chunks.are_whole(len(held)):
+            return {place: (True, False) for place in self._known.chunks.at if held[place[0]]}
+        sides = {(i, j): (held[i], held[j] and i < j) for i, j in self._upper}
+        return {place: either for place, either in sides.items() if any(either)}
 
     def _product(self, parts: dict[tuple[int, int], Any]) -> Array:
         """Return W·V, given W_ij·V_j for rows i of the product, and W_ijᵀ·V_i for rows j."""
@@ -241,7 +264,7 @@ class Chunked(Summable):
             parts = [sent.constant(v[s, ...]) for s in self._slices]
             once = Chunks({}, sent.graph)
             return self._product(
-                self._each("product", chunk_products, lambda i, j: (parts[i], parts[j]), once)
+                self._each("product", chunk_products, lambda i, j: (parts[i], parts[j], i == j), once)
             )
         if rows.shape[0] == 0:
             return xp.zeros((self.n, v.shape[1]), dtype=v.dtype, device=device_of(v))
@@ -273,10 +296,13 @@ class Chunked(Summable):
             here = np.flatnonzero((index >= rows.start) & (index < rows.stop))
             operands.append((index[here] - rows.start, *parts_of(here)) if len(here) else None)
 
-        def of(i: int, j: int) -> tuple | None:
-            return (operands[i], operands[j], *more) if operands[i] or operands[j] else None
+        sides = self._sides([operand is not None for operand in operands])
 
-        return self._product(self._each("product with some rows", function, of, opens=False))
+        def of(i: int, j: int) -> tuple:
+            rows, columns = sides[i, j]
+            return operands[i] if rows else None, operands[j] if columns else None, *more
+
+        return self._product(self._each("product with some rows", function, of, places=sides, opens=False))
 
     def grouped(self, labels: Array, k: int, given: Partition | None = None) -> "ChunkedGroups":
         """Return W with the labels of its objects; W·Z is computed when needed, if possible along with α."""
@@ -325,12 +351,12 @@ class Chunked(Summable):
         if len(rows) == 0:
             return np.zeros((now.k, now.k))
         old, new = self._labels(before.labels), self._labels(now.labels)
-        held = [((rows >= s.start) & (rows < s.stop)).any() for s in self._slices]
+        sides = self._sides([bool(((rows >= s.start) & (rows < s.stop)).any()) for s in self._slices])
 
-        def of(i: int, j: int) -> tuple | None:
-            return ((old[i], old[j]), (new[i], new[j]), now.k) if held[i] or held[j] else None
+        def of(i: int, j: int) -> tuple:
+            return (old[i], old[j]), (new[i], new[j]), now.k, sides[i, j], i == j
 
-        half = summed(self._each("squares of some rows", square_changes, of).values())
+        half = summed(self._each("squares of some rows", square_changes, of, places=sides).values())
         return half + half.T
 
     def off_diagonal_squares(self, partition: Partition) -> Array:
@@ -358,9 +384,9 @@ class Chunked(Summable):
         return array_namespace(total).reshape(total, ())
 
     def _with_labels(self, labels: Array, more: object) -> Of:
-        """Return the labels of the rows and columns of each chunk, and another argument."""
+        """Return the labels of the rows and columns of each chunk, another argument, and if i = j."""
         parts = self._labels(labels)
-        return lambda i, j: (parts[i], parts[j], more)
+        return lambda i, j: (parts[i], parts[j], more, i == j)
 
     def _labels(self, labels: Array) -> list[np.ndarray]:
         """Return the labels of each block of rows as small integers on the host."""
@@ -475,7 +501,7 @@ class Chunked(Summable):
         labels = self._labels(partition.labels)
 
         def of(i: int, j: int) -> tuple:
-            return before.at[i, j], labels[i], labels[j], partition.k
+            return before.at[i, j], labels[i], labels[j], partition.k, i == j
 
         return summed(self._each("products with the past", chunk_block_products, of, before).values())
 
@@ -690,7 +716,7 @@ def checked_and_summed(
             both = (labels[i], labels[j]), (found.v[i], found.v[j])
             nodes[i, j] = tasks.add(checked_sums, chunk, *both, partition.k, found.samples[i], i == j)
     log.debug(PASS, "check, sums and squares", W.n)
-    parts = dict(zip(nodes, tasks.compute(list(nodes.values())), strict=True))
+    parts = dict(zip(nodes, tasks.compute(list(nodes.values()), W._at_once), strict=True))
     wz, squares, w_ii = W._joined({(i, j): part for (i, j), part in parts.items() if i <= j})
     right, down, least = found.combined({place: part[-3:] for place, part in parts.items()})
     squares = squares - np.diag((w_ii * w_ii) @ partition.membership)
