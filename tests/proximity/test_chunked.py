@@ -286,15 +286,31 @@ def test_chunk_products_and_blend(eager_xp, small_blocks):
     close(eager_xp.numpy(found.square_sum), (symmetric() ** 2).sum())
 
 
-def test_a_blend_in_place_of_a_past_that_cannot_be_written_is_new():
+@pytest.mark.parametrize("which", ["usual", "read-only", "not aligned"])
+def test_a_blend_is_in_place_of_a_past_that_is_writeable_and_aligned(which):
     w, past = symmetric(), symmetric(seed=1)
+    if which == "not aligned":  # as chunks that a worker receives may be
+        past = np.frombuffer(bytearray(1) + past.tobytes(), np.uint8)[1:].view(float).reshape(N, N)
+        assert past.flags.writeable and not past.flags.aligned
+    past.flags.writeable = which != "read-only"
     expected = 0.25 * past + 0.75 * w
-    for writeable in (False, True):
-        past.flags.writeable = writeable
-        found = _chunk.chunk_blend(w, past, 0.25, None, True, in_place=True)
-        assert np.shares_memory(found.array, past) == writeable
-        close(found.array, expected)
-        assert sys.getsizeof(found) > w.nbytes  # dask knows what it costs to move it
+    found = _chunk.chunk_blend(w, past, 0.25, None, True, in_place=True)
+    assert np.shares_memory(found.array, past) == (which == "usual")
+    close(found.array, expected)
+    assert sys.getsizeof(found) > w.nbytes  # dask knows what it costs to move it
+
+
+def test_rows_of_a_chunk_that_is_not_aligned_are_not_taken_at_once(monkeypatch):
+    """`np.take` would copy the whole chunk for each block of rows."""
+    aligned = symmetric()
+    w = np.frombuffer(bytearray(1) + aligned.tobytes(), np.uint8)[1:].view(float).reshape(N, N)
+    taken, take = [], np.take
+    monkeypatch.setattr(np, "take", lambda *args, **options: taken.append(1) or take(*args, **options))
+    for chunk, at_once in ((w, False), (aligned, True)):
+        taken.clear()
+        [(_, rows)] = _chunk._gathered(chunk, np.array([3, 1]), np.empty((2, N)))
+        close(rows, aligned[[3, 1]])
+        assert bool(taken) == at_once
 
 
 # Chunks in memory

@@ -239,8 +239,11 @@ def _buffer(w: np.ndarray, dtype: Any = np.float64) -> np.ndarray:
 
 
 def _gathered(w: np.ndarray, index: np.ndarray, buffer: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield some rows of a chunk in a buffer; `take` would copy all of a strided chunk."""
-    at_once = w.flags.c_contiguous and w.dtype == buffer.dtype
+    """Yield some rows of a chunk in a buffer.
+
+    `take` would copy all of a chunk that is strided, or not aligned, as one that a worker received.
+    """
+    at_once = w.flags.c_contiguous and w.flags.aligned and w.dtype == buffer.dtype
     for start in range(0, len(index), len(buffer)):
         rows = index[start : start + len(buffer)]
         x = buffer[: len(rows)]
@@ -447,7 +450,7 @@ def chunk_blend(
             rows, columns = (from_host(some, w) for some in known)
             blended = xp.where(rows[:, None] & columns[None, :], blended, w)
         return kept(blended, on_diagonal)
-    in_place = in_place and past.dtype == w.dtype and past.flags.writeable  # not so if received
+    in_place = in_place and past.dtype == w.dtype and past.flags.behaved  # writeable and aligned
     blended = past if in_place else np.empty(w.shape, w.dtype)
     wide, total = _buffer(w), 0.0
     share = np.empty(wide.shape, w.dtype)
