@@ -154,8 +154,7 @@ def step(
         found = clusterer.cluster(blend, call.from_found(found))
         n_iter += found.n_iter
     alphas, moves = [weights.alpha for weights in used], _moves(clusterer, seen, used[-1])
-    result = Iterations(n_iter, alphas, blend, used[-1].squares, *moves)
-    return conclude(past, found.with_guards(), result, options.events)
+    return conclude(past, found, Iterations(n_iter, alphas, blend, used[-1].squares, *moves), options.events)
 
 
 def static_step(
@@ -170,15 +169,15 @@ def static_step(
     """Cluster the current proximities; the past gives initial labels and cluster ids."""
     past = Past.of(state, ids, W)
     call = _call(past, options) if warm_start else Call(past.t, rng=[options.seed, past.t])
-    found = clusterer.cluster(W, call)
+    # The memory of PCM is the eigenvectors alone.
+    found = dataclasses.replace(clusterer.cluster(W, call), spectrum=None)
     return conclude(past, found, Iterations(found.n_iter), options.events)
 
 
 def _first_step(past: "Past", clusterer: Clusterer, options: Options) -> "Step":
     """Return a step of objects without a past; if α is estimated, include the noise."""
     is_estimated = isinstance(options.alpha, str)
-    W = past.W.summing_squares() if is_estimated else past.W
-    found = clusterer.cluster(W, _call(past, options)).with_guards()
+    found = clusterer.cluster(past.W.summing_squares() if is_estimated else past.W, _call(past, options))
     if not is_estimated:
         return conclude(past, found, Iterations(found.n_iter), options.events)
     unit = unit_of(past.W)
@@ -491,11 +490,10 @@ def conclude(past: Past, found: Clustering, result: Iterations, rules: EventRule
         events = in_order((*events, *moves))
     # Assume the same share of objects in clusters for the objects that have a past.
     n_members = (n if blend is None else past.alignment.n_common) * float(sizes.sum()) / n
+    memory = found.memory if found.spectrum is None else found.spectrum.vectors  # with guards
     return Step(
         # Drop the cached membership: it would be the largest array of a sparse state.
-        state=State(
-            None, dataclasses.replace(partition), clusters, past.ids, found.memory, count=found.count
-        ),
+        state=State(None, dataclasses.replace(partition), clusters, past.ids, memory, count=found.count),
         labels=recorded_labels(np.where(labels >= 0, clusters.names[labels], -1), partition.labels),
         alphas=tuple(read.alphas),
         events=events,

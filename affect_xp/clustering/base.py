@@ -88,10 +88,6 @@ class Clustering:
     spectrum: Spectrum | None = None
     count: Count | None = None
 
-    def with_guards(self) -> "Clustering":
-        """Return the result with the guards of the eigenvectors in its memory, if there are any."""
-        return self if self.spectrum is None else dataclasses.replace(self, memory=self.spectrum.vectors)
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Call:
