@@ -5,7 +5,7 @@ A partition into clusters is known by its labels c, membership Z and sizes m.
 
 import dataclasses
 import functools
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -245,13 +245,17 @@ def fewer_clusters(partition: Partition, k: int) -> Partition:
         return partition
     if partition.k < k:
         return Partition(partition.labels, k)
-    xp = array_namespace(partition.labels)
-    rank = xp.argsort(xp.argsort(partition.sizes, descending=True, stable=True), stable=True)
-    stays = rank < k  # (partition.k,)
-    number = xp.cumulative_sum(xp.astype(stays, xp.int64)) - 1
+    return Partition(labels_by_number(partition, [k])[:, 0], k)
+
+
+def labels_by_number(partition: Partition, numbers: Sequence[int]) -> Array:
+    """Return the labels of `fewer_clusters` for each of R numbers of clusters, (n, R)."""
+    xp, m = array_namespace(partition.labels), partition.sizes
+    rank = xp.argsort(xp.argsort(m, descending=True, stable=True), stable=True)
+    stays = rank[:, None] < from_host(numbers, m)[None, :]  # (partition.k, R)
+    number = xp.cumulative_sum(xp.astype(stays, xp.int64), axis=0) - 1
     number = xp.where(stays, number, -xp.ones_like(number))
-    labels = partition.by_object(number)
-    return Partition(xp.where(partition.labels >= 0, labels, partition.labels), k)
+    return keep(partition.by_object(number), partition.labels, -1)
 
 
 def as_partition(

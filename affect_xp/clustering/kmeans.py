@@ -11,10 +11,12 @@ are returned. Adding a multiple of the identity to W would make it definite and 
 of every partition by the same number, so the best partition is still well defined.
 """
 
+import copy
 import dataclasses
 import functools
 import math
 import warnings
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,6 +27,7 @@ from affect_xp.array.namespace import (
     device_of,
     from_host,
     is_cupy,
+    is_on_device,
     label_counts,
     on_input_device,
     one_hot,
@@ -37,11 +40,11 @@ from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array, Seed
 from affect_xp.checks import check_choice, check_fraction, check_int, check_n_clusters
 from affect_xp.clustering.base import FIRST, RULES, Call, Clustering, NClusters, check_clusters, clusters_at
-from affect_xp.clustering.n_clusters import select
+from affect_xp.clustering.n_clusters import candidates, select
 from affect_xp.clustering.seeding import STARTS, Sample, spread_partitions
 from affect_xp.exceptions import ConvergenceWarning, InputError
 from affect_xp.parameters import Parameters
-from affect_xp.partition import Partition, as_partition, fewer_clusters
+from affect_xp.partition import Partition, as_partition, fewer_clusters, labels_by_number
 from affect_xp.proximity import Grouped, Proximity, as_proximity
 
 # Products are updated from the columns of moved objects if these are at most this share of all.
@@ -59,6 +62,8 @@ ROUGH_TOL, SAMPLE_ITER = 1e-3, 30
 AUTO_STARTS, AUTO_OBJECTS, AUTO_LIMITS = 10, 100, (1000, 4000)
 # The same for the new starts that compete with the previous labels.
 FRESH_STARTS, FRESH_OBJECTS, FRESH_LIMITS = 3, 30, (300, 1200)
+# Runs for several numbers of clusters share a batch of at most so many columns.
+MAX_COLUMNS = 256
 # A new start replaces the previous labels if its sum of squares is smaller by this share.
 FRESH_GAIN = 0.01
 
@@ -198,16 +203,25 @@ def kmeans_from(start: Grouped, max_iter: int, tol: float, rng: Seed = None) -> 
 def _fresh_start(start: Grouped, rng: np.random.Generator) -> Array | None:
     """Return labels of a new start, -1 for objects not sampled, if it is better on a sample; else None."""
     W, k = start.proximity, start.k
-    size = min(max(FRESH_OBJECTS * k, FRESH_LIMITS[0]), FRESH_LIMITS[1])
-    sample = Sample.draw(W, size, rng, start.labels[:, 0])
+    sample = Sample.draw(W, _fresh_size(k), rng, start.labels)
+    fresh = _better_on(sample, 0, k, rng)
+    return None if fresh is None else sample.spread(fresh, W.n, W.like)
+
+
+def _fresh_size(k: int) -> int:
+    return min(max(FRESH_OBJECTS * k, FRESH_LIMITS[0]), FRESH_LIMITS[1])
+
+
+def _better_on(sample: Sample, r: int, k: int, rng: np.random.Generator) -> np.ndarray | None:
+    """Return labels of a sample from a new start, if they are clearly better than its labels of run r."""
     assert sample.labels is not None
     starts = spread_partitions(sample.W, k, FRESH_STARTS, rng)
     fresh = lloyd(sample.W.grouped(starts, k), SAMPLE_ITER, ROUGH_TOL)
-    before = sample.W.grouped(sample.labels[:, None], k)
+    before = sample.W.grouped(sample.labels[:, r : r + 1], k)
     inherited = lloyd(before, SAMPLE_ITER, ROUGH_TOL, complete=False)
     if fresh.inertia >= inherited.inertia - FRESH_GAIN * abs(inherited.inertia):
         return None
-    return sample.spread(fresh.labels, W.n, W.like)
+    return fresh.labels
 
 
 def check_n_init(n_init: object) -> None:
@@ -222,6 +236,7 @@ def check_n_init(n_init: object) -> None:
 class _Start:
     """The progress of one start, on the host."""
 
+    complete: bool = True  # whether it labels all objects
     batch: "_Batch | None" = None  # holds the best labels so far
     place: int = 0  # the index of this run in that batch
     inertia: float = np.inf  # their sum of squares
@@ -230,6 +245,17 @@ class _Start:
     is_fixed_point: bool = False  # no label changes
     converged: bool = False  # a fixed point, or the sum of squares hardly falls
     moved: bool = False
+
+    def see(self, batch: "_Batch", r: int, found: "_Assignment", tol: float, *, is_first: bool) -> None:
+        """Take note of an iteration."""
+        self.n_iter += found.n_reads
+        self.is_fixed_point = self.converged = bool(found.n_moved[r] == 0)
+        self.moved = self.moved or not self.is_fixed_point
+        if not is_first or self.is_fixed_point:
+            self.record(batch, r, found.inertia[r], tol)
+        elif self.complete:
+            # Not a result, since clusters of the start may be empty, but a reference for `tol`.
+            self.inertia = float(found.inertia[r])
 
     def record(self, batch: "_Batch", r: int, inertia: float, tol: float) -> None:
         """Keep the labels of run r if they are a fixed point or the best so far; stop if hardly better."""
@@ -241,13 +267,17 @@ class _Start:
             self.stalled += 1
 
     @property
+    def labels(self) -> Array:
+        """The best labels so far, (n,)."""
+        assert self.batch is not None
+        return self.batch.groups.labels[:, self.place]
+
+    @property
     def continues(self) -> bool:
         """Whether another iteration may help."""
         return not self.converged and self.stalled <= MAX_STALLED_ITERATIONS
 
 
-@own_threads()
-@np.errstate(over="ignore", invalid="ignore")  # overflow raises at the end
 def lloyd(
     start: Grouped, max_iter: int, tol: float = 0.0, *, complete: bool = True, margin: float = RELATIVE_TIE
 ) -> KMeansResult:
@@ -256,36 +286,8 @@ def lloyd(
     `complete` means that the start labels all objects. A later start needs a sum of squares smaller by the
     share `margin` to win.
     """
-    W, runs = start.proximity, [_Start() for _ in range(start.n_runs)]
-    batch, active = _Batch.start(start), runs
-    for iteration in range(max_iter):
-        assignment = batch.assign()
-        for r, run in enumerate(active):
-            run.n_iter += assignment.n_reads
-            run.is_fixed_point = run.converged = bool(assignment.n_moved[r] == 0)
-            run.moved = run.moved or not run.is_fixed_point
-            if iteration > 0 or run.is_fixed_point:
-                run.record(batch, r, assignment.inertia[r], tol)
-            elif complete:
-                # Not a result, since clusters of the start may be empty, but a reference for `tol`.
-                run.inertia = float(assignment.inertia[r])
-        if not any(run.continues for run in active):
-            break
-        keep = [r for r, run in enumerate(active) if run.continues]
-        n_rows = assignment.n_moved[keep].mean() if W.updates_each_run else assignment.n_rows
-        from_scratch = n_rows > min(UPDATE_SHARE, W.max_update_share) * W.n
-        batch, active = batch.move(assignment, keep, from_scratch=from_scratch), [active[r] for r in keep]
-    else:
-        for r, (run, inertia) in enumerate(zip(active, batch.read_inertia(), strict=True)):
-            run.record(batch, r, inertia, tol)
-    # Among starts that are equal up to rounding the first one wins, on every library.
-    lowest = min(run.inertia for run in runs)
-    if not math.isfinite(lowest):
-        raise InputError(
-            f"W is too large for k-means: the sum of squares is {lowest}; divide W, or the features it "
-            "is made of, by a constant"
-        )
-    best = next(run for run in runs if run.inertia <= lowest + margin * abs(lowest))
+    runs = _iterated(_Batch.start(start), [_Start(complete) for _ in range(start.n_runs)], max_iter, tol)
+    best = _best(runs, margin)
     assert best.batch is not None
     groups = best.batch.groups_of(best.place)
     moved, n_iter = best.moved or best is not runs[0], max(run.n_iter for run in runs)
@@ -294,12 +296,48 @@ def lloyd(
     )
 
 
+@own_threads()
+@np.errstate(over="ignore", invalid="ignore")  # overflow raises at the end
+def _iterated(batch: "_Batch", runs: list[_Start], max_iter: int, tol: float) -> list[_Start]:
+    """Run Lloyd's iteration from each of the R partitions of a batch; return the runs."""
+    W, active = batch.groups.proximity, runs
+    for iteration in range(max_iter):
+        assignment = batch.assign()
+        for r, run in enumerate(active):
+            if run.continues:
+                run.see(batch, r, assignment, tol, is_first=iteration == 0)
+        keep = [r for r, run in enumerate(active) if run.continues]
+        if not keep:
+            break
+        n_rows = assignment.n_moved[keep].mean() if W.updates_each_run else assignment.n_rows
+        from_scratch = n_rows > min(UPDATE_SHARE, W.max_update_share) * W.n
+        if is_cupy(assignment.labels) and 2 * len(keep) > len(active):
+            keep = list(range(len(active)))  # launches to leave out a few take longer than their work
+        batch, active = batch.move(assignment, keep, from_scratch=from_scratch), [active[r] for r in keep]
+    else:
+        for r, (run, inertia) in enumerate(zip(active, batch.read_inertia(), strict=True)):
+            if run.continues:
+                run.record(batch, r, inertia, tol)
+    return runs
+
+
+def _best(runs: Sequence[_Start], margin: float) -> _Start:
+    """Return the best run; among starts that are equal up to rounding the first one, on every library."""
+    lowest = min(run.inertia for run in runs)
+    if not math.isfinite(lowest):
+        raise InputError(
+            f"W is too large for k-means: the sum of squares is {lowest}; divide W, or the features it "
+            "is made of, by a constant"
+        )
+    return next(run for run in runs if run.inertia <= lowest + margin * abs(lowest))
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Assignment:
     """The nearest centroid of each object, and summaries for the host."""
 
     labels: Array  # (n, R)
-    sizes: Array  # (R, k), none of them 0
+    sizes: Array  # (R, k), none of them 0 that the run has
     n_moved: np.ndarray  # (R,), how many labels have changed
     n_rows: int  # how many objects moved in any run
     n_reads: int  # how often the host waited
@@ -316,12 +354,18 @@ class _Batch:
     known_sizes: Array | None
     w_ii: Array  # (n,)
     bounds: Any = None  # of the last search for the nearest centroids
+    numbers: np.ndarray | None = None  # of clusters of each run, (R,), if they are not all k
 
     @staticmethod
-    def start(groups: Grouped) -> "_Batch":
-        """Return the batch for the initial labels."""
-        kind = _FewCalls if groups.is_few else _Batch
-        return kind(groups, None, groups.diagonal())
+    def start(groups: Grouped, numbers: np.ndarray | None = None) -> "_Batch":
+        """Return the batch for the initial labels; runs may have fewer clusters than k."""
+        kind = _FewCalls if groups.is_few and numbers is None else _Batch
+        return kind(groups, None, groups.diagonal(), numbers=numbers)
+
+    @property
+    def n_absent(self) -> int:
+        """The number of clusters that runs do not have."""
+        return 0 if self.numbers is None else int(np.sum(self.groups.k - self.numbers))
 
     @functools.cached_property
     def sizes(self) -> Array:
@@ -340,10 +384,11 @@ class _Batch:
         m, own, k = self.sizes, self.groups.own(), self.groups.k
         labels, bounds = self.groups.nearest(m, own, self.bounds)
         sizes, xp = label_counts(labels, k), array_namespace(m)
-        n_moved, n_rows, smallest, inertia = to_host(
-            *self._moves(labels), xp.min(sizes), self._inertia(own), reason="has k-means converged?"
+        n_empty = xp.sum(xp.astype(sizes == 0, sizes.dtype))
+        n_moved, n_rows, n_empty, inertia = to_host(
+            *self._moves(labels), n_empty, self._inertia(own), reason="has k-means converged?"
         )
-        if smallest > 0:
+        if n_empty == self.n_absent:
             return _Assignment(labels, sizes, n_moved, int(n_rows), 1, inertia, bounds)
         return self._repair(labels, own, inertia)
 
@@ -355,7 +400,7 @@ class _Batch:
     def _repair(self, labels: Array, own: Array, inertia: np.ndarray) -> _Assignment:
         """Fill empty clusters."""
         distance = self.groups.distances(slice(0, labels.shape[0]), self.sizes, own)
-        labels = _repaired(labels, distance, self.w_ii)
+        labels = _repaired(labels, distance, self.w_ii, self.numbers)
         n_moved, n_rows = to_host(*self._moves(labels), reason="has k-means converged after a repair?")
         return _Assignment(labels, label_counts(labels, self.groups.k), n_moved, int(n_rows), 2, inertia)
 
@@ -364,7 +409,7 @@ class _Batch:
         groups, n_runs = self.groups, self.groups.n_runs
         (labels, rows, sizes), read = self._read_by_kernels()
         n_moved, (n_rows, n_empty), inertia = np.split(read, [n_runs, n_runs + 2])
-        if n_empty > 0:
+        if n_empty > self.n_absent:
             return self._repair(labels, groups.own(), inertia)
         return _Assignment(labels, sizes, n_moved, int(n_rows), 1, inertia, rows=rows[: int(n_rows)])
 
@@ -395,18 +440,19 @@ class _Batch:
 
     def move(self, found: _Assignment, keep: list[int], *, from_scratch: bool) -> "_Batch":
         """Return the batch of the runs `keep` with new labels; multiply everything, or only the changes."""
-        new, sizes, groups = found.labels, found.sizes, self.groups
+        new, sizes, groups, numbers = found.labels, found.sizes, self.groups, self.numbers
         xp = array_namespace(new)
         if len(keep) < groups.n_runs:
+            numbers = None if numbers is None else numbers[keep]
             runs = from_host(keep, new)
             new, sizes = xp.take(new, runs, axis=1), xp.take(sizes, runs, axis=0)
             groups = groups.of_runs(keep)
         if from_scratch:
-            return type(self)(groups.from_scratch(new), sizes, self.w_ii, found.bounds)
+            return type(self)(groups.from_scratch(new), sizes, self.w_ii, found.bounds, numbers)
         rows = found.rows
         if rows is None:
             rows = places_of(_in_any_run(found.labels != self.groups.labels), found.n_rows)
-        return type(self)(groups.regrouped(new, rows), sizes, self.w_ii, found.bounds)
+        return type(self)(groups.regrouped(new, rows), sizes, self.w_ii, found.bounds, numbers)
 
 
 class _FewCalls(_Batch):
@@ -429,10 +475,79 @@ class _FewCalls(_Batch):
         return _Assignment(labels, sizes, n_moved, len(rows), 1, inertia, rows=rows)
 
 
-def _repaired(labels: Array, distance: Array, w_ii: Array) -> Array:
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Scan:
+    """Starts of k-means for several numbers of clusters, which run as one batch of Lloyd iterations."""
+
+    numbers: list[int]  # the number of clusters of each run
+    labels: Array  # (n, runs)
+    complete: list[bool]  # whether a run labels all objects
+
+    @staticmethod
+    def of(call: Call, ks: Sequence[int]) -> "_Scan | None":
+        """Return the previous labels for each number, else the largest of the previous clusters, if any."""
+        start, memory = call.start, call.memory
+        if start is None:
+            return None
+        known = start.n_outside == 0
+        if memory is not None and memory.shape[1] == len(ks) and _is_integral(memory):
+            return _Scan(list(ks), memory - 1, [known] * len(ks))
+        return _Scan(list(ks), labels_by_number(start, ks), [known and start.k == k for k in ks])
+
+    @staticmethod
+    def remembered(labels: Sequence[Array]) -> Array:
+        """Return labels as memory for the next step, (n, R); 0 is for objects without a label."""
+        return array_namespace(labels[0]).stack(labels, axis=1) + 1
+
+    def start(self, r: int) -> Partition:
+        """Return the start of one run."""
+        return Partition(self.labels[:, r], self.numbers[r], 0 if self.complete[r] else None)
+
+    def groups(self) -> "Iterator[_Scan]":
+        """Yield the runs in groups whose memberships have few columns together."""
+        begin = 0
+        for end, k in enumerate([*self.numbers[1:], math.inf], start=1):
+            if (end + 1 - begin) * k > MAX_COLUMNS:
+                some = slice(begin, end)
+                yield _Scan(self.numbers[some], self.labels[:, some], self.complete[some])
+                begin = end
+
+    def competing(self, W: Proximity, rng: Seed) -> "_Scan":
+        """Add new starts that are better on a sample, as `kmeans_from` does."""
+        fresh: dict[int, np.ndarray] = {}
+        for size in sorted({_fresh_size(k) for k in self.numbers}):
+            generator = np.random.default_rng(rng)
+            sample = Sample.draw(W, size, generator, self.labels)
+            for r, k in enumerate(self.numbers):
+                if _fresh_size(k) == size:
+                    better = _better_on(sample, r, k, copy.deepcopy(generator))
+                    fresh |= {} if better is None else {k: sample.spread_on_host(better, W.n)}
+        if not fresh:
+            return self
+        more = from_host(np.stack(list(fresh.values()), axis=1), W.like)
+        labels = array_namespace(more).concat([self.labels, more], axis=1)
+        complete = [known and k not in fresh for k, known in zip(self.numbers, self.complete, strict=True)]
+        return _Scan([*self.numbers, *fresh], labels, complete + [False] * len(fresh))
+
+    def best(self, W: Proximity, max_iter: int, tol: float) -> dict[int, _Start]:
+        """Run all starts; return the best run of each number of clusters."""
+        batch = _Batch.start(W.grouped(self.labels, max(self.numbers)), np.asarray(self.numbers))
+        by_number: dict[int, list[_Start]] = {}
+        runs = _iterated(batch, [_Start(complete) for complete in self.complete], max_iter, tol)
+        for k, run in zip(self.numbers, runs, strict=True):
+            by_number.setdefault(k, []).append(run)
+        return {k: _best(some, FRESH_GAIN) for k, some in by_number.items()}
+
+
+def _is_integral(x: Array) -> bool:
+    return bool(array_namespace(x).isdtype(x.dtype, "integral"))
+
+
+def _repaired(labels: Array, distance: Array, w_ii: Array, numbers: np.ndarray | None = None) -> Array:
     """Give each empty cluster the object farthest from its centroid, given distances minus wᵢᵢ, (n, R, k).
 
-    The nearest object of each cluster stays, so that filling one cluster does not empty another.
+    The nearest object of each cluster stays, so that filling one cluster does not empty another. Runs may
+    have fewer clusters than k.
     """
     xp = array_namespace(labels)
     n, _, k = distance.shape
@@ -440,9 +555,12 @@ def _repaired(labels: Array, distance: Array, w_ii: Array) -> Array:
     far = xp.full_like(distance, xp.inf)
     own = xp.min(xp.where(z > 0, distance, far), axis=2) + w_ii[:, None]  # (n, R)
     nearest = xp.argmin(xp.where(z > 0, own[:, :, None], far), axis=0)  # (R, k)
-    empty = xp.sum(z, axis=0) == 0
+    occupied = xp.sum(z, axis=0) > 0
+    empty = ~occupied
+    if numbers is not None:
+        empty = empty & from_host(np.arange(k) < numbers[:, None], labels)
     objects = xp.arange(n, dtype=nearest.dtype, device=device_of(labels))
-    stays = xp.any((objects[:, None, None] == nearest[None, :, :]) & ~empty[None, :, :], axis=2)
+    stays = xp.any((objects[:, None, None] == nearest[None, :, :]) & occupied[None, :, :], axis=2)
     order = xp.argsort(xp.where(stays, -far[:, :, 0], own), axis=0, descending=True, stable=True)
     rank = xp.argsort(order, axis=0, stable=True)  # (n, R); 0 is the farthest
     n_empty = xp.sum(xp.astype(empty, rank.dtype), axis=1)
@@ -531,23 +649,45 @@ class KMeans(Parameters):
                 groups=result.groups,
                 rough=call.rough and (self._competes(call) or not result.is_fixed_point),
             )
-        n_iter = []
+        ks = candidates(proximity.n, 2, self.max_clusters)
+        labels, n_iter = self._run_each(proximity, ks, call)
+        partitions = {k: Partition(x, k, 0) for k, x in zip(ks, labels, strict=True)}
+        rule = str(self.n_clusters)
+        chosen = select(proximity, rule, self.max_clusters, partitions.__getitem__, kind="similarity")
+        return Clustering(
+            chosen.partition,
+            n_iter=n_iter + 1,
+            memory=_Scan.remembered(labels),
+            scores=chosen.scores,
+            rough=call.rough,
+        )
 
-        def cluster_k(k: int) -> Partition:
-            result = self._run(proximity, k, call)
-            n_iter.append(result.n_iter)
-            return Partition(result.labels, k, 0)
-
-        chosen = select(proximity, str(self.n_clusters), self.max_clusters, cluster_k, kind="similarity")
-        return Clustering(chosen.partition, n_iter=sum(n_iter) + 1, scores=chosen.scores, rough=call.rough)
+    def _run_each(self, proximity: Proximity, ks: Sequence[int], call: Call) -> tuple[list[Array], int]:
+        """Return labels for each number of clusters, and the iterations; on a device all run as one batch."""
+        scan, competes = _Scan.of(call, ks), self._competes(call) and not call.rough
+        if scan is None or self.n_init not in ("auto", 1) or not is_on_device(proximity.like):
+            starts = [call.start if scan is None else scan.start(r) for r in range(len(ks))]
+            calls = [dataclasses.replace(call, start=start, groups=None) for start in starts]
+            found = [self._run(proximity, k, each) for k, each in zip(ks, calls, strict=True)]
+            return [result.labels for result in found], sum(result.n_iter for result in found)
+        runs: dict[int, _Start] = {}
+        for some in scan.groups():
+            tried = some.competing(proximity, call.rng) if competes else some
+            runs |= tried.best(proximity, self.max_iter, self._tol(call))
+        best = [runs[k] for k in ks]
+        self._warn_unless(all(run.converged or run.n_iter < self.max_iter for run in best))
+        return [run.labels for run in best], max(run.n_iter for run in best)
 
     def _competes(self, call: Call) -> bool:
         """Return whether the previous labels compete with new starts."""
         automatic = self.n_init == "auto" and isinstance(self.init, str) and self.init == "k-means++"
         return automatic and not call.settled
 
+    def _tol(self, call: Call) -> float:
+        return max(self.tol, ROUGH_TOL) if call.rough else self.tol
+
     def _run(self, proximity: Proximity, k: int, call: Call) -> KMeansResult:
-        tol = max(self.tol, ROUGH_TOL) if call.rough else self.tol
+        tol = self._tol(call)
         if call.start is not None and self._competes(call) and not call.rough:
             result = kmeans_from(call.start_groups(proximity, k), self.max_iter, tol, call.rng)
         elif call.start is not None and self.n_init in ("auto", 1):
@@ -563,10 +703,13 @@ class KMeans(Parameters):
                 tol=tol,
                 rng=call.rng,
             )
-        if not result.converged and result.n_iter >= self.max_iter:
+        self._warn_unless(result.converged or result.n_iter < self.max_iter)
+        return result
+
+    def _warn_unless(self, converged: bool) -> None:
+        if not converged:
             warnings.warn(
                 f"k-means did not converge in max_iter={self.max_iter} iterations; increase max_iter",
                 ConvergenceWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
-        return result

@@ -295,11 +295,11 @@ def select(
         raise InputError(f"rule={rule!r} needs similarities, but kind='dissimilarity'; use 'silhouette'")
     check_choice("kind", kind, KINDS)
     W = as_proximity(W)
-    candidates = _candidates(W.n, min_clusters, max_clusters)
-    partitions = [cluster_k(k) for k in candidates]
-    by_k = dict(zip(candidates, _scores(W, rule, partitions, kind), strict=True))
+    ks = candidates(W.n, min_clusters, max_clusters)
+    partitions = [cluster_k(k) for k in ks]
+    by_k = dict(zip(ks, _scores(W, rule, partitions, kind), strict=True))
     k = choose(by_k)
-    return Selection(k, partitions[k - candidates.start], by_k)
+    return Selection(k, partitions[k - ks.start], by_k)
 
 
 def _scores(W: Proximity, rule: str, partitions: list[Partition], kind: str) -> list[float]:
@@ -355,7 +355,7 @@ def _on_host(
     return _Judged(np.empty(0, dtype), w_ii), on_host, products, rest[0] if rest else None
 
 
-def _candidates(n: int, min_clusters: int, max_clusters: int) -> range:
+def candidates(n: int, min_clusters: int, max_clusters: int) -> range:
     """Return the numbers of clusters to try for n objects."""
     least = check_int("min_clusters", min_clusters, 1)
     most = check_int("max_clusters", max_clusters, least)
@@ -401,7 +401,7 @@ def eigengap_scores(values: Array, max_clusters: int) -> dict[int, float]:
     """
     values = to_host(as_array(values), reason="eigengap")[0]
     gaps = np.append(np.abs(np.diff(values)), 0.0)
-    return {k: float(gaps[k - 1]) for k in _candidates(len(values), 2, max_clusters)}
+    return {k: float(gaps[k - 1]) for k in candidates(len(values), 2, max_clusters)}
 
 
 def height_gap_scores(heights: np.ndarray, max_clusters: int) -> dict[int, float]:
@@ -412,7 +412,7 @@ def height_gap_scores(heights: np.ndarray, max_clusters: int) -> dict[int, float
     """
     n = len(heights) + 1
     gaps = np.append(np.diff(heights, prepend=0.0), 0.0)  # of n, n − 1, ..., 1 clusters
-    return {k: float(gaps[n - k]) for k in _candidates(n, 2, max_clusters)}
+    return {k: float(gaps[n - k]) for k in candidates(n, 2, max_clusters)}
 
 
 def calinski_harabasz_scores(
@@ -422,14 +422,14 @@ def calinski_harabasz_scores(
 
     One pass over W gives the block sums of the finest cut; those of the other cuts are sums of these.
     """
-    candidates = _candidates(W.n, 2, max_clusters)
-    finest, most = labels_of(candidates[-1]), candidates[-1]
+    ks = candidates(W.n, 2, max_clusters)
+    finest, most = labels_of(ks[-1]), ks[-1]
     partition = Partition(from_host(finest, W.like), most)
     wz = W.matmul(partition.membership) if kind == "similarity" else None
     squares = _square_sums(W, partition, wz, kind)
     squares, sizes = to_host(squares, partition.sizes, reason="scores of a dendrogram")
     scores = {}
-    for k in candidates:
+    for k in ks:
         z = np.zeros((most, k))
         z[finest, labels_of(k)] = 1  # the cluster of each cluster of the finest cut
         scores[k] = float(_dispersion_ratio(z.T @ squares @ z, sizes @ z))

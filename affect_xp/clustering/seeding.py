@@ -130,7 +130,7 @@ class Sample:
 
     index: np.ndarray  # (m,), may contain duplicates
     W: Dense | Factored  # of m objects, NumPy
-    labels: np.ndarray | None = None  # (m,), if labels of all objects were given
+    labels: np.ndarray | None = None  # (m, ...), if labels of all objects were given
 
     @staticmethod
     def draw(W: Proximity, size: int, rng: np.random.Generator, labels: Array | None = None) -> "Sample":
@@ -143,7 +143,7 @@ class Sample:
         stored = [W.rows(index), W.weights] if isinstance(W, Factored) else [W.submatrix(index)]
         arrays = list(stored)
         arrays += [] if index is None else [index]
-        arrays += [] if labels is None else [labels if index is None else xp.take(labels, index)]
+        arrays += [] if labels is None else [labels if index is None else xp.take(labels, index, axis=0)]
         read = to_host(*arrays, reason="a sample on which starts of k-means are compared")
         (first, *weights), rest = read[: len(stored)], list(read[len(stored) :])
         place = np.arange(W.n) if index is None else rest.pop(0).astype(np.int64)
@@ -152,6 +152,10 @@ class Sample:
 
     def spread(self, labels: Array, n: int, like: Array) -> Array:
         """Return labels of the sample as labels of all n objects, -1 for those not sampled."""
+        return from_host(self.spread_on_host(labels, n), like)
+
+    def spread_on_host(self, labels: Array, n: int) -> np.ndarray:
+        """Return the same as a NumPy array."""
         spread = np.full(n, -1, dtype=np.int64)
         spread[self.index] = labels
-        return from_host(spread, like)
+        return spread
