@@ -37,6 +37,7 @@ from affect_xp.array.namespace import (
     array_namespace,
     device_of,
     is_cupy,
+    is_on_device,
     not_negative,
     ratio,
     row_blocks,
@@ -204,7 +205,7 @@ def alpha_is_insensitive(pair: Pair, k: int, tol: float) -> bool:
     """Return whether α is known to differ by at most `tol` between any two labellings with k clusters.
 
     This is known only for sparse W and Ψ of the same objects without negative entries. On a device the host
-    waits once for each power that is tried, and once more.
+    waits once.
     """
     current, past = pair.current, pair.past
     if tol == 0 or not pair.alignment.unchanged:
@@ -217,16 +218,25 @@ def alpha_is_insensitive(pair: Pair, k: int, tol: float) -> bool:
         return False
     xp = array_namespace(current.like)
     low = xp.minimum(xp.min(current.like), xp.min(past.like))
-    low, w, p = to_host(low, _squares(current), _squares(past), reason="can labels change α?")
-    if low < 0 or not 0 < w + p < math.inf:
-        return False
-    a = w / (w + p)
-    bounds = [(_SpectralBound(W), factor) for W, factor in ((current, 1.0), (past, a * a))]
-    for power in POWERS:
-        explained = sum(factor * k * bound.at(power) ** 2 for bound, factor in bounds)
-        if explained <= tol * (w + p):
-            return True
+    seen, bounds = [low, _squares(current), _squares(past)], [_SpectralBound(current), _SpectralBound(past)]
+    # A device computes all bounds before the host waits, the host one by one.
+    steps = [POWERS] if is_on_device(current.like) else [(), *((power,) for power in POWERS)]
+    for powers in steps:
+        largest = [bound.at(power) for power in powers for bound in bounds]
+        read = [float(x) for x in to_host(*seen, *largest, reason="can labels change α?")]
+        low, w, p = read[:3]
+        if low < 0 or not 0 < w + p < math.inf:
+            return False
+        for i, power in enumerate(powers):
+            top, top_past = (_root(x, power) for x in read[3 + 2 * i : 5 + 2 * i])
+            a = w / (w + p)
+            if k * (top**2 + a * a * top_past**2) <= tol * (w + p):
+                return True
     return False
+
+
+def _root(x: float, power: int) -> float:
+    return x ** (1 / power) if math.isfinite(x) else math.inf
 
 
 def _squares(W: Sparse) -> Array:
@@ -244,10 +254,8 @@ class _SpectralBound:
         self.W, self.power = W, 0
         self.x = xp.ones((W.n, 1), dtype=wide, device=device_of(W.like))
 
-    def at(self, power: int) -> float:
-        """Return ‖Wʳ1‖_∞^{1/r}; r must not decrease between calls."""
-        xp = array_namespace(self.x)
+    def at(self, power: int) -> Array:
+        """Return ‖Wʳ1‖_∞, 0-d; r must not decrease between calls."""
         while self.power < power:
             self.x, self.power = self.W.matmul(self.x), self.power + 1
-        largest = float(to_host(xp.max(self.x), reason="bound of the largest eigenvalue")[0])
-        return largest ** (1 / self.power) if math.isfinite(largest) else math.inf
+        return array_namespace(self.x).max(self.x)

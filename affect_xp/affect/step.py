@@ -137,7 +137,7 @@ def step(
     pair = Pair(W, past.smoothed, past.alignment)
     start = pair.group(past.start, past=past.groups)
     call, options = _call(past, options, start), _shortened(options, start, clusterer)
-    seen, n_iter = _first_labels(start, clusterer, call, options)
+    seen, call, n_iter = _first_labels(start, clusterer, call, options)
     used: list[_Weights] = []
     for i in range(options.rounds):
         weights = _weights_of(options, seen, past.t)
@@ -260,17 +260,18 @@ def _call(past: Past, options: Options, groups: GroupedPair | None = None) -> Ca
 
 def _first_labels(
     start: GroupedPair, clusterer: Clusterer, call: Call, options: Options
-) -> tuple[_Seen, int]:
-    """Return the labels for the first α, and the iterations used to find them."""
+) -> tuple[_Seen, Call, int]:
+    """Return the labels for the first α, the next call, and the iterations used to find the labels."""
     if options.init == "previous" or not options.by_labels:
-        return _Seen(start), 0
+        return _Seen(start), call, 0
     found = clusterer.cluster(start.pair.blend(0.0), dataclasses.replace(call, rough=True))
+    call = call.knowing(found)
     if found.moved is False:  # static and previous labels are equal
-        return _Seen(start), found.n_iter
+        return _Seen(start), call, found.n_iter
     static = start.relabelled(found.partition, found.groups)
     by_static = options.init == "static" or options.by_object
     seen = _Seen(static) if by_static else _better(start, static)
-    return seen, found.n_iter
+    return seen, call, found.n_iter
 
 
 def _better(previous: GroupedPair, static: GroupedPair) -> _Seen:

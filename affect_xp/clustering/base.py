@@ -63,7 +63,7 @@ class Clustering:
     moved : bool or None
         Whether any label differs from the initial labels; None if that is not known.
     n_iter : int
-        Iterations; each of k-means waits once for the device, each of an eigensolver twice.
+        Iterations; each waits once for the device.
     memory : (n, r) array or None
         Starting values for the next step, with a row for each object (eigenvectors, for instance).
     scores : dict or None
@@ -127,6 +127,12 @@ class Call:
     def after(self, found: Clustering) -> "Call":
         """Return the next call of the step, with the same initial labels and the updated memory."""
         return dataclasses.replace(self, memory=found.memory, spectrum=found.spectrum)
+
+    def knowing(self, found: Clustering) -> "Call":
+        """Return the same call with the components of the graph that another call of the step found."""
+        if found.spectrum is None or self.memory is None:
+            return self
+        return dataclasses.replace(self, spectrum=dataclasses.replace(found.spectrum, vectors=self.memory))
 
     def from_found(self, found: Clustering) -> "Call":
         """Return the last call of the step, which starts from the rough labels."""

@@ -20,10 +20,10 @@ import numpy as np
 
 from affect_xp.array.namespace import (
     array_namespace,
+    computed,
     device_of,
     eager_product,
     fill_rows,
-    from_host,
     on_input_device,
     row_blocks,
     to_host,
@@ -94,8 +94,7 @@ def _operator(W: Proximity, r: float, w_ii: Array) -> Operator:
 
 def eager_diagonal(W: Proximity) -> Array:
     """Return wᵢᵢ, (n,); not lazy."""
-    like, _ = eager_product(W.matmul, W.like)
-    return from_host(to_host(W.diagonal(), reason="the diagonal of a graph")[0], like)
+    return computed(W.diagonal(), reason="the diagonal of a graph")
 
 
 def row_sums(W: Proximity, function: Callable[[Array], Array], w_ii: Array) -> Array:

@@ -23,6 +23,8 @@ from affect_xp.array.namespace import (
     from_host,
     is_array,
     is_cupy,
+    is_on_device,
+    not_zero,
     row_blocks,
     to_host,
     wide_dtype,
@@ -49,6 +51,8 @@ MAX_PRODUCTS = 300
 MAX_NARROW_PRODUCTS = 100
 # Eigenvalues closer than this many tolerances are tied.
 TIE = 10
+# Squared residuals estimated from products have an error of at most this multiple of their rounding.
+ROUGH_SQUARE = 40
 # Rows of thin matrices that fit into a cache; on a device all rows are one block.
 BLOCK_ROWS = 2**12
 
@@ -67,6 +71,8 @@ class Operator:
     scale: float = 0.0  # of the eigenvalues, if known: residuals are relative to it or to the largest one
     thin_dtype: object = None  # the dtype with the fastest products, if it is not wide floats
     is_narrow: bool = False  # whether X has that dtype
+    lowest: Array | None = None  # a number to be read with the first products, and its check
+    check: Callable[[float], None] | None = None
 
     @staticmethod
     def of(W: Proximity) -> "Operator":
@@ -97,6 +103,10 @@ class Operator:
         if self.is_narrow:
             return 32 * float(xp.finfo(self.thin_dtype).eps)
         return float(xp.finfo(wide_dtype(self.like)).eps) ** 0.5
+
+    def scale_of(self, values: np.ndarray) -> float:
+        """Return the number to which residuals are relative, given the largest eigenvalues."""
+        return max(self.scale, float(np.abs(values).max(initial=0.0))) or 1.0
 
     def matmul(self, x: Array) -> Array:
         """Return A·X."""
@@ -153,12 +163,12 @@ def top_eigenpairs(
     with it are returned, or, if they are too many to be found, none of them: the number r of pairs may
     differ from k. Their span is a function of A alone.
 
-    The full decomposition takes memory for n² numbers. The iteration uses only products, waits twice for the
-    device for each, and falls back to the full decomposition if n is not much larger than k. `start` are k
-    approximate eigenvectors, and `guards` after them, with rows of zeros for unknown objects; `seed` gives
-    further random vectors, and should differ between similar problems. `tol` bounds the residuals relative
-    to the distance from A.top to the first excluded eigenvalue; with 0, or without A.top, it continues to
-    about half of the digits.
+    The full decomposition takes memory for n² numbers. The iteration uses only products, waits once for the
+    device for each, or twice at the limit of the precision, and falls back to the full decomposition if n is
+    not much larger than k. `start` are k approximate eigenvectors, and `guards` after them, with rows of
+    zeros for unknown objects; `seed` gives further random vectors, and should differ between similar
+    problems. `tol` bounds the residuals relative to the distance from A.top to the first excluded
+    eigenvalue; with 0, or without A.top, it continues to about half of the digits.
     """
     check_choice("solver", solver, SOLVERS)
     m = min(k + max(MIN_GUARDS, k // 8), A.n_wanted)
@@ -200,7 +210,10 @@ def _full(A: Operator, k: int, m: int) -> Eigenpairs:
     values, vectors = (xp.flip(x, axis=-1) for x in xp.linalg.eigh(a))
     vectors = vectors[:, :m]
     residuals = xp.linalg.vector_norm(a @ vectors - vectors * values[None, :m], axis=0)
-    values, residuals = to_host(values, residuals, reason="eigenvalues")
+    arrays = [values, residuals] + ([] if A.lowest is None else [A.lowest])
+    values, residuals, *lowest = to_host(*arrays, reason="eigenvalues")
+    if lowest and A.check is not None:
+        A.check(float(lowest[0]))
     values = values[: A.n_wanted]
     status = _Status.of(A, k, values[:m], residuals, 0.0)
     return _pairs(A, k, values[:m], vectors, status, n_iter=0)
@@ -253,30 +266,61 @@ def _lobpcg(A: Operator, k: int, x: Array, tol: float) -> tuple[Eigenpairs, bool
     av[:, :m] = A.matmul(v[:, :m])
     end, n_iter = m, 1  # columns of V in use, and products
     while True:
-        values, c = _ritz(*_grams(v[:, :end], av[:, :end]), min(m, end), eps)
-        residuals, overlaps = _advance(A, v, av, c, values)
-        status = _Status.of(A, k, values, residuals, tol)
+        g, h, f = _grams(A, v[:, :end], av[:, :end], is_first=n_iter == 1)
+        values, c = _ritz(g, h, min(m, end), eps)
+        found = _advance(A, v, av, c, values)
+        residuals, status = _judged(A, k, values, tol, _estimated(c[:, : len(values)], f, values), found)
         active = np.flatnonzero(residuals > status.enough)
         if (status.converged and n_iter >= MIN_PRODUCTS) or len(active) == 0 or n_iter >= most:
-            found = _pairs(A, k, values, v, status, n_iter)
-            return found, status.converged and status.reliable
+            pairs = _pairs(A, k, values, v, status, n_iter)
+            return pairs, status.converged and status.reliable
         end, n_iter = c.shape[1] + len(active), n_iter + 1
-        _join(A, v, av, c.shape[1], active, overlaps[:, active], 1 / residuals[active])
+        _join(A, v, av, c.shape[1], active, found)
 
 
-def _grams(v: Array, av: Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return VᵀV and VᵀAV on the host."""
-    xp = array_namespace(v)
+def _grams(
+    A: Operator, v: Array, av: Array, *, is_first: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Return VᵀV and VᵀAV on the host, from a device with (AV)ᵀAV, in one transfer."""
+    xp, with_squares, width = array_namespace(v), is_on_device(v), v.shape[1]
 
     def grams(rows: slice) -> Array:
         block = v[rows, :]
-        return block.T @ xp.concat([block, av[rows, :]], axis=1)
+        both = xp.concat([block, av[rows, :]], axis=1)
+        return (both if with_squares else block).T @ both
 
-    both = to_host(_summed(grams, v), reason="products within a space")[0]
+    arrays = [_summed(grams, v)] + ([A.lowest] if is_first and A.lowest is not None else [])
+    both, *lowest = to_host(*arrays, reason="products within a space")
+    if lowest and A.check is not None:
+        A.check(float(lowest[0]))
     if not np.all(np.isfinite(both)):
         raise OutOfRangeError
-    g, h = np.split(both.astype(np.float64, copy=False), 2, axis=1)
-    return g, (h + h.T) / 2
+    both = both.astype(np.float64, copy=False)
+    g, h = np.split(both[:width], 2, axis=1)
+    return g, (h + h.T) / 2, both[width:, width:] if with_squares else None
+
+
+def _estimated(y: np.ndarray, f: np.ndarray | None, values: np.ndarray) -> np.ndarray | None:
+    """Return the squared residuals ‖AVy − λVy‖² = yᵀ(AV)ᵀAVy − λ², if the products are known."""
+    return None if f is None else np.sum(y * (f @ y), axis=0) - values**2
+
+
+def _judged(
+    A: Operator, k: int, values: np.ndarray, tol: float, estimated: np.ndarray | None, found: Array
+) -> tuple[np.ndarray, "_Status"]:
+    """Return the residuals and the convergence; they are read unless estimates are precise enough for it."""
+    if estimated is not None:
+        eps, scale = float(array_namespace(found).finfo(found.dtype).eps), A.scale_of(values)
+        rough = (ROUGH_SQUARE * eps) ** 0.5 * scale
+        residuals = np.sqrt(np.maximum(estimated, rough**2))
+        status = _Status.of(A, k, values, residuals, tol)
+        if status.enough > rough or status.residual * scale > 2 * rough:
+            return residuals, status
+    squares = to_host(found[0, :], reason="residuals of eigenvectors")[0].astype(np.float64, copy=False)
+    if not np.all(np.isfinite(squares)):
+        raise OutOfRangeError
+    residuals = np.sqrt(squares)
+    return residuals, _Status.of(A, k, values, residuals, tol)
 
 
 def _ritz(g: np.ndarray, h: np.ndarray, m: int, eps: float) -> tuple[np.ndarray, np.ndarray]:
@@ -299,10 +343,8 @@ def _ritz(g: np.ndarray, h: np.ndarray, m: int, eps: float) -> tuple[np.ndarray,
     return values, t @ np.concatenate([y, p], axis=1)
 
 
-def _advance(
-    A: Operator, v: Array, av: Array, c: np.ndarray, values: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Write the new X, P and R into V, and AX and AP into AV; return the norms of R, and CᵀR, on the host."""
+def _advance(A: Operator, v: Array, av: Array, c: np.ndarray, values: np.ndarray) -> Array:
+    """Write the new X, P and R into V, and AX and AP into AV; return the squared norms of R, and CᵀR."""
     xp, n_x, (end, width) = array_namespace(v), len(values), c.shape
     c, values = from_host(c, v, dtype=v.dtype), from_host(values, v, dtype=v.dtype)
 
@@ -313,19 +355,15 @@ def _advance(
         squares = xp.sum(r * r, axis=0)[None, :]
         return squares if A.null is None else xp.concat([squares, A.null[rows, :].T @ r], axis=0)
 
-    found = to_host(_summed(advance, v), reason="residuals of eigenvectors")[0].astype(np.float64, copy=False)
-    if not np.all(np.isfinite(found)):
-        raise OutOfRangeError
-    return np.sqrt(found[0]), found[1:]
+    return _summed(advance, v)
 
 
-def _join(
-    A: Operator, v: Array, av: Array, begin: int, active: np.ndarray, overlaps: np.ndarray, scale: np.ndarray
-) -> None:
+def _join(A: Operator, v: Array, av: Array, begin: int, active: np.ndarray, found: Array) -> None:
     """Append the active columns of R, scaled to length 1 and orthogonal to C, to X and P; multiply them."""
     xp, end = array_namespace(v), begin + len(active)
-    scales, overlaps = from_host(scale, v, dtype=v.dtype), from_host(overlaps * scale, v, dtype=v.dtype)
-    index = from_host(begin + active, v)
+    found, index = xp.take(found, from_host(active, v), axis=1), from_host(begin + active, v)
+    scales = 1 / xp.sqrt(not_zero(found[0, :]))
+    overlaps = found[1:, :] * scales
     sr = xp.empty((A.n, len(active)), dtype=v.dtype, device=device_of(v))
 
     def join(rows: slice) -> None:
@@ -366,7 +404,7 @@ class _Status:
         otherwise affect the result. A value with residual r may rise by about r². In a large graph without
         structure eigenvalues are close by chance, so ties are not considered.
         """
-        scale = max(A.scale, float(np.abs(values).max(initial=0.0))) or 1.0
+        scale = A.scale_of(values)
         tolerance = A.tolerance * scale
         tie, n = TIE * tolerance, len(values)
         margins = np.maximum(tie, residuals if tol == 0 else TIE * residuals**2 / scale)

@@ -28,6 +28,7 @@ from affect_xp.array.namespace import (
     eager_product,
     from_host,
     gather,
+    is_on_device,
     on_input_device,
     one_hot,
     to_host,
@@ -197,7 +198,7 @@ class SpectralScan:
     ) -> None:
         self._like, self._rng, self._settings = W.like, call.rng, settings
         self._graph = _Graph.of(W, settings, call)
-        if settings.objective in CUTS:
+        if settings.objective in CUTS and not self._graph.checks_later(max_clusters):
             _check_degrees(self._graph, settings.objective)
         if unit_rows is None:
             unit_rows = settings.objective == "normalized_cut"
@@ -280,6 +281,10 @@ class _Graph:
         xp, wide = array_namespace(self.like), wide_dtype(self.like)
         return self.multiply(xp.ones((self.n, 1), dtype=wide, device=device_of(self.like)))[:, 0]
 
+    def checks_later(self, k: int) -> bool:
+        """Return whether the eigensolver reads the lowest degree, so that the host need not wait for it."""
+        return self.parts.count == 1 and k > 1 and self.n > 1 and is_on_device(self.like)
+
     @property
     def parts(self) -> Components:
         """The connected components, which must have been computed."""
@@ -332,8 +337,15 @@ def _check_degrees(graph: _Graph, objective: str) -> None:
     size = xp.take(from_host(parts.sizes, d), parts.labels)
     linked = xp.where(size > 1, d, xp.full_like(d, xp.inf))
     low, low_linked = to_host(xp.min(d), xp.min(linked), reason="are all degrees positive?")
-    if low < 0 or low_linked <= 0:
-        _raise_negative(objective, f"an object has the degree {float(min(low, low_linked)):.4g}")
+    if low < 0:
+        low_linked = min(low, low_linked)
+    _check_lowest(objective, float(low_linked))
+
+
+def _check_lowest(objective: str, degree: float) -> None:
+    """Raise if the lowest degree of an object with neighbours is not positive."""
+    if degree <= 0:
+        _raise_negative(objective, f"an object has the degree {degree:.4g}")
 
 
 def _raise_negative(objective: str, symptom: str) -> None:
@@ -485,6 +497,9 @@ def _cut_pairs(problem: _Problem, k: int) -> Eigenpairs:
     c = graph.parts.count
     null = _null_vectors(graph, graph.parts.labels, c, objective)
     a, unit = LAPLACIANS[objective](graph, null)
+    if graph.checks_later(k):
+        lowest = array_namespace(graph.degrees).min(graph.degrees)
+        a = dataclasses.replace(a, lowest=lowest, check=functools.partial(_check_lowest, objective))
     # Vectors of a similar problem begin with known ones, in place of those of this problem.
     start = start if start is None else start[:, max(0, min(c, start.shape[1] - k + c)) :]
     pairs = problem.solved(a, k - c, start)

@@ -305,6 +305,14 @@ def test_negative_similarities_cannot_be_cut(objective, w, symptom):
         spectral(np.array(w), 2, objective=objective)
 
 
+@pytest.mark.parametrize("solver", ["full", "iterative"])
+def test_negative_similarities_are_found_with_the_first_products(eager_xp, solver):
+    w = np.ones((60, 60))
+    w[0, 1:] = w[1:, 0] = -1.0
+    with pytest.raises(InputError, match="an object has the degree -58"):
+        ax.spectral(eager_xp.array(w), 2, solver=solver)
+
+
 def test_negative_similarities_can_be_associated():
     signs = np.repeat([1.0, -1.0], 4)
     np.testing.assert_array_equal(
