@@ -34,7 +34,7 @@ from affect_xp.models.affect import Affect
 TOLERANCE = 1e-9  # of α, which is about 1
 IN_USE = 0.9  # of the free memory, at most
 MATRICES = 2  # W and Ψ̂
-BREAK_EVEN = 5_000  # objects; see docs/gpu.md
+BREAK_EVEN = 2_100  # objects, by the model of docs/gpu.md
 DOCTOR_SCALE = 0.5  # of the smallest and the largest size that `affect-xp bench --mine` measures
 MATRICES_OF_CHANGE = 3  # the next Ψ̂ too, where objects come and go
 
@@ -220,10 +220,10 @@ def in_words(findings: list[Finding]) -> str:
     for title, memory in memories.items():
         lines.append(
             f"  {title:{width}}  {_gigabytes(memory.free)} free of {_gigabytes(memory.total)}: "
-            f"{largest_n(memory, 8):,} in float64, {largest_n(memory, 4):,} in float32"
+            f"{_largest(memory, MATRICES)}; where objects come and go {_largest(memory, MATRICES_OF_CHANGE)}"
         )
     lines += [
-        "  (where objects come and go, four fifths of these: three matrices are held for a moment)",
+        "  (W and the smoothed matrix; where objects come and go, the next one is a third for a moment)",
         "  (features with proximity='dot' and sparse graphs are not dense: millions of objects fit)",
         "",
         "optional packages",
@@ -233,6 +233,10 @@ def in_words(findings: list[Finding]) -> str:
         status, how = ("ok", "") if version else ("missing", f": pip install {extra or module}")
         lines.append(f"  {status:9} {f'{module} {version or str()}':26} {purpose}{how}")
     return "\n".join([*lines, "", *_advice(findings)])
+
+
+def _largest(memory: Memory, matrices: int) -> str:
+    return f"{largest_n(memory, 8, matrices):,} in float64, {largest_n(memory, 4, matrices):,} in float32"
 
 
 def _gigabytes(size: int) -> str:

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -46,6 +48,7 @@ def test_in_words(monkeypatch, capsys):
         "missing   CuPy                       for GPUs of NVIDIA: pip install 'affect_xp[cuda12]'" in printed
     )
     assert "1.0 GB free of 2.0 GB: 7,771 in float64, 10,990 in float32" in printed
+    assert "; where objects come and go 6,345 in float64, 8,973 in float32" in printed
     assert "Computations run on the CPU, with NumPy.\nNo GPU of NVIDIA with a driver was found." in printed
 
 
@@ -67,6 +70,13 @@ def test_for_machines(monkeypatch, capsys):
     predicted = told["step"]["dense, k-means"]
     assert predicted["exponents"]["seconds"] >= 2
     assert predicted["seconds"]["100000"] > predicted["seconds"]["1000"] > 0
+
+
+def test_the_break_even_is_that_of_the_page():
+    page = (Path(__file__).parents[2] / "docs" / "gpu.md").read_text(encoding="utf-8")
+    (found,) = {n for line in re.findall("break-even with the CPU: n = (.*)", page)
+                for n in re.findall(r"([\d,]+) \(", line)}  # fmt: skip
+    assert int(found.replace(",", "")) == doctor.BREAK_EVEN
 
 
 def test_the_largest_n_fits_and_the_next_does_not():
