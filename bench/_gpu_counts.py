@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+import numpy as np
+
 from affect_xp.array import cuda, namespace
 from affect_xp.clustering import kmeans
+from affect_xp.clustering.base import RULES, Call
 
 from . import _scenario
 
@@ -64,9 +67,8 @@ def count_asked(n: int, init: str, *, churn: int = 0, blocks: int = 1) -> Asked:
     ):
         _last_step(arrays, init, churn, contextlib.nullcontext())  # compiles the kernels
         (seen, traffic), lloyd = _last_step(arrays, init, churn, _watch(cupy_cpu.count()))
-    launches = seen.launch + seen.gemm + seen.blas + seen.solver + seen.sparse + seen.sort
     n_bytes = seen.moved_bytes + 2 * seen.d2d_bytes + traffic["bytes"]
-    return Asked(n, launches, seen.sync, n_bytes, traffic["entries"], seen.peak_bytes, lloyd)
+    return Asked(n, _launches(seen), seen.sync, n_bytes, traffic["entries"], seen.peak_bytes, lloyd)
 
 
 def _last_step(arrays: list[Any], init: str, churn: int, watch: Any) -> tuple[Any, int]:
@@ -78,6 +80,106 @@ def _last_step(arrays: list[Any], init: str, churn: int, watch: Any) -> tuple[An
         with watch if t + 1 == len(arrays) else contextlib.nullcontext() as seen:
             fitted: ax.Affect = take(w, ids)
     return seen, fitted.history_[-1].n_iter
+
+
+@dataclasses.dataclass(frozen=True)
+class Other:
+    """The operations of another step, or of one call of a clusterer with a past, and their goal."""
+
+    name: str
+    launches: int
+    waits: int
+    most_launches: int
+    most_waits: int
+
+    @property
+    def met(self) -> bool:
+        """Whether the counts are within the goal."""
+        return self.launches <= self.most_launches and self.waits <= self.most_waits
+
+
+SPECTRAL = {"dense": (600, 12), "sparse": (1000, 20)}  # launches and waits of a step, at most
+RULE = 3  # times the counts of one clustering, at most
+
+
+def count_others(n: int) -> list[Other]:
+    """Return the counts of steps of spectral clustering, and of the rules for the number of clusters."""
+    steps = [count_spectral(kind, n) for kind in SPECTRAL]
+    return steps + [count_rule(name, rule, n) for name, rules in RULES.items() for rule in rules]
+
+
+def count_spectral(kind: str, n: int) -> Other:
+    """Count a later step of spectral clustering of a kernel or a graph."""
+    import affect_xp as ax
+
+    make = {"dense": _kernel, "sparse": _graph}[kind]
+    matrices = [make(n, t) for t in range(3)]
+    for watch in (contextlib.nullcontext(), _counter()):  # the first run compiles the kernels
+        model = ax.Affect(ax.Spectral(_scenario.K), random_state=0, scale="none", rescale=None)
+        model.partial_fit(matrices[0]).partial_fit(matrices[1])
+        with watch as seen:
+            model.partial_fit(matrices[2])
+    return Other(f"`Spectral({_scenario.K})`, {kind}", _launches(seen), seen.sync, *SPECTRAL[kind])
+
+
+def count_rule(name: str, rule: str, n: int) -> Other:
+    """Count a later call of a clusterer by a rule; the goal is a multiple of that with a fixed number."""
+    import affect_xp as ax
+
+    most = 10
+    makers = {"KMeans": ax.KMeans, "Spectral": ax.Spectral, "Linkage": ax.Linkage}
+    make = _distances if name == "Linkage" else _kernel
+    matrices = [ax.as_proximity(make(n, t)) for t in range(2)]
+    counts = {}
+    for k in (most, rule):
+        clusterer = makers[name](k, max_clusters=most)
+        for watch in (contextlib.nullcontext(), _counter()):
+            before = clusterer.cluster(matrices[0], Call(rng=0))
+            call = Call(1, before.partition, before.memory, rng=0, count=before.count)
+            with watch as seen:
+                clusterer.cluster(matrices[1], call)
+        counts[k] = (_launches(seen), seen.sync)
+    goal = (RULE * count for count in counts[most])
+    return Other(f'`{name}("{rule}")`, a call', *counts[rule], *goal)
+
+
+def _points(n: int, t: int) -> Any:
+    rng = np.random.default_rng([0, t])
+    return 4 * np.eye(_scenario.K)[np.arange(n) % _scenario.K] + rng.normal(size=(n, _scenario.K))
+
+
+def _distances(n: int, t: int) -> Any:
+    import cupy
+
+    x = _points(n, t)
+    return cupy.asarray(np.linalg.norm(x[:, None, :] - x, axis=2).astype(np.float32))
+
+
+def _kernel(n: int, t: int) -> Any:
+    import cupy
+
+    d = _distances(n, t)
+    return cupy.exp(-d * d / 30)
+
+
+def _graph(n: int, t: int) -> Any:
+    import cupy
+    import cupyx.scipy.sparse
+
+    own, rng = np.arange(n) % _scenario.K, np.random.default_rng([1, t])
+    share = np.where(own[:, None] == own, 200 / n, 12 / n)
+    links = np.triu(rng.random((n, n)) < share, 1)
+    return cupyx.scipy.sparse.csr_matrix(cupy.asarray((links | links.T).astype(np.float32)))
+
+
+def _counter() -> Any:
+    import cupy_cpu
+
+    return cupy_cpu.count()
+
+
+def _launches(seen: Any) -> int:
+    return int(seen.launch + seen.gemm + seen.blas + seen.solver + seen.sparse + seen.sort)
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from pathlib import Path
 from affect_xp.progress import progress
 
 from . import _scenario
-from ._gpu_counts import ITEM, Asked, count_asked
+from ._gpu_counts import ITEM, Asked, Other, count_asked, count_others
 from ._report import markdown_table
 
 SIZES = (1_000, 5_000, 20_000, 50_000, 100_000)
@@ -27,6 +27,7 @@ CPU = 204.8e9  # of a server with 32 cores and eight channels of DDR4-3200
 SHARE = 0.85  # share of the bandwidth that is reached in practice
 LAUNCH, WAIT = 10e-6, 20e-6  # seconds
 ASKED_SIZES = (400, 500, 600)
+OTHERS_SIZE = 600
 CHURN = 0.02  # share of the objects that are replaced
 MARKS = ("<!-- begin: python -m bench.gpu_model -->", "<!-- end: python -m bench.gpu_model -->")
 HEADER = (
@@ -44,10 +45,11 @@ HEADER = (
 
 @dataclasses.dataclass
 class Counts:
-    """The counts by `init` of AFFECT: at three sizes, and with churn."""
+    """The counts by `init` of AFFECT: at three sizes, and with churn; and those of other steps."""
 
     asked: dict[str, list[Asked]] = dataclasses.field(default_factory=dict)
     with_churn: dict[str, Asked] = dataclasses.field(default_factory=dict)
+    others: list[Other] = dataclasses.field(default_factory=list)
 
     @staticmethod
     def read(path: Path) -> "Counts":
@@ -56,6 +58,7 @@ class Counts:
         return Counts(
             {init: [Asked(**row) for row in rows] for init, rows in saved["asked"].items()},
             {init: Asked(**row) for init, row in saved["with_churn"].items()},
+            [Other(**row) for row in saved.get("others", [])],
         )
 
     def write(self, path: Path) -> None:
@@ -70,6 +73,7 @@ class Counts:
             counts.asked[init] = [count_asked(n, init) for n in ASKED_SIZES]
             n = ASKED_SIZES[0]
             counts.with_churn[init] = count_asked(n, init, churn=round(CHURN * n))
+        counts.others = count_others(OTHERS_SIZE)
         return counts
 
 
@@ -162,7 +166,18 @@ def page_part(counts: Counts, measured: Mapping[str, Sequence[float]] | None = N
     for init in counts.asked:
         lines = "\n".join(f"- {line}" for line in remarks(counts, init))
         parts += [f'`init="{init}"`:', table(counts, init, measured), lines]
+    if counts.others:
+        parts.append(others_table(counts.others))
     return "\n\n".join(parts)
+
+
+def others_table(others: Sequence[Other]) -> str:
+    """Return the table of other steps."""
+    header = ("", "launches", "at most", "waits", "at most")
+    rows = [
+        (x.name, f"{x.launches:,}", f"{x.most_launches:,}", str(x.waits), str(x.most_waits)) for x in others
+    ]
+    return markdown_table([header, *rows])
 
 
 def with_part(page: str, part: str) -> str:

@@ -11,8 +11,10 @@ cupy = pytest.importorskip("cupy")
 from alphas import estimate  # noqa: E402
 
 import affect_xp as ax  # noqa: E402
+from affect_xp.clustering.base import RULES  # noqa: E402
 from affect_xp.clustering.n_clusters import select  # noqa: E402
 from affect_xp.partition import Partition, align  # noqa: E402
+from bench import _gpu_counts  # noqa: E402
 
 N, K = 700, 4  # more than twice the objects on which starts of k-means are compared
 
@@ -118,22 +120,39 @@ def test_a_round_of_linkage_needs_few_launches(method):
     assert launches(count) <= 12 * tree.n_rounds, (launches(count), tree.n_rounds)
 
 
-def similarities(t):
-    x = np.random.default_rng(t).normal(size=(N, 3)) + 4 * np.eye(K, 3)[np.arange(N) % K]
-    return cupy.asarray(np.exp(-np.sum((x[:, None] - x) ** 2, axis=2) / 8).astype(np.float32))
+@pytest.mark.parametrize("kind", _gpu_counts.SPECTRAL)
+def test_a_spectral_step_needs_few_launches_and_waits(kind):
+    # One wait for each product of the eigensolver; discretizing on the host takes one more.
+    assert (count := _gpu_counts.count_spectral(kind, N)).met, count
 
 
-@pytest.mark.parametrize(("make", "most"), [(similarities, 600), (graph, 1000)], ids=["dense", "sparse"])
-def test_a_spectral_step_discretizes_on_the_host(make, most):
-    arrays = [make(t) for t in range(3)]
-    for watch in (contextlib.nullcontext(), cupy_cpu.count()):
-        model = ax.Affect(ax.Spectral(K), random_state=0, scale="none", rescale=None)
-        model.partial_fit(arrays[0]).partial_fit(arrays[1])
-        with watch as count:
-            model.partial_fit(arrays[2])
-    assert launches(count) <= most
-    # Two for each product of the eigensolver, and some for each of the clusterings.
-    assert count.sync <= 2 * model.history_[-1].n_iter + 24, count.where
+@pytest.mark.parametrize(
+    ("name", "rule"), [(name, rule) for name, rules in RULES.items() for rule in rules], ids="-".join
+)
+def test_a_rule_for_the_number_of_clusters_costs_a_few_clusterings(name, rule):
+    assert (count := _gpu_counts.count_rule(name, rule, 450)).met, count
+
+
+# Launches of a step with 12 clusters, at most, and bytes for each entry of W; its waits are counted below.
+DENSE = {"previous": (120, 65), "auto": (300, 90)}
+
+
+@pytest.mark.parametrize("init", DENSE)
+def test_a_dense_step_is_within_its_goals(init):
+    most_launches, most_bytes = DENSE[init]
+    count = _gpu_counts.count_asked(400, init)
+    assert count.launches <= most_launches, count
+    assert _gpu_counts.ITEM * count.entries <= most_bytes * count.n**2, count
+    # The check, a sample, the matching, a comparison of α, and the sum of squares where k-means is stopped.
+    assert count.waits <= count.lloyd + 5, count
+    churn = _gpu_counts.count_asked(400, init, churn=8)
+    assert churn.launches <= 250, churn
+
+
+def test_a_dense_step_needs_little_memory_beside_w_and_its_past():
+    few, many = (_gpu_counts.count_asked(n, "auto").peak for n in (400, 500))
+    at_10_000 = few + (many - few) / 100 * (10_000 - 400)  # arrays of shape (n, k)
+    assert at_10_000 <= 0.03 * 2 * 4 * 10_000**2
 
 
 def test_scores_of_all_numbers_of_clusters_are_read_together():
