@@ -105,7 +105,7 @@ RULE = 3  # times the counts of one clustering, at most
 def count_others(n: int) -> list[Other]:
     """Return the counts of steps of spectral clustering, and of the rules for the number of clusters."""
     steps = [count_spectral(kind, n) for kind in SPECTRAL]
-    return steps + [count_rule(name, rule, n) for name, rules in RULES.items() for rule in rules]
+    return steps + [count_rule(name, rule) for name, rules in RULES.items() for rule in rules]
 
 
 def count_spectral(kind: str, n: int) -> Other:
@@ -122,11 +122,11 @@ def count_spectral(kind: str, n: int) -> Other:
     return Other(f"`Spectral({_scenario.K})`, {kind}", _launches(seen), seen.sync, *SPECTRAL[kind])
 
 
-def count_rule(name: str, rule: str, n: int) -> Other:
+def count_rule(name: str, rule: str) -> Other:
     """Count a later call of a clusterer by a rule; the goal is a multiple of that with a fixed number."""
     import affect_xp as ax
 
-    most = 10
+    most, n = 10, 450 if name == "Spectral" else 150  # more than are decomposed in full
     makers = {"KMeans": ax.KMeans, "Spectral": ax.Spectral, "Linkage": ax.Linkage}
     make = _distances if name == "Linkage" else _kernel
     matrices = [ax.as_proximity(make(n, t)) for t in range(2)]

@@ -333,7 +333,10 @@ class Summed(Stored):
         return W.centred_moments(partition) if found is None else found
 
     def distance_to(self, means: Array) -> Array:
-        W, partition, found = self.proximity, self.partition, None
+        W, partition, found, k = self.proximity, self.partition, None, self.k
+        if self.kernel_array is not None:
+            sums = cuda.residual_sums(self.kernel_array, partition.short_labels, means)
+            return array_namespace(sums).sum(sums[: 2 * k * k].reshape(k, 2 * k)[:, k:])
         if W.sums_plainly:
             known = self.is_multiplied or W.sums_by_product
             sums = self._off_diagonal() if known else W.block_sums(partition, squares=False)[0]

@@ -68,9 +68,17 @@ def test_without_stored_matrix_many_generations_are_searched(eager_xp, monkeypat
 def test_long_paths_are_left_to_scipy(eager_xp):
     w = eager_xp.array(np.eye(300, k=1) + np.eye(300, k=-1))
     assert connected_components(w).count == 1
-    if eager_xp.name == "cupy":
-        sparse = pytest.importorskip("cupyx.scipy.sparse")
-        assert connected_components(sparse.csr_matrix(w)).count == 1
+
+
+def test_a_long_path_on_cupy_waits_once():
+    cupy_cpu = pytest.importorskip("cupy_cpu")
+    import cupyx.scipy.sparse
+
+    path = cupyx.scipy.sparse.diags([1.0, 1.0], [-1, 1], shape=(3000, 3000)).tocsr()
+    W = Sparse(path)
+    with cupy_cpu.count() as count:
+        assert connected_components(W).count == 1
+    assert count.sync <= 1, count.where
 
 
 def test_blocks_of_rows_on_the_host(small_blocks):
