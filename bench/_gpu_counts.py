@@ -10,7 +10,7 @@ import numpy as np
 
 from affect_xp.array import cuda, namespace
 from affect_xp.clustering import kmeans
-from affect_xp.clustering.base import RULES, Call
+from affect_xp.clustering.base import RULES
 
 from . import _scenario
 
@@ -84,7 +84,7 @@ def _last_step(arrays: list[Any], init: str, churn: int, watch: Any) -> tuple[An
 
 @dataclasses.dataclass(frozen=True)
 class Other:
-    """The operations of another step, or of one call of a clusterer with a past, and their goal."""
+    """The operations of another step, and their goal."""
 
     name: str
     launches: int
@@ -113,34 +113,34 @@ def count_spectral(kind: str, n: int) -> Other:
     import affect_xp as ax
 
     make = {"dense": _kernel, "sparse": _graph}[kind]
-    matrices = [make(n, t) for t in range(3)]
-    for watch in (contextlib.nullcontext(), _counter()):  # the first run compiles the kernels
-        model = ax.Affect(ax.Spectral(_scenario.K), random_state=0, scale="none", rescale=None)
-        model.partial_fit(matrices[0]).partial_fit(matrices[1])
-        with watch as seen:
-            model.partial_fit(matrices[2])
-    return Other(f"`Spectral({_scenario.K})`, {kind}", _launches(seen), seen.sync, *SPECTRAL[kind])
+    counts = _count_step(ax.Spectral(_scenario.K), [make(n, t) for t in range(3)])
+    return Other(f"`Spectral({_scenario.K})`, {kind}", *counts, *SPECTRAL[kind])
 
 
 def count_rule(name: str, rule: str) -> Other:
-    """Count a later call of a clusterer by a rule; the goal is a multiple of that with a fixed number."""
+    """Count a later step by a rule; the goal is a multiple of that with a fixed number of clusters."""
     import affect_xp as ax
 
     most, n = 10, 450 if name == "Spectral" else 150  # more than are decomposed in full
     makers = {"KMeans": ax.KMeans, "Spectral": ax.Spectral, "Linkage": ax.Linkage}
-    make = _distances if name == "Linkage" else _kernel
-    matrices = [ax.as_proximity(make(n, t)) for t in range(2)]
-    counts = {}
-    for k in (most, rule):
-        clusterer = makers[name](k, max_clusters=most)
-        for watch in (contextlib.nullcontext(), _counter()):
-            before = clusterer.cluster(matrices[0], Call(rng=0))
-            call = Call(1, before.partition, before.memory, rng=0, count=before.count)
-            with watch as seen:
-                clusterer.cluster(matrices[1], call)
-        counts[k] = (_launches(seen), seen.sync)
-    goal = (RULE * count for count in counts[most])
-    return Other(f'`{name}("{rule}")`, a call', *counts[rule], *goal)
+    matrices = [(_distances if name == "Linkage" else _kernel)(n, t) for t in range(3)]
+    fixed, chosen = (_count_step(makers[name](k, max_clusters=most), matrices) for k in (most, rule))
+    return Other(f'`{name}("{rule}")`, dense', *chosen, *(RULE * count for count in fixed))
+
+
+def _count_step(clusterer: Any, matrices: list[Any]) -> tuple[int, int]:
+    """Return launches and waits of the last step; a first run compiles the kernels."""
+    import cupy_cpu
+
+    import affect_xp as ax
+
+    for watch in (contextlib.nullcontext(), cupy_cpu.count()):
+        model = ax.Affect(clusterer, random_state=0, scale="none", rescale=None)
+        for w in matrices[:-1]:
+            model.partial_fit(w)
+        with watch as seen, mock.patch.object(kmeans, "FRESH_LIMITS", (SAMPLE, SAMPLE)):
+            model.partial_fit(matrices[-1])
+    return _launches(seen), seen.sync
 
 
 def _points(n: int, t: int) -> Any:
@@ -170,12 +170,6 @@ def _graph(n: int, t: int) -> Any:
     share = np.where(own[:, None] == own, 200 / n, 12 / n)
     links = np.triu(rng.random((n, n)) < share, 1)
     return cupyx.scipy.sparse.csr_matrix(cupy.asarray((links | links.T).astype(np.float32)))
-
-
-def _counter() -> Any:
-    import cupy_cpu
-
-    return cupy_cpu.count()
 
 
 def _launches(seen: Any) -> int:
