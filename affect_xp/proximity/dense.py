@@ -30,8 +30,17 @@ from affect_xp.array.threads import own_threads, run_blocks
 from affect_xp.array.typing import Array
 from affect_xp.partition import Alignment, Partition
 from affect_xp.proximity._base import Summable, joint_magnitude, log2, measured_magnitude
-from affect_xp.proximity._entries import add_between_groups, guessed_means, is_narrow, scaled
-from affect_xp.proximity.grouped import Grouped, Moves, Stored, Summed, change_of_squares, identity
+from affect_xp.proximity._entries import add_between_groups, scaled
+from affect_xp.proximity.grouped import (
+    Grouped,
+    Moves,
+    Stored,
+    Summed,
+    change_of_squares,
+    guessed_means,
+    identity,
+    is_narrow,
+)
 
 # Rows are gathered so many entries at a time: they stay in cache, and BLAS multiplies them without a copy.
 GATHERED_ENTRIES, MIN_GATHERED_ROWS = 2**18, 8

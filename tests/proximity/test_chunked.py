@@ -24,7 +24,7 @@ from representations import distance_twin, moments_twin
 import affect_xp as ax
 from affect_xp.exceptions import InputError, InputTypeError
 from affect_xp.partition import Partition, align
-from affect_xp.proximity import _entries
+from affect_xp.proximity import grouped
 from affect_xp.proximity.checks import checked_array
 from affect_xp.proximity.chunked import Chunked, _chunk
 from affect_xp.proximity.chunked._plan import Chunks, Plan
@@ -218,7 +218,7 @@ def test_rows_of_a_large_chunk_are_summed_in_single_precision(monkeypatch, mean,
     rows, columns = np.int8(rng.integers(-1, k, (2, n)))
     given = w, rows, rows if own else columns, k, own
     expected = _chunk.label_sums(*given, v=tuple(np.float64(v)))
-    monkeypatch.setattr(_entries, "MIN_NARROW", 1)
+    monkeypatch.setattr(grouped, "MIN_NARROW", 1)
     found = _chunk.label_sums(*given, v=tuple(np.float64(v)))
     assert not np.array_equal(found[3], expected[3])  # not in double precision
     for a, b, limit in zip(found, expected, (n, n, n * n, n, n), strict=True):

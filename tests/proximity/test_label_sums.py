@@ -6,7 +6,7 @@ import pytest
 import affect_xp as ax
 from affect_xp.exceptions import InputError
 from affect_xp.partition import UNCHANGED, Partition
-from affect_xp.proximity import _entries, as_proximity, checks, dense, summed_proximity
+from affect_xp.proximity import as_proximity, checks, dense, grouped, summed_proximity
 from affect_xp.proximity.dense import label_sums as sums_of
 
 
@@ -140,7 +140,7 @@ def test_alpha_of_dense_is_one_pass_over_each_matrix(monkeypatch):
 @pytest.fixture
 def narrow(monkeypatch):
     """Rows of float32 are summed in float32, few at a time, however small W is."""
-    monkeypatch.setattr(_entries, "MIN_NARROW", 1)
+    monkeypatch.setattr(grouped, "MIN_NARROW", 1)
     monkeypatch.setattr(dense, "GATHERED_ENTRIES", 1000)
 
 

@@ -23,8 +23,9 @@ from affect_xp.array.namespace import (
     widened_blocks,
 )
 from affect_xp.array.typing import Array
-from affect_xp.proximity._entries import add_between_groups, guessed_means, is_narrow, scaled
+from affect_xp.proximity._entries import add_between_groups, scaled
 from affect_xp.proximity.chunked._spill import Kept, StoredChunk, opened
+from affect_xp.proximity.grouped import guessed_means, is_narrow
 
 # Rows with so many entries are summed at a time: they stay in cache, and BLAS multiplies them without a copy.
 SUMMED_ENTRIES, MIN_SUMMED_ROWS = 2**16, 8
