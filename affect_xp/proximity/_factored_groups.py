@@ -10,7 +10,7 @@ from affect_xp.array.namespace import array_namespace, can_sum_rows, from_host, 
 from affect_xp.array.typing import Array
 from affect_xp.proximity._bounds import Bounds, nearest_by_blocks
 from affect_xp.proximity._columns import combined, project
-from affect_xp.proximity.blend import Blend, GroupedPair, Pair
+from affect_xp.proximity.blend import Blend, GroupedPair, Known, Pair
 from affect_xp.proximity.grouped import Grouped, Moves, centres, run_columns
 
 if TYPE_CHECKING:
@@ -120,11 +120,11 @@ class FactoredGroups(Grouped):
             return None
         pair, labels, k, given = self.pair, self.labels, self.k, self.given
         q = pair.past.rank  # type: ignore[attr-defined]
-        known = {
-            "past": FactoredGroups(pair.past, labels, k, given, self.t[:q, :]),  # type: ignore[arg-type]
-            "current": FactoredGroups(pair.current, labels, k, given, self.t[q:, :]),  # type: ignore[arg-type]
-        }
-        return GroupedPair(pair, labels, k, given, known)  # type: ignore[arg-type]
+        past, current = (
+            FactoredGroups(some, labels, k, given, t)  # type: ignore[arg-type]
+            for some, t in ((pair.past, self.t[:q, :]), (pair.current, self.t[q:, :]))
+        )
+        return GroupedPair(pair, labels, k, given, Known(current, past=past))
 
     def sums(self) -> Array:
         """Return ZᵀWZ = Tᵀ (s ∘ T), (k, k)."""

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
@@ -84,10 +84,12 @@ class Pair:
         """The pair in units of `unit`."""
         return Pair(self.current.in_units_of(self.unit), self.past.in_units_of(self.unit), self.alignment)
 
-    def group(self, partition: Partition, **known: Grouped | None) -> "GroupedPair":
+    def group(
+        self, partition: Partition, *, current: Grouped | None = None, past: Grouped | None = None
+    ) -> "GroupedPair":
         """Return both with the labels of the current objects; `current` and `past` may be known."""
-        some = {name: groups for name, groups in known.items() if groups is not None}
-        return GroupedPair(self, partition.labels[:, None], partition.k, partition, some)
+        known = Known(current, past=past)
+        return GroupedPair(self, partition.labels[:, None], partition.k, partition, known)
 
     def change(self, v: Array, w_v: Array) -> Array:
         """Return (E Ψ Eᵀ − P W P)V, given WV."""
@@ -118,6 +120,17 @@ class Pair:
         return gather(self.past.matmul(known, places), source, 0) - keep(w_v, source, 0)
 
 
+class Known(NamedTuple):
+    """Groups of a pair that are known; see `GroupedPair`."""
+
+    current: Grouped | None = None
+    common: Grouped | None = None
+    past: Grouped | None = None
+
+
+NOTHING = Known()
+
+
 @final
 @dataclasses.dataclass(frozen=True, eq=False)
 class GroupedPair:
@@ -127,7 +140,7 @@ class GroupedPair:
     labels: Array
     k: int
     given: Partition | None = None
-    known: dict[str, Grouped] = dataclasses.field(default_factory=dict)  # current, common, past
+    known: Known = NOTHING
 
     @functools.cached_property
     def partition(self) -> Partition:
@@ -137,8 +150,8 @@ class GroupedPair:
     @functools.cached_property
     def current(self) -> Grouped:
         """W with these labels: W·Z."""
-        if "current" in self.known:
-            return _named(self.known["current"], self.given)
+        if self.known.current is not None:
+            return _named(self.known.current, self.given)
         return self.pair.current.grouped(self.labels, self.k, self.given)
 
     @functools.cached_property
@@ -148,8 +161,8 @@ class GroupedPair:
         if not alignment.n_new:
             return self.current
         given = None if self.given is None else self.given.masked(alignment.source, alignment.n_new)
-        if "common" in self.known:
-            return _named(self.known["common"], given)
+        if self.known.common is not None:
+            return _named(self.known.common, given)
         # W PZ = WZ − W (Z − PZ), and Z − PZ is zero except in the rows of new objects.
         source: Any = alignment.source
         return _named(self.current.regrouped(keep(self.labels, source, -1), alignment.new()), given)
@@ -159,8 +172,8 @@ class GroupedPair:
         """Ψ with the labels of the common objects: Ψ·EᵀZ."""
         alignment = self.pair.alignment
         given = None if self.given is None else self.given.take(alignment.target, alignment.n_gone)
-        if "past" in self.known:
-            return _named(self.known["past"], given)
+        if self.known.past is not None:
+            return _named(self.known.past, given)
         labels = self.labels if alignment.target is None else gather(self.labels, alignment.target, -1)
         return self.pair.past.grouped(labels, self.k, given)
 
@@ -181,7 +194,7 @@ class GroupedPair:
     def products(self) -> tuple[Array, Grouped]:
         """Return Σ wᵢⱼψᵢⱼ over i ≠ j of each block of common objects, (k, k), and Ψ by labels."""
         pair, partition = self.pair, self.common.partition
-        if pair.alignment.unchanged and "past" not in self.known:
+        if pair.alignment.unchanged and self.known.past is None:
             found = pair.current.products_and_past(pair.past, partition)
             if found is not None:
                 return found
@@ -218,24 +231,23 @@ class GroupedPair:
     def moved(self, labels: Array, moves: Moves, current: Grouped | None = None) -> "GroupedPair":
         """Return the pair with other labels, which differ for some objects; W by them may be known."""
         source, target = self.pair.alignment.source, self.pair.alignment.target
-        moved = {"current": current or self.current.moved(labels, moves)}
+        current, common = current or self.current.moved(labels, moves), None
         if source is None or target is None:
-            moved["past"] = self.past.moved(labels, moves)
-            return GroupedPair(self.pair, labels, self.k, known=moved)
+            known = Known(current, past=self.past.moved(labels, moves))
+            return GroupedPair(self.pair, labels, self.k, known=known)
         before = array_namespace(labels).take(source, moves.objects)
         if self.pair.alignment.n_new:
-            common, here = keep(labels, source, -1), keep(moves.objects, before, -1)
-            moved["common"] = self.common.moved(common, dataclasses.replace(moves, places=here))
+            here = dataclasses.replace(moves, places=keep(moves.objects, before, -1))
+            common = self.common.moved(keep(labels, source, -1), here)
         there = dataclasses.replace(moves, places=before)
-        moved["past"] = self.past.moved(gather(labels, target, -1), there)
-        return GroupedPair(self.pair, labels, self.k, known=moved)
+        past = self.past.moved(gather(labels, target, -1), there)
+        return GroupedPair(self.pair, labels, self.k, known=Known(current, common, past))
 
     def of_runs(self, runs: list[int], labels: Array) -> "GroupedPair":
         """Return the pair with some of the partitions, given their labels."""
-        kept = {"current": self.current.of_runs(runs), "past": self.past.of_runs(runs)}
-        if self.common is not self.current:
-            kept["common"] = self.common.of_runs(runs)
-        return GroupedPair(self.pair, labels, self.k, known=kept)
+        common = None if self.common is self.current else self.common.of_runs(runs)
+        known = Known(self.current.of_runs(runs), common, self.past.of_runs(runs))
+        return GroupedPair(self.pair, labels, self.k, known=known)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
