@@ -97,7 +97,8 @@ class Plan:
         holders = {key: held for source in self._sources for key, held in source.holders.items()}
         by_worker: dict[Any, list] = {}
         for key in keys:
-            workers = {holders.get(needed) for needed in self.graph[key].dependencies}
+            needed = getattr(self.graph[key], "dependencies", ())  # a chunk itself needs none
+            workers = {holders.get(chunk) for chunk in needed}
             by_worker.setdefault(workers.pop() if len(workers) == 1 else None, []).append(key)
         by_worker.pop(None, None)
         groups = []
