@@ -266,10 +266,20 @@ def _by_label(labels: Labels, k: int) -> list[np.ndarray]:
 def some_products(
     w: Array | StoredChunk, rows: tuple | None, columns: tuple | None
 ) -> tuple[Array | None, Array | None]:
-    """Return W·V for some columns, and Wᵀ·V for some rows; None if there are none.
+    """Return W·V for some columns, and Wᵀ·V for some rows; None if there are none. They have the dtype of V.
 
     Both arguments are pairs of host indices and their part of V. Only these parts of a stored chunk are read.
     """
+    right, down = _some_products(w, rows, columns)
+    if rows is None or down is None:
+        return right, down
+    return right, array_namespace(down).astype(down, rows[1].dtype, copy=False)
+
+
+def _some_products(
+    w: Array | StoredChunk, rows: tuple | None, columns: tuple | None
+) -> tuple[Array | None, Array | None]:
+    """Return `some_products`; those of rows are added in float64, where NumPy adds them."""
     right = down = made = None
     if columns is not None:
         right = array_namespace(columns[1]).concat([x @ columns[1] for _, x in _parts(w, columns, 1)])
@@ -296,7 +306,7 @@ def moved_products(
         else (side[0], _memberships(side[2], k, like, dtype) - _memberships(side[1], k, like, dtype))
         for side in (rows, columns)
     )
-    return some_products(w, of_rows, of_columns)
+    return _some_products(w, of_rows, of_columns)
 
 
 def _parts(w: Array | StoredChunk, some: tuple, axis: int) -> Iterator[tuple[slice, Array]]:
