@@ -597,7 +597,7 @@ class Spectral(Parameters):
         """Cluster the objects of step t; the eigensolver starts from the previous eigenvectors."""
         # Labels of W alone only choose the labels for α.
         rough = call.rough and isinstance(proximity, Blend) and proximity.without_past
-        settings = dataclasses.replace(self, tol=max(self.tol, ROUGH_TOL)) if rough else self
+        settings = dataclasses.replace(self, tol=max(self.tol, ROUGH_TOL)) if rough and self.tol else self
         return cluster_by(settings, lambda k: SpectralScan(proximity, k, settings, call), proximity, call)
 
 
