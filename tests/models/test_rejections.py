@@ -440,10 +440,10 @@ def test_rows_of_a_file(tmp_path, capsys, last, message):
 
 
 BAD_OPTIONS = [
-    (["-k", "0"], "n_clusters must be at least 1, got 0"),
+    (["-k", "0"], "-k 0 is neither a number from 1"),
     (["-k", "many"], "-k many is neither a number"),
-    (["-k", "2", "--alpha", "2", "--overwrite"], "alpha must be between 0 and 1, got 2.0"),
-    (["-k", "2", "--alpha", "2"], "contains a finished run"),
+    (["-k", "2", "--alpha", "2", "--overwrite"], "for --alpha. Must be estimate, or from 0 to 1"),
+    (["-k", "2"], "contains a finished run"),
     (["-k", "2", "--n-iter", "0"], "for --n-iter. Must be > 0"),
     (["-k", "2", "--linkage", "single"], "--linkage is for --method linkage, not kmeans"),
     (
@@ -451,7 +451,7 @@ BAD_OPTIONS = [
         "was made with random_state=0, but now random_state=5 is asked for",
     ),
     (["-k", "3", "--resume"], "was made with clusterer=KMeans"),
-    (["-k", "2", "--freq", "never"], "--freq never is not understood; pass a number and a unit"),
+    (["-k", "2", "--freq", "never"], "for --freq: freq='never' is not understood; pass a number and a unit"),
     (["-k", "2", "--id", "name"], "--id name is not a column of"),
 ]
 

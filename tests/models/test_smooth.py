@@ -675,6 +675,7 @@ def test_offline_on_the_command_line(file, tmp_path, capsys):
         "labels",
         "alpha",
         "events",
+        "moves",
         "report",
         "summary",
     }

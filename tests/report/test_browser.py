@@ -292,9 +292,9 @@ def test_search_and_follow_by_keyboard(opened, report, model):
     assert page.locator("#results").inner_text() == "No object has such an id."
 
 
-def test_the_focus_stays_on_what_is_selected(opened, report):
+def test_the_focus_stays_on_what_is_selected(opened, report, model):
     page = opened(report)
-    for name in ("Cluster 0", "object 40"):
+    for name in (f"Cluster {model.labels_[0]}", "object 40"):
         page.locator("#clusters button", has_text=name).first.focus()
         page.keyboard.press("Enter")
         assert page.evaluate("document.activeElement.innerText") == name
