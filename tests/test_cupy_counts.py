@@ -126,9 +126,7 @@ def test_a_spectral_step_needs_few_launches_and_waits(kind):
     assert (count := _gpu_counts.count_spectral(kind, N)).met, count
 
 
-@pytest.mark.parametrize(
-    ("name", "rule"), [(name, rule) for name, rules in RULES.items() for rule in rules], ids="-".join
-)
+@pytest.mark.parametrize(("name", "rule"), [(name, rule) for name, rules in RULES.items() for rule in rules])
 def test_a_rule_for_the_number_of_clusters_costs_a_few_clusterings(name, rule):
     assert (count := _gpu_counts.count_rule(name, rule)).met, count
 

@@ -468,6 +468,16 @@ ELEMENTWISE = {
         "out = w[max((L)0, index[i / m]) * n + max((L)0, index[i % m])]",
     ),
     "mirror": ("raw T d, int64 q", "T out", "if (i / q > i % q) out = d[i % q * q + i / q]"),
+    "coupling": (
+        "T w, T r, T bound",
+        "T out",
+        "const T x = min(max(w, -bound), bound); out = r * x / (r * r - x * x)",
+    ),
+    "damping": (
+        "T w, T r, T bound",
+        "T out",
+        "const T x = min(max(w, -bound), bound); out = x * x / (r * r - x * x)",
+    ),
     "rank_keys": ("T x, T largest", "T out", "out = largest > 0 ? rint(x / largest * 1048576) : (T)0"),
     "not_zero": ("T count", "T out", "out = count > 0 ? count : (T)1"),
     "not_negative": ("T index", "T out", "out = index < 0 ? (T)0 : index"),
@@ -478,6 +488,11 @@ ELEMENTWISE = {
         "const long long from = index[i / width]; out = from < 0 ? fill : x[from * width + i % width]",
     ),
 }
+
+
+def bethe_hessian_term(name: str, w: Array, r: float, bound: float) -> Array:
+    """Return the "coupling" r w / (r² − w²) or the "damping" w² / (r² − w²), with |w| at most `bound`."""
+    return _elementwise(name)(w, w.dtype.type(r), w.dtype.type(bound))
 
 
 def ratio(total: Array, count: Array) -> Array:

@@ -18,12 +18,14 @@ from collections.abc import Callable
 
 import numpy as np
 
+from affect_xp.array import cuda
 from affect_xp.array.namespace import (
     array_namespace,
     computed,
     device_of,
     eager_product,
     fill_rows,
+    is_cupy,
     on_input_device,
     row_blocks,
     to_host,
@@ -71,15 +73,21 @@ def bethe_hessian_scores(
 def _operator(W: Proximity, r: float, w_ii: Array) -> Operator:
     """Return −H = M − I − diag(D)."""
 
+    bound = MAX_WEIGHT * r
+
     def clipped(w: Array) -> Array:
-        xp, bound = array_namespace(w), MAX_WEIGHT * r
+        xp = array_namespace(w)
         return xp.minimum(xp.maximum(w, xp.full_like(w, -bound)), xp.full_like(w, bound))
 
     def coupling(w: Array) -> Array:
+        if is_cupy(w):
+            return cuda.bethe_hessian_term("coupling", w, r, bound)
         w = clipped(w)
         return r * w / (r * r - w * w)
 
     def damping(w: Array) -> Array:
+        if is_cupy(w):
+            return cuda.bethe_hessian_term("damping", w, r, bound)
         w = clipped(w)
         return w * w / (r * r - w * w)
 
