@@ -250,6 +250,8 @@ def _gathered(w: np.ndarray, index: np.ndarray, buffer: np.ndarray) -> Iterator[
         x = buffer[: len(rows)]
         if at_once:
             np.take(w, rows, axis=0, out=x, mode="clip")  # fastest
+        elif w.flags.aligned:
+            x[...] = w[rows]  # one call for many rows: threads would wait for each other at each row
         else:
             for target, i in zip(x, rows.tolist(), strict=True):
                 target[:] = w[i]
