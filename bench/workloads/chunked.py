@@ -18,10 +18,9 @@ THREADS, WORKERS, BYTES = Goal(must=1.5, aim=1.1), Goal(must=2, aim=1), Goal(mus
 K, N_STEPS = 8, 3
 
 
-def _steps(n: int) -> list[np.ndarray]:
-    """Return similarities of float32."""
-    products = (x.astype(np.float32) for x, _ in drifting(n, N_STEPS, K, spread=1.0))
-    return [x @ x.T for x in products]
+def _features(n: int) -> list[np.ndarray]:
+    """Return features of float32, whose dot products are the similarities."""
+    return [x.astype(np.float32) for x, _ in drifting(n, N_STEPS, K, spread=1.0)]
 
 
 def _fit() -> Callable[[Any], object]:
@@ -33,7 +32,7 @@ def threads(setting: Setting) -> Case:
     import dask.array
 
     n, chunk = setting.rows_at(full=(20_000, 4_000), quick=(4_000, 1_000), tiny=(60, 20))
-    host = _steps(n)
+    host = [x @ x.T for x in _features(n)]
     lazy = [dask.array.from_array(w, chunks=chunk, name=False) for w in host]
 
     def rows(measured: Measured) -> Iterator[Row]:
@@ -53,9 +52,11 @@ def workers(setting: Setting) -> Case:
     cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
     client = distributed.Client(cluster, set_as_default=False)
     atexit.register(functools.partial(_close, client, cluster))
-    host = _steps(n)
-    with client.as_current():
-        lazy = [dask.array.from_array(w, chunks=chunk, name=False).persist() for w in host]
+    features = _features(n)
+    host = [x @ x.T for x in features]
+    with client.as_current():  # workers make W: it is never in the graph
+        parts = (dask.array.from_array(x, chunks=(chunk, -1)) for x in features)
+        lazy = [(x @ x.T).persist() for x in parts]
         distributed.wait(lazy)
     moved: list[float] = []
 
