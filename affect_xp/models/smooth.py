@@ -72,7 +72,7 @@ def smooth(
     expected error; `affect_xp.affect.hindsight` has the derivation. The last step has the
     clusters of AFFECT.
 
-    It takes about 2.6 times as long as AFFECT. It holds the given steps, and the smoothed proximities of
+    It takes about 2.4 times as long as AFFECT. It holds the given steps, and the smoothed proximities of
     about 2√T of the T steps.
 
     Parameters
