@@ -26,6 +26,9 @@ LONG_SUM = 4096
 MIN_BLAS_COLUMNS = 40
 # Multiplications that justify another thread.
 WORK_PER_THREAD = 2**24
+# Rows are added for so many columns at a time, unless the matrix has at most so many bytes: the processor
+# then keeps it in cache.
+ADDED_COLUMNS, CACHED_BYTES = 64, 2**24
 
 
 def times(w: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -92,12 +95,29 @@ def gram(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return total + a[whole:].T @ b[whole:] if whole < n else total
 
 
-def added_rows(w: np.ndarray, rows: np.ndarray, numbers: np.ndarray, signs: np.ndarray, n: int) -> np.ndarray:
-    """Return the sum of the rows of w with each number 0 ... n-1, times their signs, (n, columns of w).
+def is_cached(w: np.ndarray) -> bool:
+    """Return whether rows of w can be added quickly in any order."""
+    return w.dtype == np.float64 and w.flags.c_contiguous and w.nbytes <= CACHED_BYTES
 
-    Rows may repeat. A product with a matrix of -1, 0 and 1 would multiply each row n times.
+
+def added_rows(w: np.ndarray, rows: np.ndarray, numbers: np.ndarray, signs: np.ndarray, n: int) -> np.ndarray:
+    """Return the sum of the rows of w with each number 0 ... n-1, times their signs, as columns, (m, n).
+
+    Rows may repeat. A product with a matrix of -1, 0 and 1 would multiply each row n times. A large w is
+    read by blocks of columns, whose sums stay in cache.
     """
     short = numbers.astype(np.int16) if n < 2**15 else numbers  # NumPy sorts small integers in one sweep
     order, ends = np.argsort(short, kind="stable"), np.cumsum(np.bincount(numbers, minlength=n))
-    chosen = signs[order].astype(w.dtype), rows[order], np.concatenate([[0], ends])
-    return scipy.sparse.csr_array(chosen, shape=(n, len(w))) @ w
+    used, width = np.bincount(rows, minlength=len(w)) > 0, w.shape[1] if is_cached(w) else ADDED_COLUMNS
+    some = slice(None) if is_cached(w) or used.all() else np.flatnonzero(used)
+    place = rows if isinstance(some, slice) else (np.cumsum(used) - 1)[rows]
+    chosen = signs[order].astype(np.float64), place[order], np.concatenate([[0], ends])
+    signed = scipy.sparse.csr_array(chosen, shape=(n, len(w) if isinstance(some, slice) else len(some)))
+    sums = np.empty((w.shape[1], n))
+
+    def fill(start: int) -> None:
+        block = slice(start, start + width)
+        sums[block] = (signed @ np.ascontiguousarray(w[some, block], dtype=np.float64)).T
+
+    run_blocks(fill, range(0, w.shape[1], width))
+    return sums

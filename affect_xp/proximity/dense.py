@@ -49,9 +49,8 @@ N_SUMS = 8
 # From so many clusters on, by the bytes of an entry, sums by label are faster than products with a one-hot
 # membership; block sums, which read half of W, from twice as many.
 MIN_SUMMED_CLUSTERS = {8: 12, 4: 6}
-# Several partitions of at least so many clusters are summed row by row if W has at most so many bytes: the
-# processor then keeps it in cache.
-MIN_ADDED_CLUSTERS, CACHED_BYTES = 8, 2**24
+# Several partitions of at least so many clusters, and so many together, are summed row by row.
+MIN_ADDED_CLUSTERS, MIN_ADDED_COLUMNS = 8, 40
 # Rows of a blend that are made at a time have so many entries.
 BLENDED_ENTRIES = 2**17
 
@@ -203,10 +202,10 @@ class Dense(Summable):
                 if squares:
                     vars(groups)["squares"] = sums.squares
                 return sums.wz
-        if groups.n_runs > 1 and groups.k >= MIN_ADDED_CLUSTERS and self._is_cached:
+        if self._adds_rows(groups):
             none = np.full_like(groups.labels, -1)
             moves = Moves(np.arange(self.n), none, groups.labels, groups.k)
-            return blas.added_rows(self.array, *moves.signed(), groups.n_runs * groups.k).T.copy()
+            return blas.added_rows(self.array, *moves.signed(), groups.n_runs * groups.k)
         return self.matmul(groups.membership)
 
     def moved_product(self, groups: Stored, moves: Moves) -> Array:
@@ -217,8 +216,10 @@ class Dense(Summable):
         n_runs, k, narrow = groups.n_runs, groups.k, is_narrow(self.array)
         if n_runs == 1 or not self.updates_each_run or moves.places is not None:
             return groups.array + self._matmul_rows(moves.v, moves.rows, narrow=narrow)
-        if self._is_cached:
-            return groups.array + blas.added_rows(self.array, *moves.signed(), n_runs * k).T
+        if self._adds_rows(groups):
+            sums = blas.added_rows(self.array, *moves.signed(), n_runs * k)
+            sums += groups.array
+            return sums
         wz = groups.array.copy()
         for r in range(n_runs):  # each with its own objects
             before, after = moves.before[:, r : r + 1], moves.after[:, r : r + 1]
@@ -226,12 +227,12 @@ class Dense(Summable):
             wz[:, r * k : (r + 1) * k] += self._matmul_rows(own.v, own.rows, narrow=narrow)
         return wz
 
-    @property
-    def _is_cached(self) -> bool:
-        """Whether rows of W can be added quickly in any order."""
-        w = self.array
-        wide = can_sum_rows(w) and w.dtype == np.float64
-        return wide and w.flags.c_contiguous and w.nbytes <= CACHED_BYTES
+    def _adds_rows(self, groups: Stored) -> bool:
+        """Whether it is faster to add rows of W than to multiply it with many memberships."""
+        k, n_runs = groups.k, groups.n_runs
+        if n_runs == 1 or k < MIN_ADDED_CLUSTERS or not can_sum_rows(self.array, groups.labels):
+            return False
+        return n_runs * k >= MIN_ADDED_COLUMNS or blas.is_cached(self.array)
 
     @property
     def updates_each_run(self) -> bool:  # type: ignore[override]

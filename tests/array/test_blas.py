@@ -76,13 +76,13 @@ def test_the_number_of_threads_does_not_change_a_bit(monkeypatch):
 
 
 @pytest.mark.parametrize("n", [4, 2**15])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_added_rows(dtype, n):
+@pytest.mark.parametrize("n_added", [30, 200, 1000])  # 1000: every row
+@pytest.mark.parametrize(("dtype", "cached"), [(np.float64, 2**24), (np.float64, 0), (np.float32, 2**24)])
+def test_added_rows(monkeypatch, dtype, cached, n_added, n):
+    monkeypatch.setattr(blas, "CACHED_BYTES", cached)
     w, rng = draw(50, 70, dtype=dtype), np.random.default_rng(1)
-    rows, numbers, signs = rng.integers(0, 50, 200), rng.integers(0, n, 200), rng.choice([-1.0, 1.0], 200)
-    expected = np.zeros((n, 70))
+    rows, numbers = rng.integers(0, 50, n_added), rng.integers(0, n, n_added)
+    signs, expected = rng.choice([-1.0, 1.0], n_added), np.zeros((70, n))
     for row, number, sign in zip(rows, numbers, signs, strict=True):
-        expected[number] += sign * w[row]
-    found = blas.added_rows(w, rows, numbers, signs, n)
-    assert found.dtype == dtype
-    np.testing.assert_allclose(found, expected, atol=1e3 * np.finfo(dtype).eps)
+        expected[:, number] += sign * w[row]
+    np.testing.assert_allclose(blas.added_rows(w, rows, numbers, signs, n), expected, atol=1e-12)
