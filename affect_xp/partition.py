@@ -9,6 +9,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import scipy  # imports its submodules lazily
 
 from affect_xp.array.namespace import (
     MANY_CLUSTERS,
@@ -186,6 +187,16 @@ class Partition:
             table = to_host(table, reason="have labels changed?")[0]
         kept = min(table.max(axis=1).sum(), table.max(axis=0).sum())
         return float(kept) / max(1.0, float(table.sum()))
+
+    def numbered_like(self, other: "Partition") -> "Partition":
+        """Return the same clusters with the numbers of those that they share most objects with.
+
+        Unchanged for libraries other than NumPy, where the host would wait, and for many clusters.
+        """
+        if not isinstance(self.labels, np.ndarray) or self.k != other.k or self.k > MANY_CLUSTERS:
+            return self
+        _, number = scipy.optimize.linear_sum_assignment(self.table(other), maximize=True)
+        return Partition(np.where(self.labels < 0, -1, number[self.labels]), self.k, self.n_outside)
 
     @functools.cached_property
     def is_member(self) -> Array:

@@ -55,3 +55,13 @@ def test_agreement(eager_xp, monkeypatch, labels, others, expected, many):
         monkeypatch.setattr(namespace, "MANY_CLUSTERS", 0)
     a, b = (Partition(eager_xp.array(np.array(x)), max(1, max(x) + 1)) for x in (labels, others))
     assert a.agreement(b) == expected
+
+
+def test_clusters_take_the_numbers_of_similar_ones(eager_xp):
+    before, labels = [0, 0, 1, 1, 2, 2, -1, 0], [1, 1, 2, 2, 0, 0, 0, -1]
+    before, now = (Partition(eager_xp.array(np.array(x)), 3) for x in (before, labels))
+    found = eager_xp.numpy(now.numbered_like(before).labels)
+    is_numpy = isinstance(now.labels, np.ndarray)
+    np.testing.assert_array_equal(found, [0, 0, 1, 1, 2, 2, 2, -1] if is_numpy else labels)
+    other = Partition(before.labels, 4)  # clusters of another number cannot be matched one to one
+    np.testing.assert_array_equal(eager_xp.numpy(now.numbered_like(other).labels), labels)

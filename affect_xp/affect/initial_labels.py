@@ -75,8 +75,8 @@ def judge(previous: GroupedPair, static: GroupedPair) -> Judgement:
         return _judge_by_kernels(previous, static)
     w, psi = previous.common.together(previous.past)
     moments = moments_of(w)
-    drift = drift_from(psi, moments)
     shared = _shared_effects(w, psi, previous.pair.alignment)
+    drift = drift_from(psi, moments)  # from ΨZ, which is known now
     difference = moments.total_squares() + drift - 2 * shared
     by_static, noise = _sums_and_noise(static.common.near(w), static.past)
     by_previous = moments.total_variance(), drift

@@ -149,7 +149,7 @@ def step(
         n_iter += found.n_iter
         if i + 1 == options.rounds or _same_labels(found, seen, start, i, options):
             break  # the next weights would be the same
-        seen, call = _seen(pair, found), call.after(found)
+        seen, call = _seen(seen, found), call.after(found)
     if found.rough:
         found = clusterer.cluster(blend, call.from_found(found))
         n_iter += found.n_iter
@@ -284,11 +284,11 @@ def _better(previous: GroupedPair, static: GroupedPair) -> _Seen:
     return _Seen(previous.pair.group(labels), sums)
 
 
-def _seen(pair: Pair, found: Clustering) -> _Seen:
+def _seen(before: _Seen, found: Clustering) -> _Seen:
     """Return current and past proximities with the labels that were found."""
     parts = None if found.groups is None else found.groups.parts
     if parts is None:
-        return _Seen(pair.group(found.partition))
+        return _Seen(before.groups.relabelled(found.partition))
     return _Seen(parts if parts.given is not None else dataclasses.replace(parts, given=found.partition))
 
 
@@ -395,7 +395,7 @@ def _same_labels(
         # Known without waiting if both are the start. Otherwise equality is too unlikely to wait for, or
         # the comparison of α covers it.
         return before is start.partition and found.moved is False
-    return found.partition.equals(before)
+    return found.partition.numbered_like(before).equals(before)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

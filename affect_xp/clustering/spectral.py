@@ -277,7 +277,7 @@ class _Graph:
     def degrees(self) -> Array:
         """The degrees d = W1, (n,)."""
         if self.row_sums is not None:
-            return self.row_sums()[:, 0]
+            return self.row_sums()
         xp, wide = array_namespace(self.like), wide_dtype(self.like)
         return self.multiply(xp.ones((self.n, 1), dtype=wide, device=device_of(self.like)))[:, 0]
 
@@ -671,7 +671,6 @@ def density(W: Proximity) -> float:
 
 def unevenness(W: Proximity) -> float:
     """Return the squared coefficient of variation of the degrees of a graph, without the diagonal."""
-    xp, wide = array_namespace(W.like), wide_dtype(W.like)
-    d = W.matmul(xp.ones((W.n, 1), dtype=wide, device=device_of(W.like)))[:, 0] - W.diagonal()
+    xp, d = array_namespace(W.like), W.row_sums() - W.diagonal()
     mean, square = to_host(xp.mean(d), xp.mean(d * d), reason="are degrees uneven?")
     return float(square / mean**2 - 1) if mean > 0 else 0.0

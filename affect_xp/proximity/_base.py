@@ -88,6 +88,11 @@ class Proximity(abc.ABC):
         With `rows`, `v` holds only these rows of V, and all other rows are zero: W[:, rows]·v.
         """
 
+    def row_sums(self) -> Array:
+        """Return W1, (n,), in wide floats."""
+        xp, like = array_namespace(self.like), self.like
+        return self.matmul(xp.ones((self.n, 1), dtype=wide_dtype(like), device=device_of(like)))[:, 0]
+
     def group(self, partition: Partition) -> Grouped:
         """Return W with the labels of its objects."""
         return self.grouped(partition.labels[:, None], partition.k, partition)
@@ -293,6 +298,7 @@ class Summable(Proximity):
     """A proximity with fast plain sums, and accurate sums for cases where these lose digits."""
 
     sums_by_product: ClassVar[bool] = False  # whether block sums are made of W·Z, which is then kept
+    sums_squares: bool = False  # whether W·Z is computed together with sums of squares
 
     def times_membership(self, groups: "Summed") -> Array:
         """Return W·Z, (n, R·k)."""

@@ -19,7 +19,6 @@ from affect_xp.array import cuda
 from affect_xp.array.namespace import (
     array_namespace,
     changed_places,
-    device_of,
     from_host,
     gather,
     is_cupy,
@@ -103,11 +102,9 @@ class Pair:
 
     @functools.cached_property
     def row_sums(self) -> tuple[Array, Array]:
-        """W1 and (E Ψ Eᵀ − P W P)1, (n, 1): the row sums of every blend follow from them."""
-        xp, like = array_namespace(self.current.like), self.current.like
-        one = xp.ones((self.current.n, 1), dtype=wide_dtype(like), device=device_of(like))
-        w = self.current.matmul(one)
-        return w, self.change(one, w)
+        """W1 and (E Ψ Eᵀ − P W P)1, (n,): the row sums of every blend follow from them."""
+        xp, w = array_namespace(self.current.like), self.current.row_sums()
+        return w, self.change(xp.ones_like(w)[:, None], w[:, None])[:, 0]
 
     def rows_change(self, v: Array, rows: Array, w_v: Array | None = None) -> Array:
         """Return (E Ψ Eᵀ − P W P)V for a V that is zero except in some rows; WV may be known."""
@@ -218,11 +215,16 @@ class GroupedPair:
         joined = self.current.joined(self.past, blend) if self.pair.alignment.unchanged else None
         return joined or BlendGroups(blend, self.labels, self.k, self.given, self)
 
-    def relabelled(self, partition: Partition, current: Grouped | None) -> "GroupedPair":
-        """Return the pair with another partition, by which W may be known; update Ψ·Z if few objects move."""
+    def relabelled(self, partition: Partition, current: Grouped | None = None) -> "GroupedPair":
+        """Return the pair with another partition, by which W may be known; update sums if few objects move.
+
+        If W is not known, clusters may get other numbers.
+        """
+        partition = partition.numbered_like(self.partition) if current is None else partition
         rows = changed_places(self.partition.labels, partition.labels) if self.k == partition.k else None
         most = min(MAX_UPDATE_SHARE, self.pair.past.max_update_share) * partition.n
-        if rows is None or current is None or len(rows) > most:
+        if rows is None or len(rows) > most:
+            current = current or self.pair.current.summing_squares().group(partition)
             return self.pair.group(partition, current=current)
         labels = partition.labels[:, None]
         moved = self.moved(labels, Moves(rows, self.labels, labels, self.k), current)
@@ -423,7 +425,7 @@ class Blend(_PairBlend):
         return product
 
     def row_sums(self) -> Array:
-        """Return Ψ̂·1, (n, 1); products with the parts are computed once for all α."""
+        """Return Ψ̂1, (n,); products with the parts are computed once for all α."""
         w, change = self.pair.row_sums
         return w if self.without_past else w + self.alpha * change
 

@@ -146,6 +146,11 @@ class Dense(Summable):
         by_rows = xp.empty((self.n, v.shape[1]), dtype=v.dtype, device=device_of(w))
         return put(by_rows, (slice(None), slice(None)), product.T)
 
+    def row_sums(self) -> Array:
+        """Return W1, (n,), if all objects have labels from known sums by label."""
+        known = self.sums is not None and self.sums.partition.n_outside == 0
+        return self.sums.wz.sum(axis=1) if known else super().row_sums()  # type: ignore[union-attr]
+
     def grouped(self, labels: Array, k: int, given: Partition | None = None) -> Summed:
         known = self.sums
         if (

@@ -329,7 +329,7 @@ class Summed(Stored):
         if self.kernel_moments is not None:
             return self.kernel_moments.blocks()[:2]
         if W.sums_plainly:
-            known = self.is_multiplied or self.earlier is not None or W.sums_by_product
+            known = self.is_multiplied or self.earlier is not None or W.sums_by_product or W.sums_squares
             sums, squares = (self._off_diagonal(), self.squares) if known else W.block_sums(partition)
             self.__dict__["squares"] = squares
             found = W.plain_moments(partition, sums, squares)
@@ -348,12 +348,9 @@ class Summed(Stored):
 
     def near(self, other: Grouped) -> "Summed":
         """Return the same groups, with sums of squares to be updated from those of other labels."""
-        summed = isinstance(other, Summed) and "squares" in other.__dict__
-        return dataclasses.replace(self, wz=self._known, earlier=other.handed_over()) if summed else self  # type: ignore[attr-defined]
-
-    @property
-    def _known(self) -> Array | None:
-        return self.array if self.is_multiplied else None
+        if not self.is_multiplied or not isinstance(other, Summed) or "squares" not in other.__dict__:
+            return self
+        return dataclasses.replace(self, wz=self.array, earlier=other.handed_over())
 
     def handed_over(self) -> tuple[Partition, Array] | None:
         """Return labels and sums of squares from which those by other labels can be updated."""

@@ -208,15 +208,9 @@ def _check_results(read: np.ndarray) -> None:
         )
 
 
-def _row_sums(W: Proximity) -> Array:
-    """Return Σⱼ wᵢⱼ, (n,), in wide floats."""
-    xp, like = array_namespace(W.like), W.like
-    return W.matmul(xp.ones((W.n, 1), dtype=wide_dtype(like), device=device_of(like)))[:, 0]
-
-
 def _volume_scale(W: Proximity) -> Array:
     """Return s with sᵢsⱼ = 1 / Σ_{i≠j} w, (n,); square roots avoid overflow and underflow."""
-    sums, w_ii = _row_sums(W), W.diagonal()
+    sums, w_ii = W.row_sums(), W.diagonal()
     xp = array_namespace(sums)
     total = xp.sum(sums - w_ii)
     rounding = W.n * xp.finfo(sums.dtype).eps * xp.sum(xp.abs(sums) + xp.abs(w_ii))
@@ -231,7 +225,7 @@ def _volume_scale(W: Proximity) -> Array:
 
 def _degree_scale(W: Proximity) -> Array:
     """Return s = d^{-1/2} with d = Σⱼ wᵢⱼ, (n,), and 0 if d is 0."""
-    d = _row_sums(W)
+    d = W.row_sums()
     xp = array_namespace(d)
     place = xp.argmin(d)
     least, i = to_host(xp.min(d), place, reason="is a degree negative?")

@@ -34,15 +34,18 @@ def test_parts_of_a_blend_are_those_of_the_common_objects(eager_xp, maker):
     assert parts.at(proximity.at(0.0)) is parts.current
 
 
+@pytest.mark.parametrize("is_known", [True, False])
 @pytest.mark.parametrize("n_moved", [0, 2, N])
 @pytest.mark.parametrize("maker", BLENDS, ids=lambda m: m.__name__)
-def test_a_pair_with_other_labels_is_one_grouped_anew(eager_xp, maker, n_moved):
+def test_a_pair_with_other_labels_is_one_grouped_anew(eager_xp, maker, n_moved, is_known):
     proximity, _ = maker(eager_xp, np.random.default_rng(7))
     before, after = labels_of(1)[:, 0], labels_of(1)[:, 0]
     after[:n_moved] = (after[:n_moved] + 1) % K
     before, after = (Partition(eager_xp.array(labels), K) for labels in (before, after))
-    start, anew = proximity.pair.group(before), proximity.pair.group(after)
-    found = start.relabelled(after, start.pair.current.group(after))
+    start = proximity.pair.group(before)
+    found = start.relabelled(after, start.pair.current.group(after) if is_known else None)
+    assert found.partition.agreement(after) == 1  # numbers may differ
+    anew = proximity.pair.group(found.partition)
     for name in ("current", "common", "past"):
         groups, expected = getattr(found, name), getattr(anew, name)
         rows = (eager_xp.numpy(g.rows(slice(0, g.partition.n))) for g in (groups, expected))

@@ -48,6 +48,14 @@ def test_sums_are_products_with_the_membership(n, k, dtype, complete):
         np.testing.assert_allclose(total, (wide * wide).sum(), rtol=1e-12)
 
 
+@pytest.mark.parametrize("complete", [True, False])
+def test_row_sums_are_those_of_the_matrix(complete):
+    w = symmetric(31)
+    W = ax.Dense(w).with_sums(partition(31, 4, complete=complete), "none")
+    assert W.sums is not None
+    np.testing.assert_allclose(W.row_sums(), w.sum(axis=1), atol=1e-12)
+
+
 def test_the_number_of_threads_does_not_change_the_sums(monkeypatch):
     w, part, found = symmetric(300), partition(300, 3), []
     for threads in ("1", "2"):
