@@ -15,6 +15,7 @@ from affect_xp.array.namespace import (
     MANY_CLUSTERS,
     array_namespace,
     as_like,
+    can_sum_rows,
     device_of,
     from_host,
     gather,
@@ -193,7 +194,7 @@ class Partition:
 
         Unchanged for libraries other than NumPy, where the host would wait, and for many clusters.
         """
-        if not isinstance(self.labels, np.ndarray) or self.k != other.k or self.k > MANY_CLUSTERS:
+        if not can_sum_rows(self.labels) or self.k != other.k or self.k > MANY_CLUSTERS:
             return self
         _, number = scipy.optimize.linear_sum_assignment(self.table(other), maximize=True)
         return Partition(np.where(self.labels < 0, -1, number[self.labels]), self.k, self.n_outside)
