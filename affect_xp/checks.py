@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp.exceptions import InputError, InputTypeError
+from affect_xp.exceptions import InputError, InputTypeError, shown
 
 
 def check_int(name: str, value: object, minimum: int) -> int:
     """Return `value` as an int of at least `minimum`."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise InputTypeError(f"{name} must be an integer, got {value!r}")
+        raise InputTypeError(f"{name} must be an integer, got {shown(value)}")
     if value < minimum:
         raise InputError(f"{name} must be at least {minimum}, got {value}")
     return int(value)
@@ -25,14 +25,14 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> str:
     choices = tuple(choices)
     if not isinstance(value, str) or value not in choices:
         listed = ", ".join(repr(choice) for choice in choices)
-        raise InputError(f"{name} must be one of {listed}, got {value!r}")
+        raise InputError(f"{name} must be one of {listed}, got {shown(value)}")
     return value
 
 
 def check_fraction(name: str, value: object) -> float:
     """Return `value` as a float between 0 and 1."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise InputTypeError(f"{name} must be a number between 0 and 1, got {value!r}")
+        raise InputTypeError(f"{name} must be a number between 0 and 1, got {shown(value)}")
     if not 0 <= value <= 1:
         raise InputError(f"{name} must be between 0 and 1, got {value}")
     return float(value)

@@ -29,6 +29,14 @@ Warnings say what to do. `warnings.simplefilter("error", AffectWarning)` turns t
 the step; `simplefilter("ignore", ...)` silences them.
 """
 
+MAX_SHOWN = 200  # characters of a value in a message
+
+
+def shown(value: object) -> str:
+    """Return the value of an argument for a message: one line, of a long one the start and the end."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN // 2]} ... {text[-MAX_SHOWN // 4 :]}"
+
 
 class AffectError(Exception):
     """Base class of all errors of this library."""

@@ -271,3 +271,13 @@ def test_the_walk_finds_what_it_looks_for():
     assert named(calls(tree)[0].func) in FORBIDDEN_CALLS
     assert [name for name, _ in raised(tree)] == ["KeyError"] and hasattr(builtins, "KeyError")
     assert len(TREES) > 50
+
+
+def test_a_message_shows_a_long_argument_in_one_line():
+    steps = [np.random.default_rng(0).normal(size=(40, 30)) for _ in range(50)]
+    with pytest.raises(exceptions.InputTypeError, match="clusterer must be an object") as error:
+        ax.smooth(ax.Affect(ax.KMeans(2)), steps)
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 800
+    with pytest.raises(exceptions.InputError, match="got 'a name that is long but shown in full'"):
+        ax.kmeans(np.eye(4), 2, init="a name that is long but shown in full")

@@ -21,7 +21,7 @@ from affect_xp.array.namespace import (
 from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
-from affect_xp.exceptions import InputError
+from affect_xp.exceptions import InputError, shown
 from affect_xp.partition import UNCHANGED, Partition, as_partition
 from affect_xp.proximity import Dense, Grouped, Pair, Proximity, as_proximity, is_plain, summed_proximity
 
@@ -267,7 +267,7 @@ def check_alpha(alpha: Any) -> None:
         return
     if isinstance(alpha, str) or alpha is None:
         raise InputError(
-            f"alpha must be 'estimate', a number, one for each step, or a function, got {alpha!r}"
+            f"alpha must be 'estimate', a number, one for each step, or a function, got {shown(alpha)}"
         )
     for t in range(len(alpha) if _by_step(alpha) else 1):
         alpha_at(alpha, t)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from affect_xp.array.typing import Seed
-from affect_xp.exceptions import InputTypeError
+from affect_xp.exceptions import InputTypeError, shown
 
 
 def as_generator(rng: Seed, name: str = "rng") -> np.random.Generator:
@@ -12,7 +12,7 @@ def as_generator(rng: Seed, name: str = "rng") -> np.random.Generator:
         return np.random.default_rng(rng)
     except (TypeError, ValueError) as error:
         raise InputTypeError(
-            f"{name} must be None, a non-negative int or a numpy.random.Generator, got {rng!r}"
+            f"{name} must be None, a non-negative int or a numpy.random.Generator, got {shown(rng)}"
         ) from error
 
 

@@ -13,7 +13,7 @@ from affect_xp.array.random import as_generator
 from affect_xp.array.threads import blas_threads
 from affect_xp.array.typing import Array, Seed
 from affect_xp.clustering.base import FIRST, Call, Clusterer, Clustering, is_estimator
-from affect_xp.exceptions import InputError, InputTypeError
+from affect_xp.exceptions import InputError, InputTypeError, shown
 from affect_xp.parameters import Parameters
 from affect_xp.partition import Partition, as_partition
 from affect_xp.proximity import Dense, Proximity
@@ -171,7 +171,7 @@ def as_external(estimator: Any, *, host_copy: bool = False) -> ExternalClusterer
     if isinstance(estimator, type) or not is_estimator(estimator):
         raise InputTypeError(
             "estimator must be a scikit-learn estimator such as DBSCAN(metric='precomputed'), "
-            f"got {estimator!r}"
+            f"got {shown(estimator)}"
         )
     return ExternalClusterer(estimator, host_copy=host_copy)
 
@@ -185,7 +185,7 @@ def wrapped(clusterer: Any) -> Clusterer:
             return FunctionClusterer(clusterer)
     raise InputTypeError(
         "clusterer must be an object such as KMeans(12), or a function from a Proximity to labels; "
-        f"got {clusterer!r}"
+        f"got {shown(clusterer)}"
     )
 
 

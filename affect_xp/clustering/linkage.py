@@ -45,7 +45,7 @@ from affect_xp.array.typing import Array
 from affect_xp.checks import check_choice, check_n_clusters
 from affect_xp.clustering.base import FIRST, RULES, Call, Clustering, NClusters, check_clusters, clusters_at
 from affect_xp.clustering.n_clusters import calinski_harabasz_scores, choose, height_gap_scores, select
-from affect_xp.exceptions import InputError, InputTypeError
+from affect_xp.exceptions import InputError, InputTypeError, shown
 from affect_xp.parameters import Parameters
 from affect_xp.partition import Partition
 from affect_xp.proximity import Proximity, as_proximity
@@ -119,7 +119,7 @@ class Dendrogram:
 def check_distance_threshold(value: object) -> float:
     """Return `value` as a nonnegative distance."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise InputTypeError(f"distance_threshold must be a number, got {value!r}")
+        raise InputTypeError(f"distance_threshold must be a number, got {shown(value)}")
     threshold = float(value)
     if not threshold >= 0:
         raise InputError(f"distance_threshold must be 0 or more, got {value}")

@@ -29,7 +29,7 @@ from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
 from affect_xp.clustering.base import FIRST, Call, Clustering
 from affect_xp.clustering.spectral import CUTS, Spectral, SpectralScan, cluster_by
-from affect_xp.exceptions import InputError, InputTypeError
+from affect_xp.exceptions import InputError, InputTypeError, shown
 from affect_xp.partition import UNCHANGED, Alignment
 from affect_xp.proximity import Dense, Proximity
 from affect_xp.proximity._base import Computed
@@ -222,7 +222,9 @@ class Relaxed:
 def check_settings(clusterer: Any, alpha: Any, name: str) -> None:
     """Raise unless the clusterer is a joint `Spectral`, and α a number or a sequence with one per step."""
     if not isinstance(clusterer, Spectral):
-        raise InputTypeError(f"{name} takes a Spectral as clusterer, such as Spectral(2), got {clusterer!r}")
+        raise InputTypeError(
+            f"{name} takes a Spectral as clusterer, such as Spectral(2), got {shown(clusterer)}"
+        )
     if clusterer.components != "joint":
         raise InputError(
             f"{name} clusters all connected components together; use Spectral(..., components='joint'), "

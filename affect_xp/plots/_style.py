@@ -5,7 +5,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from affect_xp.display import time_format
-from affect_xp.exceptions import InputTypeError
+from affect_xp.exceptions import InputTypeError, shown
 from affect_xp.tracking.history import History
 
 # The colour-blind safe palette of Okabe & Ito; lines also differ in their dashes.
@@ -32,7 +32,7 @@ def history_of(run: Any) -> History:
     """Return the history of a model, or the history itself."""
     history = getattr(run, "history_", run)
     if not isinstance(history, History):
-        raise InputTypeError(f"history must be a fitted model or its history_, got {run!r}")
+        raise InputTypeError(f"history must be a fitted model or its history_, got {shown(run)}")
     return history
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from affect_xp.array.namespace import as_array, from_host, to_host
 from affect_xp.clustering.linkage import Dendrogram, Linkage, linkage
 from affect_xp.clustering.spectral import Spectral, spectral
-from affect_xp.exceptions import InputError, InputTypeError
+from affect_xp.exceptions import InputError, InputTypeError, shown
 from affect_xp.plots._style import axes_or_new, history_of, plain
 from affect_xp.plots.flows import CLUSTER_COLOURS, flow, host_labels
 from affect_xp.proximity import Proximity, as_proximity
@@ -204,7 +204,7 @@ def _clusterer_of(model: Any, kind: type[Settings]) -> Settings:
     """Return the settings of the clusterer of a fitted `Affect`."""
     clusterer = getattr(model, "clusterer", None)
     if not isinstance(clusterer, kind) or not hasattr(model, "smoothed_"):
-        raise InputTypeError(f"pass a fitted Affect with a {kind.__name__} as clusterer, got {model!r}")
+        raise InputTypeError(f"pass a fitted Affect with a {kind.__name__} as clusterer, got {shown(model)}")
     return clusterer
 
 

@@ -28,7 +28,7 @@ from affect_xp.array.namespace import (
 from affect_xp.array.random import as_generator
 from affect_xp.array.typing import Array, Seed
 from affect_xp.checks import check_choice, check_int
-from affect_xp.exceptions import InputError, InputTypeError
+from affect_xp.exceptions import InputError, InputTypeError, shown
 from affect_xp.proximity import Dense, Proximity
 from affect_xp.proximity._base import feature_matrix, reject_not_finite
 from affect_xp.proximity.chunked import Chunked, pairwise
@@ -307,7 +307,7 @@ def _checked_gamma(gamma: object, p: int, variance: float) -> float:
     if gamma is None:
         return 1 / (p * variance) if variance > 0 else 1.0
     if isinstance(gamma, bool) or not isinstance(gamma, numbers.Real):
-        raise InputTypeError(f"gamma must be a positive number, got {gamma!r}")
+        raise InputTypeError(f"gamma must be a positive number, got {shown(gamma)}")
     value = float(gamma)
     if not 0 < value < math.inf:
         raise InputError(f"gamma must be positive and finite, got {gamma}")

@@ -33,7 +33,7 @@ from affect_xp.array.namespace import (
 )
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_choice, warn_caller
-from affect_xp.exceptions import InputError, InputTypeError, ScaleWarning
+from affect_xp.exceptions import InputError, InputTypeError, ScaleWarning, shown
 from affect_xp.proximity.kernels import Block
 
 SCALES = ("auto", "none", "center", "standard", "robust")
@@ -160,7 +160,7 @@ class Request:
         if isinstance(gamma, str):
             check_choice("gamma, if not a number,", gamma, GAMMAS)
         elif isinstance(gamma, bool) or not isinstance(gamma, numbers.Real):
-            raise InputTypeError(f"gamma must be 'first', 'each' or a positive number, got {gamma!r}")
+            raise InputTypeError(f"gamma must be 'first', 'each' or a positive number, got {shown(gamma)}")
         elif not 0 < float(gamma) < math.inf:
             raise InputError(f"gamma must be positive and finite, got {gamma}")
         if self.proximity != "rbf" and gamma != "first":
