@@ -70,6 +70,8 @@ def _from_graph(time: Hashable, graph: Any, options: ReadOptions) -> Snapshot:
 def _numbers(column: Any, name: str) -> np.ndarray:
     """Return a column as floats, NaN if a value is missing."""
     try:
+        for text in (value for value in column if isinstance(value, str) and "_" in value):
+            raise ValueError(repr(text))  # for Python, "1_000" is 1000
         return np.array([np.nan if is_missing(value) else float(value) for value in column], np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"column {name!r} contains a value that is not a number: {error}") from error

@@ -4,10 +4,11 @@ import csv
 import dataclasses
 import glob
 import gzip
+import itertools
 import re
 import uuid
 import zlib
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from affect_xp.io.options import ReadOptions
 TEXT, JSON, PARQUET = (".csv", ".tsv", ".txt"), (".jsonl", ".ndjson", ".json"), (".parquet", ".pq")
 DELIMITERS = ",;\t|"  # or blanks, if the first line contains none of these
 COMMENTS = ("#", "%", "sep=")  # the last is of Excel
+SAMPLE = 100  # lines that tell whether blanks separate columns beside tabs
 UNREADABLE = (UnicodeError, EOFError, OSError, LookupError, zlib.error, csv.Error)
 # Rows that DuckDB rejects go to a table with their line numbers. Its sniffer, which guesses, is off.
 CSV = "auto_detect=false, header=false, strict_mode=true, null_padding=false, store_rejects=true"
@@ -110,8 +112,9 @@ def _text_source(engine: Engine, path: Path, options: ReadOptions, rewrite: bool
         text = _Text(str(path), engine.new_file(), "utf-8-sig")
         how = "(HEADER false, DELIMITER '\x01', QUOTE '')"
         engine.run(f"COPY (FROM {lines}) TO {literal(text.file)} {how}", path)
-    head, names = text.head(), options.names
-    if names is None and all(name.strip("-").replace(".", "").isdecimal() for name in text.header):
+    names = options.names
+    head = text.head(names)
+    if names is None and _are_numbers(text.header):
         how = f"name its {len(text.header)} columns, as in names=['time', 'source', 'target']"
         raise InputError(f"line {head} of {path} contains numbers, not names of columns; {how}")
     if names is not None and len(names) != len(text.header):
@@ -150,15 +153,19 @@ class _Text:
             how = f"as {self.encoding} text ({error}); pass its encoding, as in encoding='utf-16'"
             raise InputError(f"{self.title} cannot be read {how}") from error
 
-    def head(self) -> int:
+    def head(self, names: Sequence[str] | None) -> int:
         """Find the delimiter and the cells of the first line that is no comment; return its number."""
-        for number, line in enumerate(self.lines("replace"), 1):
+        for number, line in enumerate(lines := self.lines("replace"), 1):
             if "\0" in line or "\ufffd" in line:
                 what = f"line {number} of {self.title} is not {self.encoding.removesuffix('-sig').upper()}"
                 raise InputError(f"{what}; pass its encoding, as in encoding='utf-16'")
             if line.strip() and not line.startswith(COMMENTS):
                 plain = re.sub('"[^"]*"', "", line)
                 self.delimiter = max(" " + DELIMITERS, key=lambda d: plain.count(d) * (d != " "))
+                if self.delimiter == "\t":
+                    more = (row for row in lines if row.strip() and not row.startswith(COMMENTS))
+                    rows = [line, *itertools.islice(more, SAMPLE)]
+                    self.delimiter = " " if _has_blanks_too(rows, names) else "\t"
                 self.header = self.cells(line)
                 return number
             self.commented = self.commented or bool(line.strip())
@@ -184,6 +191,23 @@ class _Text:
                 except UnicodeEncodeError as error:
                     raise InputError(f"line {number} of {self.title} is not {self.encoding}") from error
         self.file, self.compression = file, "none"
+
+
+def _has_blanks_too(lines: list[str], names: Sequence[str] | None) -> bool:
+    """Return whether blanks separate columns beside tabs: only then lines have equally many, or as named."""
+    tabs, blanks = ({len(line.split(delimiter)) for line in lines} for delimiter in ("\t", None))
+    if len(blanks) > 1 or blanks == tabs or (names is not None and {len(names)} != blanks):
+        return False
+    if names is not None and len(tabs) == 1:
+        return True
+    rows = lines[names is None and not _are_numbers(lines[0].split()) :]
+    cells = [cell.split() for row in rows for cell in row.split("\t")]
+    numbers = all(_are_numbers(cell) for cell in cells if len(cell) > 1)  # text may contain blanks
+    return numbers and (len(tabs) > 1 or rows == lines)
+
+
+def _are_numbers(cells: Iterable[str]) -> bool:
+    return all(cell.strip("-").replace(".", "").isdecimal() for cell in cells)
 
 
 def _stripped(title: str, names: Iterable[Any]) -> list[str]:

@@ -20,6 +20,9 @@ MISSING = r"(?i)\s*(na|#?n/a|nan|nat|<na>|null|none)?\s*"
 # No list: IN may become a join, which changes the order of rows, and many lists take long to plan.
 IS_MISSING = f"({{t}} IS NULL OR regexp_full_match({{t}}::VARCHAR, '{MISSING}'))"
 TRIMMED = "nullif(trim({t}, ' \t\r\n\u00a0\u2009\u3000\ufeff'), '')"
+# For DuckDB 1_000 is 1000: it gets another character, which is in no number.
+NO_UNDERSCORE = "CASE WHEN contains({t}, '_') THEN replace({t}, '_', '\x1f') ELSE {t} END"
+DECIMALS = {".": NO_UNDERSCORE, ",": "translate({t}, ',._', '.?\x1f')"}
 Cells = dict[str, np.ndarray]  # columns of some rows
 
 
@@ -55,7 +58,7 @@ class Table:
         if self.labels:
             what = f"times such as {self.labels[0]!r} are labels, in the order in which they appear"
             doubtful = any(re.search(r"\d\D+\d", str(label)) for label in self.labels)
-            doubtful = doubtful or not times.in_order(map(str, self.labels))
+            doubtful = doubtful or not times.in_order(list(map(str, self.labels)))
             (self.doubts if doubtful else self.notes).append(f"{what}; pass time_format= if they are dates")
 
     # Rows
@@ -95,8 +98,8 @@ class Table:
         values = columns[len(names) :]
         as_type = "DOUBLE" if all(NUMBERS.match(of) for _, of in values) else "VARCHAR"
         cells = (sql if of == as_type else f"{sql}::{as_type}" for sql, of in values)
-        if self.options.decimal == "," and as_type == "VARCHAR":
-            cells = (f"translate({cell}, ',.', '.?')" for cell in cells)
+        if as_type == "VARCHAR":
+            cells = (DECIMALS[self.options.decimal].replace("{t}", cell) for cell in cells)
         return f"SELECT {named}, [{', '.join(cells)}]::{as_type}[] AS v FROM {source.rows}"
 
     def _load(self) -> bool:
@@ -178,8 +181,9 @@ class Table:
         if text is None or what == "id" or re.fullmatch(MISSING, text):
             how = "pass missing='drop' to leave such rows out, or fill it in first"
             return f"{where} has no {what} {column}; {how}"
+        text = text.replace("\x1f", "_")  # as it was
         if what == "value" and self.options.decimal == ",":
-            text = text.translate(str.maketrans(".?", ",."))  # as it was
+            text = text.translate(str.maketrans(".?", ",."))
         why = self._time_problem(text) if what == "time" else self._value_problem(text)
         return f"{where}: {text.strip()!r} {column} {why}"
 
@@ -196,7 +200,7 @@ class Table:
             return "is not finite; replace it by a number, or leave it empty and pass missing='drop'"
         if not re.search(r"\w", text):
             how = "leave it empty and pass missing='drop' if it stands for a missing value"
-        elif re.search(rf"\d[{'.' if comma else ','}'’\s]\d", text):
+        elif re.search(rf"\d[{'.' if comma else ','}'’_\s]\d", text):
             how = "remove separators of thousands"
             how += "" if comma else ", or pass decimal=',' for decimal commas"
         elif edges:
@@ -223,7 +227,7 @@ class Table:
         if all(of.startswith(("TIMESTAMP", "DATE")) for of in types):
             sql = "make_timestamp(epoch_us({t}))"
         elif time_format in SINCE_1970:
-            text = "{t}" if number else "trim({t})"
+            text = "{t}" if number else "replace({t}, '_', '?')"  # DuckDB takes 1_000 for a number
             sql = times.since_1970(time_format).replace("{t}", f"try_cast({text} AS DOUBLE)")
         elif time_format is not None:
             text = "{t}::BIGINT::VARCHAR" if number else "trim({t})"

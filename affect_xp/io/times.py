@@ -5,7 +5,7 @@ import datetime
 import math
 import numbers
 import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ UNITS: dict[str, tuple[float, str]] = {
 WEEKDAYS = ["MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN"]
 MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
 NAMES_OF_MONTHS = re.compile(rf"(?i)\b({'|'.join(MONTHS)})[a-z]*")
+NAMES_OF_DAYS = re.compile(rf"(?i)\b({'|'.join(WEEKDAYS)})(s|r|rs|[a-z]*day)?\b")
 UNDERSTOOD = "pass a number and a unit, such as '7D', '12h', '2W', 'W-FRI', '1mo', 'QE', '1Y' or '15 rows'"
 
 DATES = (
@@ -177,19 +178,29 @@ def numbers_as_dates(low: float, high: float) -> tuple[str, str]:
     return next(((unit, since_1970(unit)) for unit in fit), ("", "NULL::TIMESTAMP"))
 
 
-def in_order(labels: Iterable[str]) -> bool:
-    """Return whether labels that differ in numbers or names of months only are in their order.
+def in_order(labels: Sequence[str]) -> bool:
+    """Return whether labels that differ in numbers or names of months or days only are in their order.
+
+    Weeks start on Monday or Sunday.
 
     Examples
     --------
     >>> in_order(["wave 2", "wave 10", "end"]), in_order(["wave 10", "wave 2"]), in_order(["April", "March"])
     (True, False, False)
+    >>> in_order(["Sun", "Mon"]), in_order(["Saturday", "Sunday"]), in_order(["Tue", "Mon"])
+    (True, True, False)
     """
-    numbers: dict[str, list[list[int]]] = {}
-    for label in labels:
-        label = NAMES_OF_MONTHS.sub(lambda name: str(MONTHS.index(name[1].upper())), label)
-        numbers.setdefault(re.sub(r"\d+", "", label), []).append([int(n) for n in re.findall(r"\d+", label)])
-    return all(found == sorted(found) for found in numbers.values())
+
+    def ordered(days: list[str]) -> bool:
+        numbers: dict[str, list[list[int]]] = {}
+        for label in labels:
+            label = NAMES_OF_MONTHS.sub(lambda name: str(MONTHS.index(name[1].upper())), label)
+            label = NAMES_OF_DAYS.sub(lambda name: str(days.index(name[1].upper())), label)
+            found = [int(n) for n in re.findall(r"\d+", label)]
+            numbers.setdefault(re.sub(r"\d+", "", label), []).append(found)
+        return all(found == sorted(found) for found in numbers.values())
+
+    return ordered(WEEKDAYS) or ordered([WEEKDAYS[-1], *WEEKDAYS[:-1]])
 
 
 def shown(time: Hashable) -> str:

@@ -390,6 +390,11 @@ REFUSED = {  # frame, what the error says, options
         "keys of the dict are not in an order .* all with a time zone or all without",
         {},
     ),
+    "a value with an underscore": (
+        lambda: [pd.DataFrame({"x": ["1_000", "2"]}, index=["a", "b"])],
+        "column 'x' contains a value that is not a number: '1_000'",
+        {},
+    ),
     "an unknown format": (
         lambda: {"time": ["1"], "id": ["a"], "x": [1]},
         "time_format='%Q' is not",
