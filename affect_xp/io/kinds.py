@@ -1,18 +1,22 @@
 """The steps of a table by the kind of its rows: features, edges or series."""
 
 import abc
+import concurrent.futures
 import itertools
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import numpy as np
 
+from affect_xp.array.threads import own_threads, run_blocks
 from affect_xp.exceptions import InputError
 from affect_xp.io.snapshot import Snapshot
-from affect_xp.io.tables import Cells, Table
+from affect_xp.io.tables import Cells, Table, ordered
 from affect_xp.io.times import Freq, plain, shown
 from affect_xp.proximity.graphs import adjacency
 
+Window = tuple[Hashable, int, int]  # its time, and low and high
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ / golden ratio: first bits of multiples are well mixed
 CHUNK_VALUES = 2**21  # fetched at once
 COMBINED: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {  # of rows between places
     "sum": lambda v, at: np.add.reduceat(v, at),
@@ -44,7 +48,7 @@ class TableSteps(abc.ABC):
     def __init__(self, table: Table, freq: Freq | None) -> None:
         self.table, self.options, self.freq, self.ids = table, table.options, freq, table.ids
         w = table.window(freq)
-        columns = f"{w} AS w, min(p) AS first, max(p), count(*), min(rowid), max(rowid)"
+        columns = f"{w} AS w, min(p) AS first, max(p), count(*), min({table.place}), max({table.place})"
         key = f"{w}, p" if self.by_time else w
         found = table.run(f"SELECT {columns} FROM raw GROUP BY {key} ORDER BY first")
         as_type = "M8[us]" if table.scale == "date" else None
@@ -58,7 +62,7 @@ class TableSteps(abc.ABC):
             table.notes.append("rows are not in the order of time and were sorted")
         self.check()
 
-    def split(self, names: list[Hashable]) -> list[tuple[Hashable, int, int]]:
+    def split(self, names: list[Hashable]) -> list[Window]:
         """Return the windows, given the window of each r."""
         return [(name, r, r + 1) for r, name in enumerate(names)]
 
@@ -71,23 +75,35 @@ class TableSteps(abc.ABC):
         """Return what is observed in a window; None if that is nothing."""
 
     def __iter__(self) -> Iterator[Snapshot]:
-        snapshots = (self.snapshot(time, cells) for time, cells in self.cells())
+        snapshots = (self.snapshot(time, cells) for time, cells in self.all_cells())
         return (snapshot for snapshot in snapshots if snapshot is not None)
 
-    def cells(self, *, values: bool = True) -> Iterator[tuple[Hashable, Cells]]:
-        """Yield the time and the rows of each step. Several steps are fetched at once."""
+    def all_cells(self) -> Iterator[tuple[Hashable, Cells]]:
+        """Yield the time and the rows of each step; a thread fetches the next chunk meanwhile."""
+        fetched: list[concurrent.futures.Future] = []
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+            for chunk in self.chunks():
+                fetched.append(thread.submit(self.cells, chunk))
+                yield from fetched.pop(0).result() if len(fetched) > 1 else ()
+            yield from fetched.pop().result() if fetched else ()
+
+    def chunks(self) -> list[list[Window]]:
+        """Return the windows whose rows are fetched at once."""
         size = max(CHUNK_VALUES // (len(self.table.roles.values) + 2), 1)
-        for _, group in itertools.groupby(self.windows, lambda window: self.counts[window[2] - 1] // size):
-            steps = list(group)
-            cells = self.fetch(steps[0][1], steps[-1][2], values=values)
-            for time, low, high in steps:
-                rows = slice(*np.searchsorted(cells["r"], (low, high)))
-                yield time, {name: column[rows] for name, column in cells.items()}
+        groups = itertools.groupby(self.windows, lambda window: self.counts[window[2] - 1] // size)
+        return [list(windows) for _, windows in groups]
+
+    def cells(self, windows: list[Window], *, values: bool = True) -> list[tuple[Hashable, Cells]]:
+        """Return the time and the rows of each window of a chunk."""
+        cells = self.fetch(windows[0][1], windows[-1][2], values=values)
+        places = [slice(*np.searchsorted(cells["r"], (low, high))) for _, low, high in windows]
+        rows = ({name: column[at] for name, column in cells.items()} for at in places)
+        return [(time, found) for (time, *_), found in zip(windows, rows, strict=True)]
 
     def fetch(self, low: int, high: int, *, values: bool) -> Cells:
         """Return the rows with low ≤ r < high, in the order of time."""
         cells = self.table.fetch(self.first[low].item(), self.last[high - 1].item(), values=values)
-        cells = _sorted(cells, cells["p"])
+        cells = ordered(cells, cells["p"])
         starts = np.searchsorted(cells["p"], self.first[low:high])
         cells["r"] = np.repeat(np.arange(low, high), np.diff(starts, append=len(cells["p"])))
         return cells
@@ -100,7 +116,7 @@ class Features(TableSteps):
         """Return the rows in the order of r and of objects; several of one object are combined."""
         cells = super().fetch(low, high, values=values)
         o = cells.setdefault("o0", np.zeros(len(cells["r"]), np.int32))
-        cells = _sorted(cells, cells["r"] * max(len(self.ids), 1) + o)
+        cells = ordered(cells, cells["r"] * max(len(self.ids), 1) + o)
         if not values or self.options.aggregate == "error":
             return cells
         at = np.flatnonzero(np.append(True, ~_repeated(cells)))
@@ -109,7 +125,8 @@ class Features(TableSteps):
         }
 
     def check(self) -> None:
-        for time, cells in self.cells(values=False) if self.options.aggregate == "error" else ():
+        chunks = self.chunks() if self.options.aggregate == "error" else []
+        for time, cells in itertools.chain.from_iterable(self.cells(chunk, values=False) for chunk in chunks):
             for i in np.flatnonzero(_repeated(cells))[:1]:
                 r, o = cells["r"][i], cells["o0"][i]
                 n = int(np.sum((cells["r"] == r) & (cells["o0"] == o)))
@@ -130,7 +147,7 @@ class Series(Features):
 
     by_time = True
 
-    def split(self, names: list[Hashable]) -> list[tuple[Hashable, int, int]]:
+    def split(self, names: list[Hashable]) -> list[Window]:
         assert self.freq is not None
         self.skip = int(self.options.changes is not None)  # the first row is only the start of a change
         if self.freq.unit != "rows":
@@ -173,15 +190,22 @@ class Edges(TableSteps):
 
     def check(self) -> None:
         """Raise if edges between two objects go both ways in a step, unless `directed` combines them."""
-        n, directed, title = len(self.ids), self.options.directed, self.table.title
-        is_end = np.zeros((2, n), bool)
-        for time, cells in self.cells(values=False):
-            i, j = cells["o0"], cells["o1"]
-            is_end[0, i] = is_end[1, j] = True
-            for a, b in _both_ways(i, j)[:1] if directed is None else ():
-                what = f"{self.ids[a]!r} to {self.ids[b]!r} and back at time {shown(time)}"
-                how = "pass directed='sum' (the total, as of contacts), directed='mean' or directed='max'"
-                raise InputError(f"edges of {title} go both ways, as from {what}; {how}")
+        directed, title, is_end = self.options.directed, self.table.title, np.zeros((2, len(self.ids)), bool)
+        found: dict[int, tuple[Hashable, int, int]] = {}
+
+        def check_chunk(windows: list[Window]) -> None:
+            for time, cells in self.cells(windows, values=False):
+                i, j = cells["o0"], cells["o1"]
+                is_end[0, i] = is_end[1, j] = True
+                for a, b in _both_ways(i, j)[:1] if directed is None else ():
+                    found.setdefault(windows[0][1], (time, a, b))
+
+        with own_threads():
+            run_blocks(check_chunk, self.chunks())
+        for time, a, b in [found[first] for first in sorted(found)[:1]]:
+            what = f"{self.ids[a]!r} to {self.ids[b]!r} and back at time {shown(time)}"
+            how = "pass directed='sum' (the total, as of contacts), directed='mean' or directed='max'"
+            raise InputError(f"edges of {title} go both ways, as from {what}; {how}")
         if directed is not None:
             self.table.notes.append(f"edges that go both ways are combined by their {directed}")
         if not is_end.all(axis=0).any() and min(is_end.sum(axis=1)) > 1:
@@ -202,23 +226,19 @@ class Edges(TableSteps):
 def _both_ways(i: np.ndarray, j: np.ndarray) -> list[tuple[int, int]]:
     """Return the pairs i < j for which there are an edge (i, j) and an edge (j, i)."""
     pair = np.minimum(i, j) + (np.maximum(i, j).astype(np.int64) << 32)
-    slot = pair % (8 * len(pair) + 1)  # equal pairs have equal slots: only the others need not be sorted
+    # Equal pairs have equal slots, and few others do: only pairs with a slot of both directions are sorted.
+    bits = (8 * len(pair) + 1).bit_length()
+    slot = ((pair.view(np.uint64) * GOLDEN) >> np.uint64(64 - bits)).view(np.int64)
 
-    def shared(these: np.ndarray, others: np.ndarray) -> np.ndarray:
-        taken = np.zeros(8 * len(pair) + 1, bool)
-        taken[slot[others]] = True
-        return pair[these][taken[slot[these]]]
+    def is_slot_of(edges: np.ndarray) -> np.ndarray:
+        taken = np.zeros(2**bits, bool)
+        taken[slot[edges]] = True
+        return taken[slot]
 
-    both = np.intersect1d(shared(i < j, i > j), shared(i > j, i < j)).tolist()
+    back = (i > j) & is_slot_of(i < j)
+    forth = (i < j) & is_slot_of(back)
+    both = np.intersect1d(pair[back], pair[forth]).tolist()
     return [(code & 0xFFFFFFFF, code >> 32) for code in both]
-
-
-def _sorted(cells: Cells, key: np.ndarray) -> Cells:
-    """Return rows in the order of a key; those with equal keys keep their order."""
-    if (key[1:] >= key[:-1]).all():
-        return cells
-    order = np.argsort(key, kind="stable")
-    return {name: column[order] for name, column in cells.items()}
 
 
 def _repeated(cells: Cells) -> np.ndarray:

@@ -29,9 +29,9 @@ Cells = dict[str, np.ndarray]  # columns of some rows
 class Table:
     """The rows of one or several sources.
 
-    In DuckDB they are the table `raw`, in the order of the sources, with the columns p (time), o0, o1 (the
-    numbers of objects, in the order in which they appear) and v (a list of values, or the only one). Labels
-    of times are numbers, too.
+    In DuckDB they are the table `raw` with the columns p (time), o0, o1 (the numbers of objects, in the order
+    in which they appear) and v (a list of values, or the only one). Labels of times are numbers, too. Rows
+    are in the order of `place`: the rowid, or a column.
 
     Attributes
     ----------
@@ -49,6 +49,7 @@ class Table:
         self.roles, self.options, self.scale = roles, options, "date"
         self.notes: list[str] = []
         self.doubts: list[str] = []
+        self.place = "rowid"  # the SQL of the number of a row
         self.objects = ["o0", "o1"][: len(roles.objects)]
         texts = self._load()
         name = TRIMMED if texts else "nullif({t}, 'nan'::DOUBLE)"
@@ -64,13 +65,19 @@ class Table:
     # Rows
 
     def fetch(self, first: Any, last: Any, *, values: bool) -> Cells:
-        """Return the rows from a time to another, in the order of the sources; v has a row for each."""
+        """Return the rows from a time to another; v has a row for each.
+
+        Those with values are in the order of the sources.
+        """
         rows, given = "FROM raw WHERE p BETWEEN $1 AND $2", (first, last)
         cells = self.run(f"SELECT {', '.join(['p', *self.objects])} {rows}", given=given, fetch="fetchnumpy")
         if values and self.roles.values:
             each = "v" if len(self.roles.values) == 1 else "unnest(v)"
             v = self.run(f"SELECT {each} AS v {rows}", given=given, fetch="fetchnumpy")["v"]
             cells["v"] = np.ma.filled(v, np.nan).reshape(len(cells["p"]), -1)
+            if self.place == "place":
+                place = self.run(f"SELECT place {rows}", given=given, fetch="fetchnumpy")["place"]
+                cells = ordered(cells, place)
         return cells
 
     def read(self, sql: str) -> Any:
@@ -119,24 +126,33 @@ class Table:
 
     def _number(self, columns: Sequence[str], name: str) -> list[Hashable]:
         """Replace names in columns of `raw` by numbers, in the order of appearance; return the names."""
-        each = "SELECT {} AS id, 2 * min(rowid) + {} AS place FROM raw GROUP BY 1"
+        each = f"SELECT {{}} AS id, 2 * min({self.place}) + {{}} AS place FROM raw GROUP BY 1"
         distinct = " UNION ALL ".join(each.format(column, i) for i, column in enumerate(columns))
-        text = name.replace("{t}", "id")
-        named = (
-            f"SELECT {text} AS name, place, id::VARCHAR IS DISTINCT FROM name AS trimmed FROM ({distinct})"
-        )
-        grouped = (
-            f"SELECT name, min(place) AS place, bool_or(trimmed) AS trimmed FROM ({named}) GROUP BY name"
-        )
+        named = f"SELECT {name.replace('{t}', 'id')} AS name, * FROM ({distinct})"
+        code = "(row_number() OVER (ORDER BY name IS NULL, min(place)) - 1)::INTEGER AS code"
+        trimmed = "bool_or(id::VARCHAR IS DISTINCT FROM name) AS trimmed"
+        grouped = f"SELECT name, {code}, {trimmed} FROM ({named}) GROUP BY name"
         self.run(f"CREATE OR REPLACE TEMP TABLE names AS {grouped}")
-        found = self.run("SELECT name, trimmed FROM names ORDER BY place")
-        values = "SELECT name::VARCHAR FROM names WHERE name IS NOT NULL ORDER BY place"
-        self.run(f"CREATE TYPE {columns[0]}_names AS ENUM ({values})")
+        found = self.run("SELECT name, trimmed FROM names ORDER BY code")
         text = name if any(trimmed for _, trimmed in found) else "{t}"
-        for column in columns:
-            code = f"enum_code({text.replace('{t}', column)}::VARCHAR::{columns[0]}_names)"
-            self.run(f"ALTER TABLE raw ALTER {column} TYPE INTEGER USING {code}")
+        if len(columns) == 2 and self.options.memory_limit is None:
+            self._join(text)
+        else:
+            values = "SELECT name::VARCHAR FROM names WHERE name IS NOT NULL ORDER BY code"
+            self.run(f"CREATE TYPE {columns[0]}_names AS ENUM ({values})")
+            for column in columns:
+                code = f"enum_code({text.replace('{t}', column)}::VARCHAR::{columns[0]}_names)"
+                self.run(f"ALTER TABLE raw ALTER {column} TYPE INTEGER USING {code}")
         return self._originals([name for name, _ in found if name is not None])
+
+    def _join(self, text: str) -> None:
+        """Replace names of both ends of edges by numbers, on all threads, which changes the order of rows."""
+        names = "LEFT JOIN names AS a ON {} = a.name LEFT JOIN names AS b ON {} = b.name"
+        names = names.format(*(text.replace("{t}", f"raw.{o}") for o in self.objects))
+        columns = "raw.rowid AS place, raw.* REPLACE (a.code AS o0, b.code AS o1)"
+        self.run(f"CREATE TEMP TABLE numbered AS SELECT {columns} FROM raw {names}")
+        self.run("DROP TABLE raw; ALTER TABLE numbered RENAME TO raw")
+        self.place = "place"
 
     def _originals(self, names: Sequence[Hashable]) -> list[Hashable]:
         """Return names as the caller wrote them."""
@@ -305,3 +321,11 @@ class Table:
 def _texts(texts: list[str]) -> str:
     """Return the SQL of a table of texts t."""
     return f"(SELECT unnest([{', '.join(map(literal, texts))}]::VARCHAR[]) AS t)"
+
+
+def ordered(cells: Cells, key: np.ndarray) -> Cells:
+    """Return rows in the order of a key; those with equal keys keep their order."""
+    if (key[1:] >= key[:-1]).all():
+        return cells
+    order = np.argsort(key, kind="stable")
+    return {name: column[order] for name, column in cells.items()}

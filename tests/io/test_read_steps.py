@@ -17,6 +17,7 @@ import affect_xp as ax
 from affect_xp.exceptions import InputError, InputTypeError, InputWarning
 from affect_xp.io import ReadOptions, Snapshot, read_steps
 from affect_xp.io.engine import Engine
+from affect_xp.io.kinds import _both_ways
 from affect_xp.io.times import parse_freq
 
 
@@ -198,6 +199,30 @@ def test_edges_without_weights_that_lead_both_ways():
         (step,) = read_steps(table, directed=directed)
         assert step.ids == (1, 2, 3)
         assert dense(step.values).tolist() == [[5.0, both, 0.0], [both, 0.0, one], [0.0, one, 0.0]]
+
+
+def test_edges_are_summed_in_the_order_of_rows():
+    rng = np.random.default_rng(0)
+    rows = 500_000  # several threads of DuckDB number the ends, in any order
+    i, j = rng.integers(0, 4, (2, rows))
+    weights = 10.0 ** rng.integers(-8, 8, rows)
+    table = {"time": rng.integers(0, 2, rows), "source": np.minimum(i, j), "target": np.maximum(i, j)}
+    table["weight"] = weights
+    in_order = read_steps(table, memory_limit="500MB")  # which needs one thread
+    steps = read_steps(table)
+    assert steps.notes == in_order.notes
+    for step, other in zip(steps, in_order, strict=True):
+        assert step.ids == other.ids
+        np.testing.assert_array_equal(dense(step.values), dense(other.values))
+
+
+def test_pairs_with_edges_both_ways():
+    rng = np.random.default_rng(0)
+    for n, rows in ((1, 0), (1, 3), (5, 4), (100, 1000), (2**31 - 1, 50)):
+        i, j = rng.integers(0, n, (2, rows), dtype=np.int32)
+        i, j = np.append(i, j[: rows // 3]), np.append(j, i[: rows // 3])
+        edges = set(zip(i.tolist(), j.tolist(), strict=True))
+        assert set(_both_ways(i, j)) == {(a, b) for a, b in edges if a < b and (b, a) in edges}
 
 
 def test_edges_with_gaps():
