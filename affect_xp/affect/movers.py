@@ -145,6 +145,12 @@ class PairMoments:
         found = ratio(squares, self.counts - 1 - identity(self.counts))
         return xp.where(self.is_used, found, xp.zeros_like(found))
 
+    def plain_sums(self) -> tuple[Array, Array, Array]:
+        """Return Σw², Σψ² and Σwψ of each block, (k, k)."""
+        assert self.past_squares is not None and self.past_means is not None and self.products is not None
+        N, mu, nu = self.counts, self.means, self.past_means
+        return self.squares + N * mu * mu, self.past_squares + N * nu * nu, self.products + N * mu * nu
+
     def noise_and_drift(self) -> tuple[Array, Array]:
         """Return Σ var(wᵢⱼ) and Σ(ψᵢⱼ − μ)²; the paper's α is the share of the first in their sum."""
         assert self.past_squares is not None and self.past_means is not None

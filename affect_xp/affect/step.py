@@ -18,6 +18,7 @@ from affect_xp.affect.initial_labels import alpha_is_insensitive, better_labels,
 from affect_xp.affect.moments import mean_variances, moments_of
 from affect_xp.affect.movers import (
     MOVE_RATE,
+    PairMoments,
     margin_weight,
     move_probability,
     move_probability_by_kernels,
@@ -37,7 +38,7 @@ from affect_xp.checks import check_fraction
 from affect_xp.clustering.base import Call, Clusterer, Clustering, Count
 from affect_xp.partition import UNCHANGED, Alignment, Ids, Partition, align, positions
 from affect_xp.proximity import Blend, Factored, Grouped, GroupedPair, ObjectBlend, Occupied, Pair, Proximity
-from affect_xp.proximity.blend import unit_of
+from affect_xp.proximity.blend import ObjectGroups, unit_of
 from affect_xp.tracking.events import (
     DEFAULT_RULES,
     Clusters,
@@ -246,10 +247,14 @@ class _Weights:
     squares: Sequence[Array] = ()
     moved: Array | None = None
     trust: Array | None = None  # in the past of each object; None if equal for all
+    moments: PairMoments | None = None
 
     def blend(self, pair: Pair) -> Blend | ObjectBlend:
         """Return Ψ̂."""
-        return pair.blend(self.alpha) if self.trust is None else ObjectBlend(pair, self.alpha, self.trust)
+        if self.trust is None:
+            return pair.blend(self.alpha)
+        sums = None if self.moments is None else (self.moments.partition, *self.moments.plain_sums())
+        return ObjectBlend(pair, self.alpha, self.trust, sums)
 
 
 def _call(past: Past, options: Options, groups: GroupedPair | None = None) -> Call:
@@ -301,7 +306,7 @@ def _weights_of(options: Options, seen: _Seen, t: int) -> _Weights:
     alpha = margin_weight(moments) if estimated else _alpha_of(options, seen, t)[0]
     moved = move_probability(moments)
     trust = trust_of(moved, seen.groups.pair.alignment)
-    return _Weights(alpha, moments.noise_and_drift() if estimated else (), moved, trust)
+    return _Weights(alpha, moments.noise_and_drift() if estimated else (), moved, trust, moments)
 
 
 def trust_of(moved: Array, alignment: Alignment) -> Array:
@@ -427,9 +432,7 @@ class Step:
     def commit(self, *, out: Proximity | None = None) -> State:
         """Return the state after the step, with Ψ̂ᵗ; see `smoothed`."""
         smoothed = self.smoothed(out=out)
-        groups = None if self.groups is None else smoothed.carried(self.groups)
-        if groups is not None:
-            groups = dataclasses.replace(groups, given=self.state.partition)
+        groups = None if self.groups is None else smoothed.carried(self.groups, self.state.partition)
         return dataclasses.replace(self.state, smoothed=smoothed, groups=groups)
 
     def smoothed(self, *, out: Proximity | None = None) -> Proximity:
@@ -502,10 +505,17 @@ def conclude(past: Past, found: Clustering, result: Iterations, rules: EventRule
         scores=found.scores,
         observed=past.W,
         blend=blend,
-        groups=found.groups if past.W.carries_products else None,
+        groups=_with_squares(found.groups, blend) if past.W.carries_products else None,
         moved=None if read.moved is None else result.moved,
         **result.levels(read.squares, n_members),
     )
+
+
+def _with_squares(groups: Grouped | None, blend: Blend | ObjectBlend | None) -> Grouped | None:
+    """Return groups with sums of squares of a blend by objects, which the next step needs, if known."""
+    if not isinstance(blend, ObjectBlend) or not isinstance(groups, ObjectGroups):
+        return groups
+    return dataclasses.replace(groups, earlier=blend.block_squares())
 
 
 def _members(partition: Partition, ids: Ids) -> list[frozenset[Hashable]]:

@@ -36,6 +36,7 @@ from affect_xp.persistence._proximities import (
     Arrays,
     pack_groups,
     pack_proximity,
+    pack_squares,
     unpack_groups,
     unpack_proximity,
 )
@@ -223,6 +224,7 @@ def _pack_state(state: State | None, names: NameTable, arrays: Arrays) -> Json:
         "ids": names.add(state.ids),
         "memory": arrays.put("memory", state.memory),
         "groups": pack_groups(state.groups, arrays),
+        "squares": pack_squares(state.groups, arrays),
         "away": _pack_away(state.away, arrays),
         "count": state.count,
     }
@@ -263,7 +265,7 @@ def _unpack_state(
         unpack_clusters(stored["clusters"], names),
         ids,
         None if memory is None else file.array(memory),
-        unpack_groups(stored["groups"], smoothed, partition, file),
+        unpack_groups(stored["groups"], smoothed, partition, file, stored.get("squares")),
         _unpack_away(stored.get("away"), file),
         None if count is None else Count(*map(int, count)),
     )

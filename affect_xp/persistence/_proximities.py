@@ -18,6 +18,7 @@ from affect_xp.proximity import Chunked, Dense, Factored, Grouped, Proximity, Sp
 from affect_xp.proximity._columns import Factor, Scatter
 from affect_xp.proximity._factored_groups import FactoredGroups
 from affect_xp.proximity.chunked._plan import Chunks, Plan, mirrored, upper
+from affect_xp.proximity.grouped import Summed
 
 
 class Arrays(dict[str, Array]):
@@ -69,10 +70,16 @@ def pack_groups(groups: Grouped | None, arrays: Arrays) -> Json:
     return None if groups is None else arrays.put("product", groups.rows(slice(0, groups.proximity.n)))
 
 
+def pack_squares(groups: Grouped | None, arrays: Arrays) -> Json:
+    """Return the name of the array with sums of squares by the labels of the groups, if there are any."""
+    known = groups.earlier if isinstance(groups, Summed) else None  # by the labels of the state
+    return None if known is None else arrays.put("squares", known[1])
+
+
 def unpack_groups(
-    stored: Json, smoothed: Proximity | None, partition: Partition, file: Reader
+    stored: Json, smoothed: Proximity | None, partition: Partition, file: Reader, squares: Json = None
 ) -> Grouped | None:
-    """Return the smoothed proximities with the labels of their objects, and the product that was packed."""
+    """Return the smoothed proximities with the labels of their objects, and what was packed of them."""
     if stored is None or smoothed is None:
         return None
     array = file.array(stored)
@@ -80,7 +87,13 @@ def unpack_groups(
     if array.ndim != 2 or array.shape != (n_rows, partition.k):
         raise ValueError("the product does not belong to the smoothed proximities")
     name = "known_t" if isinstance(smoothed, Factored) else "wz"
-    return dataclasses.replace(smoothed.group(partition), **{name: array})
+    groups = dataclasses.replace(smoothed.group(partition), **{name: array})
+    if squares is None:
+        return groups
+    known = file.array(squares)
+    if known.shape != (partition.k, partition.k) or not isinstance(groups, Summed):
+        raise ValueError("the sums of squares do not belong to the clusters")
+    return dataclasses.replace(groups, earlier=(partition, known))
 
 
 def _pack_dense(dense: Dense, arrays: Arrays) -> Json:

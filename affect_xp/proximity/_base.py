@@ -115,12 +115,12 @@ class Proximity(abc.ABC):
         """Return W with its sum of squares, if that is of use and follows from the groups of W."""
         return self
 
-    def carried(self, groups: Grouped) -> Grouped | None:
+    def carried(self, groups: Grouped, given: Partition | None = None) -> Grouped | None:
         """Convert groups of the same matrix, made before it was stored, to groups of this one.
 
-        Return None if that is not possible.
+        `given` is their partition, if known. Return None if that is not possible.
         """
-        stored = self.grouped(groups.labels, groups.k, groups.given)
+        stored = self.grouped(groups.labels, groups.k, given or groups.given)
         assert isinstance(stored, Stored)
         return dataclasses.replace(stored, wz=groups.rows(slice(0, self.n)))
 
@@ -176,6 +176,19 @@ class Proximity(abc.ABC):
         Objects that are not in the past have no label in `partition`.
         """
         raise InputError(f"{type(self).__name__} does not hold its entries; call its formed() first")
+
+    def change_by_trust(
+        self, past: Self, alpha: float, trust: np.ndarray, movers: np.ndarray, partition: Partition
+    ) -> np.ndarray | None:
+        """Return the change of Σ ψ̂ᵢⱼ² of each block, (k, k), if some weights are a·sᵢsⱼ instead of a.
+
+        `movers` are the objects with s = `trust` < 1. With d = ψ − w and u = sᵢsⱼ,
+
+            (w + a u d)² − (w + a d)² = a (u − 1) d {2w + a (u + 1) d}
+
+        None if the representation does not sum squares of entries from step to step.
+        """
+        return None
 
     def products_and_past(self, past: Self, partition: Partition) -> tuple[Array, Grouped] | None:
         """Return `block_products` and the past by labels from one pass, or None if two are faster."""
@@ -334,6 +347,13 @@ class Summable(Proximity):
 
     def grouped(self, labels: Array, k: int, given: Partition | None = None) -> "Summed":
         return Summed(self, labels, k, given)
+
+    def carried(self, groups: Grouped, given: Partition | None = None) -> Grouped | None:
+        stored: Any = super().carried(groups, given)
+        if groups.n_runs > 1 or groups.handed_over() is None:
+            return stored
+        squares = dataclasses.replace(stored, earlier=groups.handed_over()).updated_squares()
+        return dataclasses.replace(stored, earlier=None if squares is None else (stored.partition, squares))
 
     def block_moments(self, partition: Partition) -> tuple[Array, Array]:
         """Return the mean of each block and the sum of squares about it, both (k, k).

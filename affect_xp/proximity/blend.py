@@ -305,6 +305,10 @@ class ObjectGroups(BlendGroups):
     """Ψ̂Z = WZ + a S (DZ − D(I − S)Z), D = E Ψ Eᵀ − P W P: the last term is of the few movers alone."""
 
     lost: Array | None = None  # D(I − S)Z, (n, R·k), if known
+    earlier: tuple[Partition, Array] | None = None  # labels and their Σ ψ̂ᵢⱼ² of each block, if known
+
+    def handed_over(self) -> tuple[Partition, Array] | None:
+        return self.earlier
 
     @functools.cached_property
     def _lost(self) -> Array:
@@ -469,12 +473,19 @@ class Blend(_PairBlend):
 class ObjectBlend(_PairBlend):
     """Ψ̂ = W + a S (E Ψ Eᵀ − W) S with S = diag(s): the weight of the past is a·sᵢsⱼ.
 
-    `alpha` is a, and `trust` is s, (n,), between 0 and 1; 0 for objects without a past.
+    `alpha` is a, and `trust` is s, (n,), between 0 and 1; 0 for objects without a past. `sums` are labels and
+    their Σw², Σψ² and Σwψ over i ≠ j of each block, if known.
     """
 
-    def __init__(self, pair: Pair, alpha: Array | float, trust: Array) -> None:
+    def __init__(
+        self,
+        pair: Pair,
+        alpha: Array | float,
+        trust: Array,
+        sums: tuple[Partition, Array, Array, Array] | None = None,
+    ) -> None:
         super().__init__(pair, alpha)
-        self.trust = trust
+        self.trust, self.sums = trust, sums
 
     def at(self, alpha: Array | float) -> "ObjectBlend":
         """Return the blend of the same pair with another a."""
@@ -522,6 +533,20 @@ class ObjectBlend(_PairBlend):
     def _by_parts(self) -> bool:
         """Whether products are those of the parts: sparse blends are formed, since the step needs them."""
         return self._formed is None and self.movers is not None and self.pair.current.carries_products
+
+    def block_squares(self) -> tuple[Partition, Array] | None:
+        """Return labels and their Σψ̂² over i ≠ j of each block; None if all entries would have to be read.
+
+        Σψ̂² = a²Σψ² + 2a(1 − a)Σwψ + (1 − a)²Σw² + change by movers
+        """
+        a, pair = self.alpha, self.pair
+        if self.sums is None or self.movers is None or not pair.alignment.unchanged or pair.unit != 1:
+            return None
+        partition, now, before, both = self.sums
+        change = pair.current.change_by_trust(pair.past, a, self.trust, self.movers, partition)
+        if change is None:
+            return None
+        return partition, a * a * before + 2 * a * (1 - a) * both + (1 - a) ** 2 * now + change
 
     def submatrix(self, index: Array | None = None) -> Array:
         """Return the blend among the objects at `index`, by default all; no other entries are formed."""

@@ -488,6 +488,31 @@ class Dense(Summable):
         total = sum(parts[start] for start in sorted(parts))
         return total - identity(total) * ((self.diagonal() * psi_ii) @ z)
 
+    def change_by_trust(
+        self, past: "Dense", alpha: float, trust: np.ndarray, movers: np.ndarray, partition: Partition
+    ) -> np.ndarray | None:
+        if not can_sum_rows(self.array, past.array, trust):
+            return None
+        z, total = partition.membership, np.zeros((partition.k, partition.k))
+        both = z.copy()
+        both[movers] /= 2  # pairs of movers are in two rows
+        for block in row_blocks(self.array, len(movers)):
+            rows = movers[block]
+            w = self.array[rows].astype(z.dtype, copy=False)
+            d, u = past.array[rows] - w, trust[rows, None] * trust
+            # (u − 1) d {2w + a (u + 1) d}
+            change = alpha * (u + 1)
+            change *= d
+            change += w
+            change += w
+            change *= d
+            u -= 1
+            change *= u
+            change[np.arange(len(rows)), rows] = 0
+            half = alpha * (z[rows].T @ thin_product(change, both))
+            total += half + half.T
+        return total
+
     def products_and_past(self, past: "Dense", partition: Partition) -> tuple[Array, Summed] | None:
         """Return Σ wᵢⱼψᵢⱼ of each block and Ψ by labels from one pass, if k is large enough."""
         w, psi, k = self.array, past.array, partition.k

@@ -208,7 +208,7 @@ class Factored(Proximity):
         """Return W with the labels of its objects, using UᵀZ: no n×k array is stored."""
         return FactoredGroups(self, labels, k, given)
 
-    def carried(self, groups: Grouped) -> FactoredGroups | None:
+    def carried(self, groups: Grouped, given: Partition | None = None) -> FactoredGroups | None:
         """Return the groups of this blend with the same labels, unless columns were dropped."""
         parts: list[Any] = [groups]
         if isinstance(groups, BlendGroups):
@@ -218,7 +218,7 @@ class Factored(Proximity):
         t = array_namespace(self.weights).concat([part.t for part in parts])
         if t.shape[0] != self.rank:
             return None
-        return FactoredGroups(self, groups.labels, groups.k, groups.given, known_t=t)
+        return FactoredGroups(self, groups.labels, groups.k, given or groups.given, known_t=t)
 
     def concatenated(self, past: "Factored", alpha: Array | float) -> "Factored":
         """Return α·past + (1 − α)·W of the same objects with the columns of both, without copying."""

@@ -265,6 +265,10 @@ class Grouped(abc.ABC):
         """Return the same groups, able to reuse sums of `other`, whose labels are similar."""
         return self
 
+    def handed_over(self) -> tuple[Partition, Array] | None:
+        """Return labels and sums of squares from which those by other labels can be updated, if known."""
+        return None
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Stored(Grouped):
@@ -353,7 +357,6 @@ class Summed(Stored):
         return dataclasses.replace(self, wz=self.array, earlier=other.handed_over())
 
     def handed_over(self) -> tuple[Partition, Array] | None:
-        """Return labels and sums of squares from which those by other labels can be updated."""
         return (self.partition, self.squares) if "squares" in self.__dict__ else self.earlier
 
     def _relabelled(self, labels: Array, wz: Array) -> "Summed":
@@ -363,14 +366,20 @@ class Summed(Stored):
     @functools.cached_property
     def squares(self) -> Array:
         """Σ wᵢⱼ² over i ≠ j, (k, k); updated if few objects have moved since the last sum."""
+        updated = self.updated_squares()
+        return self.proximity.block_squares(self.partition) if updated is None else updated
+
+    def updated_squares(self) -> Array | None:
+        """Return Σ wᵢⱼ² from those by earlier labels; None if there are none, or many objects have moved."""
         partition = self.partition
-        if self.earlier is not None and self.earlier[0].k == partition.k:
-            before, squares = self.earlier
-            rows = changed_places(before.labels, partition.labels)
-            most = min(MAX_UPDATE_SHARE, self.proximity.max_update_share) * partition.n
-            if rows is not None and len(rows) <= most:
-                return squares + self.proximity.change_of_squares(before, partition, rows)
-        return self.proximity.block_squares(partition)
+        if self.earlier is None or self.earlier[0].k != partition.k:
+            return None
+        before, squares = self.earlier
+        rows = changed_places(before.labels, partition.labels)
+        most = min(MAX_UPDATE_SHARE, self.proximity.max_update_share) * partition.n
+        if rows is None or len(rows) > most:
+            return None
+        return squares + self.proximity.change_of_squares(before, partition, rows) if len(rows) else squares
 
     def _off_diagonal(self) -> Array:
         """Return Σ wᵢⱼ over i ≠ j of each block, (k, k)."""

@@ -10,8 +10,8 @@ from storages import MAKERS, as_factored
 
 import affect_xp as ax
 from affect_xp.exceptions import InputError
-from affect_xp.partition import align
-from affect_xp.proximity import ObjectBlend, Pair, TwoSidedBlend, blend
+from affect_xp.partition import UNCHANGED, Partition, align
+from affect_xp.proximity import Dense, ObjectBlend, Pair, TwoSidedBlend, blend, grouped
 
 
 def steps(n_steps=5, *, churn=True, n=24, seed=0):
@@ -142,6 +142,40 @@ def test_products_of_a_blend_by_objects(eager_xp, make, churn, share, monkeypatc
         check(found.rows(slice(0, n)), expected @ z)
         own = np.einsum("ij,ij->j", z, expected @ z).reshape(-1, 3)
         check(found.own(), own)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_squares_of_a_blend_by_objects(dtype, small_blocks):
+    rng, n, k = np.random.default_rng(4), 60, 3
+    w, past = ((x + x.T).astype(dtype) for x in rng.normal(size=(2, n, n)))
+    trust = np.where(rng.random(n) < 0.2, rng.random(n), 1.0)
+    partition = Partition(rng.integers(-1, k, size=n), k)
+    z, off = np.eye(k + 1)[partition.labels][:, :k], 1 - np.eye(n)
+    given = (z.T @ (x * off) @ z for x in (np.float64(w) ** 2, np.float64(past) ** 2, np.float64(w) * past))
+    blended = ObjectBlend(Pair(Dense(w), Dense(past), UNCHANGED), 0.4, trust, (partition, *given))
+    expected = np.float64(w) + 0.4 * np.outer(trust, trust) * (np.float64(past) - w)
+    _, found = blended.block_squares()
+    np.testing.assert_allclose(found, z.T @ (expected**2 * off) @ z, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_squares_of_the_past_are_carried_from_step_to_step(dtype, monkeypatch):
+    monkeypatch.setattr(grouped, "MIN_NARROW", 50)
+    rng, n, c = np.random.default_rng(3), 90, np.arange(90) % 3
+    model = ax.Affect(ax.KMeans(3), forgetting="objects", rescale=None, random_state=0)
+    for t in range(6):
+        c[7 * t] = (c[7 * t] + 1) % 3
+        x = rng.normal(size=(n, 4)) + 4 * np.eye(3, 4)[c]
+        model.partial_fit(np.exp(-((x[:, None] - x) ** 2).sum(2) / 8).astype(dtype))
+        monkeypatch.setattr(Dense, "block_squares", None)  # not needed after the first step
+        partition, squares = model._state.groups.earlier
+        assert partition is model._state.partition
+        z, psi = partition.membership, np.float64(model.smoothed_.array)
+        expected = z.T @ (psi**2 * (1 - np.eye(n))) @ z
+        tolerance = {"rtol": 1e-4 if dtype == "float32" else 1e-12}
+        np.testing.assert_allclose(squares, expected, **tolerance)
+        np.testing.assert_allclose(model._state.groups.array, psi @ z, **tolerance)
+    assert max(record.moved.max() for record in list(model.history_)[1:]) > 0.9
 
 
 @pytest.mark.parametrize("make", MAKERS)

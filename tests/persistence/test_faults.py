@@ -39,6 +39,9 @@ def fitted(kind="dense"):
         return ax.Affect(ax.KMeans(2), proximity="dot", random_state=0).fit(
             [x, x], ids=[range(8), range(1, 9)]
         )
+    if kind == "objects":
+        w = np.exp(-((x[:, None] - x) ** 2).sum(axis=2) / 9)
+        return ax.Affect(ax.KMeans(2), forgetting="objects", rescale=None, random_state=0).fit([w, w])
     w = scipy.sparse.csr_array(x @ x.T) if kind == "sparse" else x @ x.T
     if kind == "chunked":
         w = pytest.importorskip("dask.array").from_array(w, chunks=4)
@@ -288,6 +291,11 @@ class TestForgery:
     )
     def test_arrays_that_do_not_fit(self, name, array):
         self.refused(rebuilt({**members(saved()), f"{name}.npy": npy(array)}.items()), "")
+
+    def test_sums_of_squares_that_do_not_fit(self):
+        contents = members(saved("objects"))
+        assert "squares.npy" in contents
+        self.refused(rebuilt({**contents, "squares.npy": npy(np.ones((3, 3)))}.items()), "squares")
 
     @pytest.mark.parametrize("name", ["smoothed.weights", "smoothed.mask.2", "smoothed.diagonal", "product"])
     def test_factors_that_do_not_fit(self, name):

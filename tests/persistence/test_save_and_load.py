@@ -166,6 +166,10 @@ CASES = {
         lambda: ax.Affect(ax.Spectral(K, solver="iterative"), proximity="rbf", random_state=1),
         lambda x: x,
     ),
+    "Affect, by objects": (
+        lambda: ax.Affect(KMEANS, forgetting="objects", random_state=1),
+        lambda x: np.exp(-(distances(x) ** 2)),
+    ),
     "Affect, previous": (lambda: ax.Affect(KMEANS, init="previous", random_state=1), WS["float64"]),
     "Static": (lambda: ax.Static(KMEANS, random_state=1), WS["float64"]),
     "Static, factored": (lambda: ax.Static(KMEANS, proximity="dot", random_state=1), lambda x: x),
