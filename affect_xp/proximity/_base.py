@@ -177,6 +177,13 @@ class Proximity(abc.ABC):
         """
         raise InputError(f"{type(self).__name__} does not hold its entries; call its formed() first")
 
+    def block_differences(self, past: Self, partition: Partition) -> np.ndarray | None:
+        """Return Σ (wᵢⱼ − ψᵢⱼ)² over i ≠ j of each block, (k, k), if it is faster than `block_products`.
+
+        Large float32 matrices need no wider floats for it: errors are relative to the differences.
+        """
+        return None
+
     def change_by_trust(
         self, past: Self, alpha: float, trust: np.ndarray, movers: np.ndarray, partition: Partition
     ) -> np.ndarray | None:

@@ -195,6 +195,12 @@ class GroupedPair:
             found = pair.current.products_and_past(pair.past, partition)
             if found is not None:
                 return found
+        if pair.alignment.unchanged:
+            differences = pair.current.block_differences(pair.past, partition)
+            if differences is not None:  # 2Σwψ = Σw² + Σψ² − Σ(w − ψ)²
+                now: Any = self.common
+                before: Any = self.past
+                return (now.squares + before.squares - differences) / 2, before
         return pair.current.block_products(pair.past, pair.alignment, partition), self.past
 
     @property

@@ -32,6 +32,7 @@ from affect_xp.partition import Alignment, Partition
 from affect_xp.proximity._base import Summable, joint_magnitude, log2, measured_magnitude
 from affect_xp.proximity._entries import add_between_groups, scaled
 from affect_xp.proximity.grouped import (
+    NARROW_RANGE,
     Grouped,
     Moves,
     Stored,
@@ -487,6 +488,22 @@ class Dense(Summable):
         psi_ii = past.diagonal() if source is None else gather(past.diagonal(), source, 0)
         total = sum(parts[start] for start in sorted(parts))
         return total - identity(total) * ((self.diagonal() * psi_ii) @ z)
+
+    def block_differences(self, past: "Dense", partition: Partition) -> np.ndarray | None:
+        w, psi, (low, high) = self.array, past.array, np.log2(NARROW_RANGE)
+        narrow = is_narrow(w) and is_narrow(psi) and can_sum_rows(partition.labels)
+        if not narrow or not low <= max(self.magnitude, past.magnitude) <= high:
+            return None
+        z, parts = partition.membership.astype(w.dtype), {}
+
+        def add(rows: slice) -> None:
+            x = w[rows, rows.start :] - psi[rows, rows.start :]
+            x *= x
+            parts[rows.start] = _both_halves(x, z, z[rows], rows).astype(np.float64)
+
+        run_blocks(add, row_blocks(w))
+        total, d_ii = sum(parts[start] for start in sorted(parts)), self.diagonal() - past.diagonal()
+        return total - np.diag((d_ii * d_ii) @ partition.membership)
 
     def change_by_trust(
         self, past: "Dense", alpha: float, trust: np.ndarray, movers: np.ndarray, partition: Partition

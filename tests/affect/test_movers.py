@@ -1,13 +1,16 @@
 """Probabilities of moves and the weight of the past: against the slow twin, and their meaning."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import reference_movers as twin
 from storages import MAKERS, aligned
 
 from affect_xp.affect.movers import margin_weight, move_probability, pair_moments
-from affect_xp.partition import Partition, align
-from affect_xp.proximity import Dense, Pair
+from affect_xp.partition import UNCHANGED, Partition, align
+from affect_xp.proximity import Dense, Pair, grouped
+from affect_xp.proximity.blend import Known
 
 IDS, PAST_IDS = list("abcdefghijklmno"), list("oxbadychifmyznj")
 
@@ -62,6 +65,23 @@ def test_one_pass_gives_products_and_sums_of_the_past(dtype):
     np.testing.assert_allclose(products, z.T @ (w * past * off) @ z, atol=1e-10)
     np.testing.assert_allclose(groups.array, past @ z, atol=1e-10)
     np.testing.assert_allclose(groups.squares, z.T @ (past**2 * off) @ z, atol=1e-10)
+
+
+def test_differences_of_large_float32_matrices(monkeypatch):
+    monkeypatch.setattr(grouped, "MIN_NARROW", 100)
+    rng, n, k = np.random.default_rng(2), 130, 3
+    w, past = ((1000 + x + x.T).astype("float32") for x in rng.normal(size=(2, n, n)))
+    partition = Partition(rng.integers(-1, k, size=n), k)
+    z, off = np.eye(k + 1)[partition.labels][:, :k], 1 - np.eye(n)
+    expected = z.T @ ((np.float64(w) - past) ** 2 * off) @ z
+    W, P = Dense(w), Dense(past)
+    np.testing.assert_allclose(W.block_differences(P, partition), expected, rtol=1e-6)
+    tiny = Dense(w * np.float32(1e-25)), Dense(past * np.float32(1e-25))  # squares vanish
+    assert tiny[0].block_differences(tiny[1], partition) is None
+    assert Dense(np.float64(w)).block_differences(Dense(np.float64(past)), partition) is None
+    pair = Pair(W, P, UNCHANGED).group(partition)
+    products, _ = dataclasses.replace(pair, known=Known(past=P.group(partition))).products()
+    np.testing.assert_allclose(products, z.T @ (np.float64(w) * past * off) @ z, rtol=1e-9)
 
 
 def test_one_who_moves_is_seen(eager_xp):
