@@ -177,6 +177,10 @@ class Proximity(abc.ABC):
         """
         raise InputError(f"{type(self).__name__} does not hold its entries; call its formed() first")
 
+    def change_matmul(self, past: Self, v: Array, rows: Array) -> Array:
+        """Return (Ψ − W)·V for a V that is zero except in some rows."""
+        return past.matmul(v, rows) - self.matmul(v, rows)
+
     def block_differences(self, past: Self, partition: Partition) -> np.ndarray | None:
         """Return Σ (wᵢⱼ − ψᵢⱼ)² over i ≠ j of each block, (k, k), if it is faster than `block_products`.
 

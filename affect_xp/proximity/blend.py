@@ -109,8 +109,10 @@ class Pair:
     def rows_change(self, v: Array, rows: Array, w_v: Array | None = None) -> Array:
         """Return (E Ψ Eᵀ − P W P)V for a V that is zero except in some rows; WV may be known."""
         source = self.alignment.source
+        if source is None and w_v is None:
+            return self.current.change_matmul(self.past, v, rows)
         if source is None:
-            return self.past.matmul(v, rows) - (self.current.matmul(v, rows) if w_v is None else w_v)
+            return self.past.matmul(v, rows) - w_v
         known, places = _known_rows(v, rows, source)
         if self.alignment.n_new or w_v is None:
             w_v = self.current.matmul(known, rows)

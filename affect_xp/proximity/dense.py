@@ -135,7 +135,14 @@ class Dense(Summable):
             return self._matmul_rows(v, rows)
         return widened_product(self.array, v)
 
-    def _matmul_rows(self, v: Array, rows: Array, *, narrow: bool = False) -> Array:
+    def change_matmul(self, past: "Dense", v: Array, rows: Array) -> Array:
+        narrow = is_narrow(self.array) and is_narrow(past.array)
+        return self._matmul_rows(v, rows, narrow=narrow, past=past)
+
+    def _matmul_rows(
+        self, v: Array, rows: Array, *, narrow: bool = False, past: "Dense | None" = None
+    ) -> Array:
+        """Return W·V, or (Ψ − W)·V if there is a past, for a V that is zero except in some rows."""
         # W[:, rows]·v = (vᵀ W[rows, :])ᵀ by symmetry, and whole rows are fast to read.
         w = self.array
         xp = array_namespace(w, v)
@@ -143,6 +150,8 @@ class Dense(Summable):
         product = xp.zeros((v.shape[1], self.n), dtype=v.dtype, device=device_of(w))
         for block in row_blocks(w, rows.shape[0]):
             x = xp.astype(xp.take(w, rows[block], axis=0), dtype, copy=False)
+            if past is not None:
+                x = xp.take(past.array, rows[block], axis=0) - x
             product += xp.astype(vt[:, block] @ x, v.dtype, copy=False)
         by_rows = xp.empty((self.n, v.shape[1]), dtype=v.dtype, device=device_of(w))
         return put(by_rows, (slice(None), slice(None)), product.T)
