@@ -42,6 +42,8 @@ class Asked:
         Peak memory in bytes, in addition to W and Ψ̂.
     lloyd : int
         Lloyd iterations.
+    stopped : int
+        Runs of k-means stopped by `max_iter`: each waits once more, for its sum of squares.
     """
 
     n: int
@@ -51,6 +53,7 @@ class Asked:
     entries: int
     peak: int
     lloyd: int
+    stopped: int = 0
 
 
 def count_asked(n: int, init: str, *, churn: int = 0, blocks: int = 1) -> Asked:
@@ -68,7 +71,8 @@ def count_asked(n: int, init: str, *, churn: int = 0, blocks: int = 1) -> Asked:
         _last_step(arrays, init, churn, contextlib.nullcontext())  # compiles the kernels
         (seen, traffic), lloyd = _last_step(arrays, init, churn, _watch(cupy_cpu.count()))
     n_bytes = seen.moved_bytes + 2 * seen.d2d_bytes + traffic["bytes"]
-    return Asked(n, _launches(seen), seen.sync, n_bytes, traffic["entries"], seen.peak_bytes, lloyd)
+    entries, stopped = traffic["entries"], traffic["stopped"]
+    return Asked(n, _launches(seen), seen.sync, n_bytes, entries, seen.peak_bytes, lloyd, stopped)
 
 
 def _last_step(arrays: list[Any], init: str, churn: int, watch: Any) -> tuple[Any, int]:
@@ -192,8 +196,8 @@ def _entries_read(name: str, w: Any, grid: Any, given: tuple[Any, ...]) -> int:
 
 @contextlib.contextmanager
 def _kernel_traffic() -> Iterator[dict[str, int]]:
-    """Count the bytes read and written by the kernels of this package, which `cupy_cpu` cannot count."""
-    total, run = {"bytes": 0, "entries": 0}, cuda._run
+    """Count what `cupy_cpu` cannot: bytes that the package's own kernels move, and runs that are stopped."""
+    total, run, read = {"bytes": 0, "entries": 0, "stopped": 0}, cuda._run, kmeans._Batch.read_inertia
 
     def counted(name: str, w: Any, grid: Any, block: Any, n_bins: int, given: tuple[Any, ...]) -> None:
         arrays = [x for x in given if hasattr(x, "nbytes") and hasattr(x, "data")]
@@ -204,5 +208,9 @@ def _kernel_traffic() -> Iterator[dict[str, int]]:
         total["bytes"] += sum(x.nbytes for x in arrays)
         run(name, w, grid, block, n_bins, given)
 
-    with mock.patch.object(cuda, "_run", counted):
+    def stopped(batch: Any) -> Any:
+        total["stopped"] += namespace.is_cupy(batch.groups.labels)
+        return read(batch)
+
+    with mock.patch.object(cuda, "_run", counted), mock.patch.object(kmeans._Batch, "read_inertia", stopped):
         yield total

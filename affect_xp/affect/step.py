@@ -29,13 +29,14 @@ from affect_xp.array.namespace import (
     gather,
     host_value,
     is_array,
+    is_on_device,
     keep,
     recorded_labels,
     to_host,
 )
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_fraction
-from affect_xp.clustering.base import Call, Clusterer, Clustering, Count
+from affect_xp.clustering.base import Call, Change, Clusterer, Clustering, Count
 from affect_xp.partition import UNCHANGED, Alignment, Ids, Partition, align, positions
 from affect_xp.proximity import Blend, Factored, Grouped, GroupedPair, ObjectBlend, Occupied, Pair, Proximity
 from affect_xp.proximity.blend import ObjectGroups, unit_of
@@ -129,8 +130,8 @@ def step(
     """Return the result of one AFFECT step; arguments are not modified.
 
     On a device the host waits once for each iteration of the clusterer, once for each comparison of α (at
-    most n_iter − 1) or of labels (at most n_iter − 2) that may end the loop early, once for a sample of W,
-    and once for α and the matching.
+    most n_iter − 1) or of labels (at most n_iter − 2) that may end the loop early, and once for α and the
+    matching. k-means compares α in its first iteration, except in the last round.
     """
     past = Past.of(state, ids, W)
     if past.start is None or past.smoothed is None:
@@ -142,12 +143,12 @@ def step(
     used: list[_Weights] = []
     for i in range(options.rounds):
         weights = _weights_of(options, seen, past.t)
-        if used and _same_alpha(weights, used[-1], options):
-            break
+        smoothed, again = weights.blend(pair), dataclasses.replace(call, rough=options.is_rough(i))
+        clusters = _clustered(clusterer, smoothed, again, _change(weights, used, options))
+        if clusters is None:
+            break  # α is the same
         used.append(weights)
-        blend = weights.blend(pair)
-        found = clusterer.cluster(blend, dataclasses.replace(call, rough=options.is_rough(i)))
-        n_iter += found.n_iter
+        blend, found, n_iter = smoothed, clusters, n_iter + clusters.n_iter
         if i + 1 == options.rounds or _same_labels(found, seen, start, i, options):
             break  # the next weights would be the same
         seen, call = _seen(seen, found), call.after(found)
@@ -379,14 +380,20 @@ def _shortened(options: Options, start: GroupedPair, clusterer: Clusterer) -> Op
     return dataclasses.replace(options, init="previous", n_iter=options.n_iter if options.by_object else 1)
 
 
-def _same_alpha(weights: _Weights, before: _Weights, options: Options) -> bool:
-    """Return whether α has changed by at most `alpha_tol`; with 0, and by objects, it is not compared."""
-    if options.alpha_tol == 0 or options.by_object:
-        return False
-    now, last = weights.alpha, before.alpha
-    if is_array(now):
-        now, last = to_host(now, last, reason="has α changed?")
-    return bool(abs(now - last) <= options.alpha_tol)
+def _change(weights: _Weights, used: Sequence[_Weights], options: Options) -> Change | None:
+    """Return the change of α, if one up to `alpha_tol` ends the step: not with 0, nor by objects."""
+    if not used or options.alpha_tol == 0 or options.by_object:
+        return None
+    return Change(weights.alpha, used[-1].alpha, options.alpha_tol)
+
+
+def _clustered(
+    clusterer: Clusterer, blend: Blend | ObjectBlend, call: Call, change: Change | None
+) -> Clustering | None:
+    """Return the clusters of a blend, or None if the change of α is small."""
+    if change is not None and hasattr(clusterer, "cluster_if") and is_on_device(blend.like):
+        return clusterer.cluster_if(change, blend, call)
+    return clusterer.cluster(blend, call) if change is None or change.is_large() else None
 
 
 def _same_labels(

@@ -7,6 +7,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
+from affect_xp.array.namespace import is_array, to_host
 from affect_xp.array.typing import Array, Seed
 from affect_xp.checks import check_choice, check_int, check_n_clusters
 from affect_xp.clustering.connectivity import Components
@@ -148,6 +151,22 @@ class Call:
 
 
 FIRST = Call()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Change:
+    """A number, which may be on a device, and its value before."""
+
+    now: Array | float
+    before: Array | float
+    tol: float
+
+    def is_large(self, *read: np.ndarray) -> bool:
+        """Return whether the change exceeds `tol`; the host waits unless the values have been read."""
+        now, before = read or (self.now, self.before)
+        if not read and is_array(now):
+            now, before = to_host(now, before, reason="has α changed?")
+        return not abs(now - before) <= self.tol
 
 
 class Clusterer(Protocol):

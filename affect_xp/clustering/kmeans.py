@@ -39,9 +39,18 @@ from affect_xp.array.random import as_generator
 from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array, Seed
 from affect_xp.checks import check_choice, check_fraction, check_int, check_n_clusters
-from affect_xp.clustering.base import FIRST, RULES, Call, Clustering, NClusters, check_clusters, clusters_at
+from affect_xp.clustering.base import (
+    FIRST,
+    RULES,
+    Call,
+    Change,
+    Clustering,
+    NClusters,
+    check_clusters,
+    clusters_at,
+)
 from affect_xp.clustering.n_clusters import candidates, select
-from affect_xp.clustering.seeding import STARTS, Sample, spread_partitions
+from affect_xp.clustering.seeding import SAMPLED, STARTS, Drawn, Sample, spread_partitions
 from affect_xp.exceptions import ConvergenceWarning, InputError
 from affect_xp.parameters import Parameters
 from affect_xp.partition import Partition, as_partition, fewer_clusters, labels_by_number
@@ -192,20 +201,17 @@ def kmeans_from(start: Grouped, max_iter: int, tol: float, rng: Seed = None) -> 
     sample they compete with three starts of k-means++. If one of these has a sum of squares that is smaller
     by 1 %, both run on all objects, and the new start wins if it is also better there by 1 %.
     """
-    fresh = _fresh_start(start, np.random.default_rng(rng))
+    W, k, generator = start.proximity, start.k, np.random.default_rng(rng)
+    batch, drawn = _Batch.start(start), Drawn.of(W, _fresh_size(k), generator, start.labels)
+    if is_on_device(start.labels):  # the host waits once for the sample and the first iteration
+        batch = batch.assigned(drawn.arrays)
+    sample = drawn.read(batch.also or to_host(*drawn.arrays, reason=SAMPLED))
+    fresh = _better_on(sample, 0, k, generator)
     if fresh is None:
-        return lloyd(start, max_iter, tol, complete=start.partition.n_outside == 0)
-    starts = array_namespace(fresh).concat([start.labels, fresh[:, None]], axis=1)
-    both = start.proximity.grouped(starts, start.k)
-    return lloyd(both, max_iter, tol, complete=False, margin=FRESH_GAIN)
-
-
-def _fresh_start(start: Grouped, rng: np.random.Generator) -> Array | None:
-    """Return labels of a new start, -1 for objects not sampled, if it is better on a sample; else None."""
-    W, k = start.proximity, start.k
-    sample = Sample.draw(W, _fresh_size(k), rng, start.labels)
-    fresh = _better_on(sample, 0, k, rng)
-    return None if fresh is None else sample.spread(fresh, W.n, W.like)
+        return lloyd(batch, max_iter, tol, complete=start.partition.n_outside == 0)
+    others = sample.spread(fresh, W.n, W.like)[:, None]
+    starts = array_namespace(others).concat([start.labels, others], axis=1)
+    return lloyd(W.grouped(starts, k), max_iter, tol, complete=False, margin=FRESH_GAIN)
 
 
 def _fresh_size(k: int) -> int:
@@ -279,14 +285,20 @@ class _Start:
 
 
 def lloyd(
-    start: Grouped, max_iter: int, tol: float = 0.0, *, complete: bool = True, margin: float = RELATIVE_TIE
+    start: "Grouped | _Batch",
+    max_iter: int,
+    tol: float = 0.0,
+    *,
+    complete: bool = True,
+    margin: float = RELATIVE_TIE,
 ) -> KMeansResult:
     """Run Lloyd's iteration from each of the R partitions of a start and return the best result.
 
     `complete` means that the start labels all objects. A later start needs a sum of squares smaller by the
     share `margin` to win.
     """
-    runs = _iterated(_Batch.start(start), [_Start(complete) for _ in range(start.n_runs)], max_iter, tol)
+    batch = start if isinstance(start, _Batch) else _Batch.start(start)
+    runs = _iterated(batch, [_Start(complete) for _ in range(batch.groups.n_runs)], max_iter, tol)
     best = _best(runs, margin)
     assert best.batch is not None
     groups = best.batch.groups_of(best.place)
@@ -302,7 +314,7 @@ def _iterated(batch: "_Batch", runs: list[_Start], max_iter: int, tol: float) ->
     """Run Lloyd's iteration from each of the R partitions of a batch; return the runs."""
     W, active = batch.groups.proximity, runs
     for iteration in range(max_iter):
-        assignment = batch.assign()
+        assignment = batch.known or batch.assign()
         for r, run in enumerate(active):
             if run.continues:
                 run.see(batch, r, assignment, tol, is_first=iteration == 0)
@@ -344,6 +356,7 @@ class _Assignment:
     inertia: np.ndarray  # (R,), of the labels before
     bounds: Any = None  # for the next search
     rows: Array | None = None  # the moved objects, if known
+    also: tuple[np.ndarray, ...] = ()  # the values of other arrays, read at the same time
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -355,6 +368,7 @@ class _Batch:
     w_ii: Array  # (n,)
     bounds: Any = None  # of the last search for the nearest centroids
     numbers: np.ndarray | None = None  # of clusters of each run, (R,), if they are not all k
+    known: _Assignment | None = None  # the nearest centroids, if they are known
 
     @staticmethod
     def start(groups: Grouped, numbers: np.ndarray | None = None) -> "_Batch":
@@ -377,47 +391,60 @@ class _Batch:
         """Return W with the labels of one run."""
         return self.groups.of_runs([run])
 
-    def assign(self) -> _Assignment:
+    def assigned(self, also: Sequence[Array]) -> "_Batch":
+        """Return the batch with the nearest centroids, and the values of other arrays, read together."""
+        return dataclasses.replace(self, known=self.assign(also))
+
+    @property
+    def also(self) -> tuple[np.ndarray, ...]:
+        """The values that were read with the nearest centroids."""
+        return () if self.known is None else self.known.also
+
+    def assign(self, also: Sequence[Array] = ()) -> _Assignment:
         """Find the nearest centroid of each object; one host sync, two if a cluster is empty."""
         if self._has_kernels:
-            return self._assign_by_kernels()
+            return self._assign_by_kernels(also)
         m, own, k = self.sizes, self.groups.own(), self.groups.k
         labels, bounds = self.groups.nearest(m, own, self.bounds)
         sizes, xp = label_counts(labels, k), array_namespace(m)
         n_empty = xp.sum(xp.astype(sizes == 0, sizes.dtype))
-        n_moved, n_rows, n_empty, inertia = to_host(
-            *self._moves(labels), n_empty, self._inertia(own), reason="has k-means converged?"
-        )
+        seen = *self._moves(labels), n_empty, self._inertia(own)
+        n_moved, n_rows, n_empty, inertia, *read = to_host(*seen, *also, reason="has k-means converged?")
         if n_empty == self.n_absent:
-            return _Assignment(labels, sizes, n_moved, int(n_rows), 1, inertia, bounds)
-        return self._repair(labels, own, inertia)
+            return _Assignment(labels, sizes, n_moved, int(n_rows), 1, inertia, bounds, also=tuple(read))
+        return self._repair(labels, own, inertia, tuple(read))
 
     @property
     def _has_kernels(self) -> bool:
         groups = self.groups
         return is_cupy(groups.labels) and groups.n_runs * groups.k <= cuda.MAX_COUNTS
 
-    def _repair(self, labels: Array, own: Array, inertia: np.ndarray) -> _Assignment:
+    def _repair(
+        self, labels: Array, own: Array, inertia: np.ndarray, also: tuple[np.ndarray, ...] = ()
+    ) -> _Assignment:
         """Fill empty clusters."""
         distance = self.groups.distances(slice(0, labels.shape[0]), self.sizes, own)
         labels = _repaired(labels, distance, self.w_ii, self.numbers)
         n_moved, n_rows = to_host(*self._moves(labels), reason="has k-means converged after a repair?")
-        return _Assignment(labels, label_counts(labels, self.groups.k), n_moved, int(n_rows), 2, inertia)
+        sizes = label_counts(labels, self.groups.k)
+        return _Assignment(labels, sizes, n_moved, int(n_rows), 2, inertia, also=also)
 
-    def _assign_by_kernels(self) -> _Assignment:
+    def _assign_by_kernels(self, also: Sequence[Array]) -> _Assignment:
         """Do the same with CuPy in three kernel launches."""
         groups, n_runs = self.groups, self.groups.n_runs
-        (labels, rows, sizes), read = self._read_by_kernels()
-        n_moved, (n_rows, n_empty), inertia = np.split(read, [n_runs, n_runs + 2])
+        (labels, rows, sizes), report = self._by_kernels()
+        report, *read = to_host(report, *also, reason="has k-means converged?")
+        n_moved, (n_rows, n_empty), inertia = np.split(report, [n_runs, n_runs + 2])
         if n_empty > self.n_absent:
-            return self._repair(labels, groups.own(), inertia)
-        return _Assignment(labels, sizes, n_moved, int(n_rows), 1, inertia, rows=rows[: int(n_rows)])
+            return self._repair(labels, groups.own(), inertia, tuple(read))
+        rows = rows[: int(n_rows)]
+        return _Assignment(labels, sizes, n_moved, int(n_rows), 1, inertia, rows=rows, also=tuple(read))
 
-    def _read_by_kernels(self) -> tuple[tuple[Array, Array, Array], np.ndarray]:
-        """Return new labels, moved objects and sizes, and a report on the host; see `cuda.lloyd_assign`."""
+    def _by_kernels(self) -> tuple[list[Array], Array]:
+        """Return new labels, moved objects and sizes, and a report for the host; see `cuda.lloyd_assign`."""
         groups = self.groups
         *found, report = cuda.lloyd_assign(groups.for_kernels(), self.w_ii, groups.labels, groups.k)
-        return tuple(found), to_host(report, reason="has k-means converged?")[0]
+        return found, report
 
     def _inertia(self, own: Array) -> Array:
         """Return Σ wᵢᵢ − Σ_c (ZᵀWZ)cc / m_c of each run, (R,)."""
@@ -428,8 +455,10 @@ class _Batch:
     def read_inertia(self) -> np.ndarray:
         """Return the sum of squares of each run on the host, (R,)."""
         if self._has_kernels:
-            return self._read_by_kernels()[1][-self.groups.n_runs :]
-        return to_host(self._inertia(self.groups.own()), reason="sum of squares of k-means")[0]
+            inertia = self._by_kernels()[1][-self.groups.n_runs :]
+        else:
+            inertia = self._inertia(self.groups.own())
+        return to_host(inertia, reason="sum of squares of k-means")[0]
 
     def _moves(self, labels: Array) -> tuple[Array, Array]:
         """Return how many objects move in each run, (R,), and how many in any."""
@@ -458,7 +487,7 @@ class _Batch:
 class _FewCalls(_Batch):
     """The same in NumPy, with few calls: these take longer than the sums if there are few objects."""
 
-    def assign(self) -> _Assignment:
+    def assign(self, also: Sequence[Array] = ()) -> _Assignment:
         """Find the nearest centroid of each object."""
         groups, before, m = self.groups, self.groups.labels, self.sizes
         own, some = groups.own(), np.maximum(m, 1)
@@ -641,14 +670,7 @@ class KMeans(Parameters):
         """Cluster the objects of step t, starting from the previous labels if there are any."""
         k = clusters_at(self.n_clusters, call.t, proximity.n)
         if k is not None:
-            result = self._run(proximity, k, call)
-            return Clustering(
-                Partition(result.labels, k, 0),
-                result.moved,
-                result.n_iter,
-                groups=result.groups,
-                rough=call.rough and (self._competes(call) or not result.is_fixed_point),
-            )
+            return self._found(self._run(proximity, k, call), k, call)
         ks = candidates(proximity.n, 2, self.max_clusters)
         labels, n_iter = self._run_each(proximity, ks, call)
         partitions = {k: Partition(x, k, 0) for k, x in zip(ks, labels, strict=True)}
@@ -660,6 +682,25 @@ class KMeans(Parameters):
             memory=_Scan.remembered(labels),
             scores=chosen.scores,
             rough=call.rough,
+        )
+
+    def cluster_if(self, change: Change, proximity: Proximity, call: Call) -> Clustering | None:
+        """Do the same, or return None if a change is small; the first iteration reads it too."""
+        k = clusters_at(self.n_clusters, call.t, proximity.n)
+        if k is None or call.start is None or not call.rough or self.n_init not in ("auto", 1):
+            return self.cluster(proximity, call) if change.is_large() else None
+        batch = _Batch.start(call.start_groups(proximity, k)).assigned([change.now, change.before])
+        if not change.is_large(*batch.also):
+            return None
+        return self._found(self._run(proximity, k, call, batch), k, call)
+
+    def _found(self, result: KMeansResult, k: int, call: Call) -> Clustering:
+        return Clustering(
+            Partition(result.labels, k, 0),
+            result.moved,
+            result.n_iter,
+            groups=result.groups,
+            rough=call.rough and (self._competes(call) or not result.is_fixed_point),
         )
 
     def _run_each(self, proximity: Proximity, ks: Sequence[int], call: Call) -> tuple[list[Array], int]:
@@ -686,13 +727,14 @@ class KMeans(Parameters):
     def _tol(self, call: Call) -> float:
         return max(self.tol, ROUGH_TOL) if call.rough else self.tol
 
-    def _run(self, proximity: Proximity, k: int, call: Call) -> KMeansResult:
+    def _run(self, proximity: Proximity, k: int, call: Call, begun: _Batch | None = None) -> KMeansResult:
         tol = self._tol(call)
         if call.start is not None and self._competes(call) and not call.rough:
             result = kmeans_from(call.start_groups(proximity, k), self.max_iter, tol, call.rng)
         elif call.start is not None and self.n_init in ("auto", 1):
             complete = call.start.n_outside == 0 and call.start.k <= k
-            result = lloyd(call.start_groups(proximity, k), self.max_iter, tol, complete=complete)
+            start = begun or call.start_groups(proximity, k)
+            result = lloyd(start, self.max_iter, tol, complete=complete)
         else:
             result = kmeans(
                 proximity,

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from affect_xp.proximity import Dense, Factored, Proximity
 
 # Distances, and their sums, that differ by less than this share are equal: rounding does not matter.
 RELATIVE_TIE = 1e-9
+SAMPLED = "a sample on which starts of k-means are compared"
 
 
 def random_partitions(W: Proximity, k: int, n_init: int, rng: np.random.Generator) -> Array:
@@ -135,20 +136,8 @@ class Sample:
     @staticmethod
     def draw(W: Proximity, size: int, rng: np.random.Generator, labels: Array | None = None) -> "Sample":
         """Draw objects, half of them in proportion to wᵢᵢ; all objects if they are at most twice as many."""
-        w_ii = W.diagonal()
-        xp, index = array_namespace(w_ii), None
-        if W.n > 2 * size:
-            index = draw_mixed(xp.maximum(w_ii, xp.zeros_like(w_ii)), size, rng)
-        # The factors of a few objects are smaller than their proximities, and need no product.
-        stored = [W.rows(index), W.weights] if isinstance(W, Factored) else [W.submatrix(index)]
-        arrays = list(stored)
-        arrays += [] if index is None else [index]
-        arrays += [] if labels is None else [labels if index is None else xp.take(labels, index, axis=0)]
-        read = to_host(*arrays, reason="a sample on which starts of k-means are compared")
-        (first, *weights), rest = read[: len(stored)], list(read[len(stored) :])
-        place = np.arange(W.n) if index is None else rest.pop(0).astype(np.int64)
-        few = Factored.from_features(first, *weights) if weights else Dense(first)
-        return Sample(place, few, rest[0].astype(np.int64) if rest else None)
+        drawn = Drawn.of(W, size, rng, labels)
+        return drawn.read(to_host(*drawn.arrays, reason=SAMPLED))
 
     def spread(self, labels: Array, n: int, like: Array) -> Array:
         """Return labels of the sample as labels of all n objects, -1 for those not sampled."""
@@ -159,3 +148,36 @@ class Sample:
         spread = np.full(n, -1, dtype=np.int64)
         spread[self.index] = labels
         return spread
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Drawn:
+    """A sample before it is read: its arrays may be on a device."""
+
+    stored: list[Array]  # proximities among the objects, or their factors and weights
+    index: Array | None  # (m,); None for all objects
+    labels: Array | None
+
+    @staticmethod
+    def of(W: Proximity, size: int, rng: np.random.Generator, labels: Array | None = None) -> "Drawn":
+        """Draw objects; see `Sample.draw`."""
+        w_ii = W.diagonal()
+        xp, index = array_namespace(w_ii), None
+        if W.n > 2 * size:
+            index = draw_mixed(xp.maximum(w_ii, xp.zeros_like(w_ii)), size, rng)
+            labels = None if labels is None else xp.take(labels, index, axis=0)
+        # The factors of a few objects are smaller than their proximities, and need no product.
+        stored = [W.rows(index), W.weights] if isinstance(W, Factored) else [W.submatrix(index)]
+        return Drawn(stored, index, labels)
+
+    @property
+    def arrays(self) -> list[Array]:
+        """All arrays, to be read together."""
+        return [x for x in (*self.stored, self.index, self.labels) if x is not None]
+
+    def read(self, values: Sequence[np.ndarray]) -> Sample:
+        """Return the sample, given the values of `arrays`."""
+        (first, *weights), rest = values[: len(self.stored)], list(values[len(self.stored) :])
+        few = Factored.from_features(first, *weights) if weights else Dense(first)
+        place = np.arange(few.n) if self.index is None else rest.pop(0).astype(np.int64)
+        return Sample(place, few, rest[0].astype(np.int64) if rest else None)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import affect_xp as ax
 from affect_xp.clustering import kmeans as module
 from affect_xp.clustering import seeding
-from affect_xp.clustering.base import Call
+from affect_xp.clustering.base import Call, Change
 from affect_xp.partition import UNCHANGED, Partition, fewer_clusters, labels_by_number
 from affect_xp.proximity import _factored_groups
 from affect_xp.proximity.blend import Pair
@@ -342,3 +342,20 @@ def test_starts_for_several_numbers_of_clusters(eager_xp, k_before):
         kept = np.sort(np.argsort(-sizes, kind="stable")[:k])
         assert column.tolist() == [list(kept).index(c) if c in kept else -1 for c in given]
         assert np.array_equal(eager_xp.numpy(fewer_clusters(start, k).labels), column)
+
+
+@pytest.mark.parametrize("rough", [True, False])
+@pytest.mark.parametrize("n_clusters", [4, "silhouette"])
+def test_a_call_that_depends_on_a_change(eager_xp, rough, n_clusters):
+    rng = np.random.default_rng(0)
+    x = clouds(rng)
+    W, start = ax.Dense(eager_xp.array(x @ x.T)), rng.integers(0, 4, size=40)
+    call = Call(1, Partition(eager_xp.array(start), 4, 0), rng=0, rough=rough)
+    numbers = [eager_xp.array(np.asarray(value)) for value in (0.5, 0.51)]
+    clusterer = ax.KMeans(n_clusters)
+    assert clusterer.cluster_if(Change(*numbers, 0.02), W, call) is None
+    found, expected = clusterer.cluster_if(Change(*numbers, 0.0), W, call), clusterer.cluster(W, call)
+    np.testing.assert_array_equal(
+        eager_xp.numpy(found.partition.labels), eager_xp.numpy(expected.partition.labels)
+    )
+    assert (found.n_iter, found.moved, found.rough) == (expected.n_iter, expected.moved, expected.rough)
