@@ -208,7 +208,8 @@ def _alternate_by_object(
     if size == 0:
         return None
     call, weights, before = calls[int(share > 0.5)], [(alpha, r)], None
-    trusts = [sources.at_places(trust_of(view.record.moved, UNCHANGED)) for view in views]
+    moved = [from_host(view.record.moved, r, r.dtype) for view in views]
+    trusts = [sources.at_places(trust_of(p, UNCHANGED)) for p in moved]
     for i in range(options.n_iter):
         blend = sources.blend_by_object(*weights[-1], trusts)
         found = clusterer.cluster(blend, dataclasses.replace(call, rough=i + 1 < options.n_iter))

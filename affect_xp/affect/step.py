@@ -428,7 +428,8 @@ class Step:
     noise: float | None = None
     drift: float | None = None
     noise_of_means: float | None = None
-    moved: Array | None = None  # the probability that each object has changed its cluster, (n,), if known
+    # The probability that each object has changed its cluster, (n,), if known; on the host.
+    moved: np.ndarray | None = None
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -513,7 +514,7 @@ def conclude(past: Past, found: Clustering, result: Iterations, rules: EventRule
         observed=past.W,
         blend=blend,
         groups=_with_squares(found.groups, blend) if past.W.carries_products else None,
-        moved=None if read.moved is None else result.moved,
+        moved=None if read.moved is None else read.moved.copy(),  # a part of all that was read
         **result.levels(read.squares, n_members),
     )
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from affect_xp.affect.hindsight import Found, Products, View, two_sided
 from affect_xp.affect.step import Iterations, Options, Past, State, Step, conclude, trust_of
-from affect_xp.array.namespace import current_device_of
+from affect_xp.array.namespace import current_device_of, from_host, wide_dtype
 from affect_xp.array.random import draw_seed
 from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array
@@ -210,6 +210,7 @@ class _Taken:
         pair, alpha, moved = Pair(W, past.smoothed, past.alignment), self.step.alphas[-1], self.step.moved
         if not self.by_object or moved is None:
             return dataclasses.replace(self.step, observed=W, blend=pair.blend(alpha))
+        moved = from_host(moved, W.like, wide_dtype(W.like))
         blend = ObjectBlend(pair, alpha, trust_of(moved, past.alignment))
         return dataclasses.replace(self.step, observed=W, blend=blend)
 

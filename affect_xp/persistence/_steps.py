@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp.array.namespace import array_namespace, from_host, recorded_labels, smallest_int, to_host
+from affect_xp.array.namespace import recorded_labels, smallest_int
 from affect_xp.exceptions import InputError
 from affect_xp.partition import Ids
 from affect_xp.persistence._archive import Reader
@@ -129,8 +129,7 @@ def unpack_clusters(stored: Json, names: KnownNames) -> Clusters:
 def pack_history(history: History, names: NameTable, arrays: Arrays) -> Json:
     """Return all steps; their labels go to one array, and so do probabilities of moves."""
     if moved := [record.moved for record in history if record.moved is not None]:
-        joined = array_namespace(*moved).concat(moved)
-        arrays.put("moved", to_host(joined, reason="saving probabilities of moves")[0])
+        arrays.put("moved", np.concatenate(moved))
     if labels := history.labels:
         arrays.put("labels", smallest_int(np.concatenate(labels)))
     return [_pack_record(record, names) for record in history]
@@ -189,7 +188,7 @@ def _unpack_record(
         ids=ids,
         events=tuple(_unpack_event(event) for event in stored["events"]),
         scores=None if scores is None else {k: decode(score) for k, score in scores},
-        moved=None if moved is None else from_host(moved, file.like),
+        moved=moved,
     )
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from affect_xp.array.namespace import to_host
 from affect_xp.checks import check_int
 from affect_xp.clustering.profiles import ClusterProfiles
 from affect_xp.display import time_format
@@ -139,7 +138,7 @@ def _moved(history: History, members: Memberships) -> list[list[list[float]] | N
         probability = np.zeros(len(members.ids))
         shown = [(row_of[name], i) for i, name in enumerate(record.ids) if name in row_of]
         rows, places = np.array(shown, dtype=np.int64).reshape(-1, 2).T
-        probability[rows] = to_host(record.moved, reason="moves of a report")[0][places]
+        probability[rows] = record.moved[places]
         before, now = members.labels[:, t - 1], members.labels[:, t]
         both = (before != ABSENT) & (now != ABSENT)
         listed = np.flatnonzero(both & ((before != now) | (probability >= MIN_PROBABILITY)))

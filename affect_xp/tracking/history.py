@@ -48,7 +48,7 @@ class Record:
         estimated. The first step has only noise.
     noise_of_means : float or None
         The noise of the block means, as a root mean square. Known at the first step, if α is estimated.
-    moved : (n,) array or None
+    moved : (n,) NumPy array or None
         The probability that each object has changed its cluster since the previous step; 0 for objects
         without a past. Known from the second step on, for similarities none of whose sums over the members of
         a cluster is negative, as in graphs; None for `Factored`, dissimilarities and functions. With
@@ -68,7 +68,7 @@ class Record:
     noise: float | None = None
     drift: float | None = None
     noise_of_means: float | None = None
-    moved: Array | None = None
+    moved: np.ndarray | None = None
 
     def by_id(self) -> dict[Hashable, int]:
         """Return the cluster of each object, on the host."""
@@ -150,8 +150,7 @@ class History(UserList[Record]):
             was, now = before.by_id(), record.by_id()
             moved = dict.fromkeys(now, math.nan)
             if record.moved is not None:
-                p = to_host(record.moved, reason="moves as a table")[0].tolist()
-                moved = dict(zip(record.ids, p, strict=True))
+                moved = dict(zip(record.ids, record.moved.tolist(), strict=True))
             found = [
                 (record.time, name, was[name], to, moved[name])
                 for name, to in now.items()

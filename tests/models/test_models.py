@@ -337,6 +337,18 @@ def test_history(monkeypatch):
     np.testing.assert_array_equal(history.labels[-1], model.labels_)
 
 
+def test_a_history_takes_no_memory_of_a_device(eager_xp, tmp_path):
+    rng = np.random.default_rng(0)
+    steps = [eager_xp.array((w := rng.random((12, 12))) + w.T) for _ in range(3)]
+    model = ax.Affect(ax.KMeans(2), random_state=0).fit(steps)
+    model.save(tmp_path / "model.npz")
+    loaded = ax.load(tmp_path / "model.npz", xp=eager_xp.xp, device=eager_xp.device)
+    for history in (model.history_, loaded.history_):
+        kept = [x for record in history for x in (record.labels, record.moved) if x is not None]
+        assert len(kept) == 5  # the first step has no moves
+        assert all(type(x) is np.ndarray for x in kept)
+
+
 def test_history_as_tables():
     pytest.importorskip("pandas")
     model = ax.Affect(ax.KMeans(2), random_state=0).fit(matrices(), ids=[list("abcdef")] * 3)
