@@ -395,6 +395,21 @@ REFUSED = {  # frame, what the error says, options
         "column 'x' contains a value that is not a number: '1_000'",
         {},
     ),
+    "no values": (
+        lambda: {"time": [1, 2], "id": ["a", "b"]},
+        "the dict has no columns of values besides 'time', 'id'; add some",
+        {},
+    ),
+    "one column for two roles": (
+        lambda: {"time": [1, 2], "a": ["x", "y"], "b": [1, 2]},
+        "a column of the dict has two roles: 'time', 'a', 'a'; use each once",
+        {"source": "a", "target": "a"},
+    ),
+    "a list of frames with other columns": (
+        lambda: [LONG, LONG.rename(columns={"x": "y"})],
+        "the DataFrame has no column 'x', unlike the DataFrame",
+        {},
+    ),
     "an unknown format": (
         lambda: {"time": ["1"], "id": ["a"], "x": [1]},
         "time_format='%Q' is not",
@@ -418,3 +433,9 @@ def test_refused_frames(name):
 def test_a_dict_of_matrices_that_are_dicts():
     dok = pytest.importorskip("scipy.sparse").dok_matrix(np.eye(2))
     assert steps_of({2: dok, 1: dok}) == [("1", None, np.eye(2).tolist()), ("2", None, np.eye(2).tolist())]
+
+
+def test_a_file_of_similarities_and_features(tmp_path):
+    np.savez(tmp_path / "both.npz", W=np.zeros((1, 2, 2)), X=np.zeros((1, 2, 3)))
+    with pytest.raises(InputError, match="contains W and X; store one of them in a file"):
+        read_steps(tmp_path / "both.npz")
