@@ -713,8 +713,8 @@ def test_blas_has_one_thread_meanwhile(monkeypatch):
 
 def test_new_starts_compete_in_both_passes_only(monkeypatch):
     steps, seen = [step.W for step in ax.datasets.colliding_gaussians(n_steps=4, rng=0)], []
-    fresh = kmeans_module._fresh_start
-    monkeypatch.setattr(kmeans_module, "_fresh_start", lambda *a: seen.append(a) or fresh(*a))
+    fresh = kmeans_module._better_on
+    monkeypatch.setattr(kmeans_module, "_better_on", lambda *a: seen.append(a) or fresh(*a))
     ax.Affect(ax.KMeans(2), random_state=0).fit(steps)
     n_causal = len(seen)
     smooth(steps, ax.KMeans(2), random_state=0)
