@@ -125,7 +125,9 @@ def test_kmeans_in_any_units(part, steps, put, correction):
     model = run(steps, ax.KMeans(steps.k), put, correction=correction)
     if steps.exponent:
         usual = run(steps, ax.KMeans(steps.k), put, 0, correction=correction)
-        np.testing.assert_allclose(model.history_.alpha, usual.history_.alpha, rtol=1e-9, atol=1e-12)
+        # In float32 the sums of a smoothed matrix are those of its entries before or after they are rounded.
+        rtol = 1e-9 if steps.dtype == "float64" else 1e-6
+        np.testing.assert_allclose(model.history_.alpha, usual.history_.alpha, rtol=rtol, atol=1e-12)
         for found, expected in zip(model.history_.labels, usual.history_.labels, strict=True):
             np.testing.assert_array_equal(found, expected)
 
