@@ -391,9 +391,11 @@ def _clustered(
     clusterer: Clusterer, blend: Blend | ObjectBlend, call: Call, change: Change | None
 ) -> Clustering | None:
     """Return the clusters of a blend, or None if the change of α is small."""
-    if change is not None and hasattr(clusterer, "cluster_if") and is_on_device(blend.like):
+    if change is None:
+        return clusterer.cluster(blend, call)
+    if is_array(change.now) and is_on_device(change.now) and hasattr(clusterer, "cluster_if"):
         return clusterer.cluster_if(change, blend, call)
-    return clusterer.cluster(blend, call) if change is None or change.is_large() else None
+    return clusterer.cluster(blend, call) if change.is_large() else None
 
 
 def _same_labels(

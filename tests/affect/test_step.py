@@ -302,3 +302,11 @@ def test_events_are_kept():
     assert [event.kind for event in model.history_[0].events] == ["birth"] * 3
     kinds = {event.kind for event in model.history_.events[2]}
     assert kinds & {"merge", "death"} and "birth" not in kinds
+
+
+def test_alpha_of_a_function_is_a_number_on_every_library(eager_xp):
+    x = np.random.default_rng(0).normal(size=(2, 40, 3))  # without clusters, so that labels change
+    alphas = iter([0.2, 0.6, 0.61])  # changes by more and by less than alpha_tol
+    model = ax.Affect(ax.KMeans(4), alpha=lambda *_: next(alphas), alpha_tol=0.05, random_state=0)
+    model.fit([eager_xp.array(w @ w.T) for w in x])
+    assert model.history_[1].alphas == (0.2, 0.6)
