@@ -519,7 +519,8 @@ class _Scan:
         if start is None:
             return None
         known = start.n_outside == 0
-        if memory is not None and memory.shape[1] == len(ks) and _is_integral(memory):
+        # The numbers follow from how many they are, except for a single object.
+        if memory is not None and memory.shape[1] == len(ks) and ks[-1] > 1 and _is_integral(memory):
             return _Scan(list(ks), memory - 1, [known] * len(ks))
         return _Scan(list(ks), labels_by_number(start, ks), [known and start.k == k for k in ks])
 

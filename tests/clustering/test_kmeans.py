@@ -359,3 +359,13 @@ def test_a_call_that_depends_on_a_change(eager_xp, rough, n_clusters):
         eager_xp.numpy(found.partition.labels), eager_xp.numpy(expected.partition.labels)
     )
     assert (found.n_iter, found.moved, found.rough) == (expected.n_iter, expected.moved, expected.rough)
+
+
+@pytest.mark.parametrize("left", [0, 1])
+@pytest.mark.parametrize("proximity", ["precomputed", "dot"])
+def test_a_rule_for_two_objects_and_then_one(eager_xp, proximity, left):
+    model = ax.Affect(ax.KMeans("silhouette"), proximity=proximity, scale="none", random_state=0)
+    for x, ids in (([[-1.0], [2.0]], [0, 1]), ([[2.0]], [left]), ([[1.0]], [left])):
+        x = np.array(x)
+        model.partial_fit(eager_xp.array(x @ x.T if proximity == "precomputed" else x), ids=ids)
+    assert [len(labels) for labels in model.history_.labels] == [2, 1, 1]
