@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import os
+import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, Self
@@ -213,7 +214,12 @@ def _npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
     """Read the shape, the memory order and the dtype of an array from its NumPy header."""
     if npy.read_magic(file) != (1, 0):
         raise ValueError("an array has an unknown header")
-    shape, by_columns, dtype = npy.read_array_header_1_0(file)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a header as of Python 2 is not ours
+        try:
+            shape, by_columns, dtype = npy.read_array_header_1_0(file)
+        except UserWarning as warning:
+            raise ValueError("an array has an unknown header") from warning
     if dtype.name not in DTYPES or min(shape, default=0) < 0 or (by_columns and len(shape) != 2):
         raise ValueError(f"an array of dtype {dtype} and shape {shape}")
     return shape, by_columns, dtype

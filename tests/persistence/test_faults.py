@@ -184,6 +184,13 @@ class TestForgery:
         contents = {**members(saved()), "smoothed.npy": header}
         self.refused(rebuilt(contents.items()), "smoothed does not have the declared size|unknown header")
 
+    def test_headers_of_python_2_are_refused(self):
+        contents = members(saved())
+        given = contents["smoothed.npy"]
+        contents["smoothed.npy"] = given.replace(b"(8, 8), }  ", b"(8L, 8L), }")
+        assert contents["smoothed.npy"] != given
+        self.refused(rebuilt(contents.items()), "unknown header")
+
     def test_a_huge_range_of_ids_is_not_listed(self):
         def edit(header):
             header["state"]["ids"] = header["history"][-1]["ids"] = {"range": [0, size, 1]}
