@@ -1,6 +1,7 @@
 """Which column of a table is what: the time, the ids, the two ends of edges, and values."""
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 
@@ -73,6 +74,8 @@ def find_roles(engine: Engine, source: Source, options: ReadOptions) -> Roles:
         taken = {time, *objects, *source.index, *filter(is_index, columns)}
         values = [name for name in columns if name not in taken]
         values = values if given is None else [find("features", name) for name in given]
+        if given is None:
+            _check_unnamed(engine, source, time)
         if not values:
             raise InputError(f"{title} has no columns of values besides {listed([time, *objects])}; add some")
     used = [time, *objects, *values]
@@ -131,6 +134,16 @@ def listed(names: Sequence[str]) -> str:
     """Return a few names."""
     few = ", ".join(repr(name) for name in names[:8])
     return few if len(names) <= 8 else f"{few}, ... ({len(names)} in all)"
+
+
+def _check_unnamed(engine: Engine, source: Source, time: str) -> None:
+    """Raise if columns without a name after all others, which are no index, contain values."""
+    for name in itertools.takewhile(is_index, reversed(source.columns)):
+        column = source.columns[name][0]
+        sql = f"SELECT 1 FROM {source.rows} WHERE trim({column}::VARCHAR) <> '' LIMIT 1"
+        if name != time and source.file and list(engine.run(sql)):
+            where = f"column {list(source.columns).index(name) + 1} of {source.title}"
+            raise InputError(f"{where} contains values but has no name; name it, or pass features=[...]")
 
 
 def _dated_index(engine: Engine, source: Source) -> str | None:

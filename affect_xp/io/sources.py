@@ -21,6 +21,7 @@ from affect_xp.io.options import ReadOptions
 TEXT, JSON, PARQUET = (".csv", ".tsv", ".txt"), (".jsonl", ".ndjson", ".json"), (".parquet", ".pq")
 DELIMITERS = ",;\t|"  # or blanks, if the first line contains none of these
 COMMENTS = ("#", "%", "sep=")  # the last is of Excel
+MAX_HEADER_LINES = 10  # over which names of columns may extend
 SAMPLE = 100  # lines that tell whether blanks separate columns beside tabs
 UNREADABLE = (UnicodeError, EOFError, OSError, LookupError, zlib.error, csv.Error)
 # Rows that DuckDB rejects go to a table with their line numbers. Its sniffer, which guesses, is off.
@@ -100,6 +101,8 @@ def _json_source(engine: Engine, path: Path, options: ReadOptions, rewrite: bool
         what = "it must be a JSON object, one for each row"
         raise InputError(f"{source.place(engine.run, row)} cannot be read: {what}")
     for (name,) in engine.run(f"SELECT DISTINCT unnest(json_keys(json)) AS key FROM {rows} ORDER BY key"):
+        if not name:
+            raise InputError(f"an object of {path} has a key without a name; rename or remove it")
         source.columns[name] = f"json->>{literal('$.' + quoted(name))}", "VARCHAR"
     return source
 
@@ -167,6 +170,8 @@ class _Text:
                     rows = [line, *itertools.islice(more, SAMPLE)]
                     self.delimiter = " " if _has_blanks_too(rows, names) else "\t"
                 self.header = self.cells(line)
+                if names is None and line.count('"') % 2:
+                    self.check_quotes(number, [line, *itertools.islice(lines, MAX_HEADER_LINES)])
                 return number
             self.commented = self.commented or bool(line.strip())
         raise InputError(f"{self.title} is empty; it needs a line of column names and rows below it")
@@ -175,6 +180,13 @@ class _Text:
         if self.delimiter == " " and '"' not in line:
             return line.split()
         return next(csv.reader([line.strip("\r\n")], delimiter=self.delimiter, skipinitialspace=True), [])
+
+    def check_quotes(self, number: int, lines: list[str]) -> None:
+        """Raise if a quote in the line of column names is not closed there or soon after."""
+        try:
+            next(csv.reader(lines, delimiter=self.delimiter, skipinitialspace=True, strict=True))
+        except csv.Error as error:
+            raise InputError(f"line {number} of {self.title} has a quote that is not closed") from error
 
     def is_comment(self, line: str) -> bool:
         """Return whether a line is a comment; one with as many cells as there are columns is a row."""

@@ -674,6 +674,41 @@ EXPORTS = {
         [("Mon", ("a",), [[1.0]]), ("Wed", ("a",), [[2.0]]), ("Tue", ("a",), [[3.0]])],
         ("times such as 'Mon' are labels, in the order in which they appear",),
     ),
+    "a last column without a name": (
+        "a.csv",
+        "time,id,x,\n1,a,3,7\n1,b,1,8\n",
+        {},
+        ("column 4 of", "contains values but has no name; name it, or pass features=[...]"),
+        (),
+    ),
+    "a last column without a name that is not used": (
+        "a.csv",
+        "time,id,x,\n1,a,3,7\n1,b,1,8\n",
+        {"features": ["x"]},
+        [(1, ("a", "b"), [[3.0], [1.0]])],
+        (),
+    ),
+    "a header with an open quote": (
+        "a.csv",
+        'time,id,x,"y\n1,a,3,7\n1,b,1,8\n',
+        {},
+        ("line 1 of", "has a quote that is not closed"),
+        (),
+    ),
+    "a header with a quote that ends in the rows": (
+        "a.csv",
+        'time,id,"x,y\n1,a,3,7\n1,"b\nc",1,8\n',
+        {},
+        ("line 1 of", "has a quote that is not closed"),
+        (),
+    ),
+    "a key without a name": (
+        "a.jsonl",
+        '{"time": 1, "id": "a", "x": 3}\n{"time": 1, "id": "b", "": 4, "x": 3}\n',
+        {},
+        ("a.jsonl has a key without a name; rename or remove it",),
+        (),
+    ),
 }
 
 
