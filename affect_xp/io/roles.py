@@ -137,7 +137,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def _check_unnamed(engine: Engine, source: Source, time: str) -> None:
-    """Raise if columns without a name after all others, which are no index, contain values."""
+    """Raise if a last column without a name contains values: unlike a first one, it is not an index."""
     for name in itertools.takewhile(is_index, reversed(source.columns)):
         column = source.columns[name][0]
         sql = f"SELECT 1 FROM {source.rows} WHERE trim({column}::VARCHAR) <> '' LIMIT 1"

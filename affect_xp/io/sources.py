@@ -22,7 +22,7 @@ TEXT, JSON, PARQUET = (".csv", ".tsv", ".txt"), (".jsonl", ".ndjson", ".json"), 
 DELIMITERS = ",;\t|"  # or blanks, if the first line contains none of these
 COMMENTS = ("#", "%", "sep=")  # the last is of Excel
 MAX_HEADER_LINES = 10  # over which names of columns may extend
-SAMPLE = 100  # lines that tell whether blanks separate columns beside tabs
+SAMPLE = 100  # lines that show whether both tabs and blanks separate columns
 UNREADABLE = (UnicodeError, EOFError, OSError, LookupError, zlib.error, csv.Error)
 # Rows that DuckDB rejects go to a table with their line numbers. Its sniffer, which guesses, is off.
 CSV = "auto_detect=false, header=false, strict_mode=true, null_padding=false, store_rejects=true"
@@ -206,7 +206,7 @@ class _Text:
 
 
 def _has_blanks_too(lines: list[str], names: Sequence[str] | None) -> bool:
-    """Return whether blanks separate columns beside tabs: only then lines have equally many, or as named."""
+    """Return whether both tabs and blanks separate columns: only then all lines have the same number."""
     tabs, blanks = ({len(line.split(delimiter)) for line in lines} for delimiter in ("\t", None))
     if len(blanks) > 1 or blanks == tabs or (names is not None and {len(names)} != blanks):
         return False

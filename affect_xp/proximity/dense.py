@@ -157,7 +157,7 @@ class Dense(Summable):
         return put(by_rows, (slice(None), slice(None)), product.T)
 
     def row_sums(self) -> Array:
-        """Return W1, (n,), if all objects have labels from known sums by label."""
+        """Return W1, (n,): from the sums by label if they are known and all objects have a label."""
         known = self.sums is not None and self.sums.partition.n_outside == 0
         return self.sums.wz.sum(axis=1) if known else super().row_sums()  # type: ignore[union-attr]
 
@@ -243,7 +243,7 @@ class Dense(Summable):
         return wz
 
     def _adds_rows(self, groups: Stored) -> bool:
-        """Whether it is faster to add rows of W than to multiply it with many memberships."""
+        """Return whether adding rows of W is faster than a product with the memberships of several runs."""
         k, n_runs = groups.k, groups.n_runs
         if n_runs == 1 or k < MIN_ADDED_CLUSTERS or not can_sum_rows(self.array, groups.labels):
             return False
