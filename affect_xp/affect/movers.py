@@ -87,7 +87,9 @@ class RowSums:
         rows = block if self.source is None else not_negative(self.source[block])
         sums, w_ii, partition = self.groups.rows(rows), self._diagonal, self.partition
         if w_ii is not None:
-            sums = sums - rows_at(w_ii, rows)[:, None] * partition.membership[block, :]
+            xp, z = array_namespace(sums), partition.membership[block, :]
+            alone = (z > 0) & (partition.sizes == 1)  # the sum is wᵢᵢ, up to rounding
+            sums = xp.where(alone, xp.zeros_like(sums), sums - rows_at(w_ii, rows)[:, None] * z)
         return sums if partition.n_outside == 0 else partition.is_member[block][:, None] * sums
 
 

@@ -9,7 +9,7 @@ from storages import MAKERS, aligned
 
 from affect_xp.affect.movers import margin_weight, move_probability, pair_moments
 from affect_xp.partition import UNCHANGED, Partition, align
-from affect_xp.proximity import Dense, Pair, grouped
+from affect_xp.proximity import Dense, Factored, Pair, grouped
 from affect_xp.proximity.blend import Known
 
 IDS, PAST_IDS = list("abcdefghijklmno"), list("oxbadychifmyznj")
@@ -96,3 +96,15 @@ def test_one_who_moves_is_seen(eager_xp):
     pair = Pair(draw(now), draw(then), align(range(n), range(n), eager_xp.array([0.0])))
     p = eager_xp.numpy(move_probability(pair_moments(pair.group(Partition(eager_xp.array(now), 3)))))
     assert p[7] > 0.99 and np.delete(p, 7).max() < 0.01
+
+
+def test_the_sum_over_others_of_one_alone_is_exactly_zero(eager_xp):
+    rng = np.random.default_rng(0)
+    for x in rng.normal(size=(5, 40, 37)):  # x·x of a product and of a sum are rounded differently
+        x[:, 0] += 99
+        W = Factored.from_features(eager_xp.array(x))
+        pair = Pair(W, W, align(range(40), range(40), eager_xp.array([0.0])))
+        labels = Partition(eager_xp.array(np.minimum(np.arange(40), 1)), 2)
+        moments = pair_moments(pair.group(labels))
+        for rows in moments.rows, moments.past_rows:
+            assert eager_xp.numpy(rows.at(slice(0, 1)))[0, 0] == 0
