@@ -339,6 +339,11 @@ def test_fastcluster_is_used_where_it_is_installed(monkeypatch, method):
     np.testing.assert_allclose(linkage(d, method).merges, scipys(d, method) + added)
 
 
+def test_scipy_is_used_without_fastcluster(monkeypatch, method):
+    monkeypatch.setattr(importlib.import_module("affect_xp.clustering.linkage"), "_fastcluster", lambda: None)
+    np.testing.assert_allclose(linkage(points(30), method).merges, scipys(points(30), method))
+
+
 def test_fastcluster_agrees(method):
     fastcluster = pytest.importorskip("fastcluster")
     d = points(100)
