@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 
 import numpy as np
 
@@ -59,3 +60,25 @@ def lazy_products(da, x, deadly=None):
 
     sizes = da.core.normalize_chunks(40, shape=(len(x),))[0]
     return da.map_blocks(block, chunks=(sizes, sizes), dtype=float, meta=np.empty((0, 0)))
+
+
+def failing_blends(marker, blocks, deadly=False):
+    """Return a function for workers: the first to blend some blocks of rows in place fails there, or dies."""
+
+    def install():
+        from affect_xp.proximity.chunked import _chunk
+
+        left, square_sum = [blocks], _chunk._sum_of_squares
+
+        def spy(block, wide):
+            left[0] -= sys._getframe(1).f_locals["spent"] is not None
+            if left[0] == 0 and not os.path.exists(marker):
+                open(marker, "w").close()
+                if deadly:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                raise MemoryError("in the middle of a blend")
+            return square_sum(block, wide)
+
+        _chunk.SUMMED_ENTRIES, _chunk._sum_of_squares = 64, spy  # 8 rows at a time
+
+    return install

@@ -12,6 +12,7 @@ from chunked_cases import (
     LABELS,
     N,
     close,
+    failing_blends,
     lazy_products,
     run,
     same_answer,
@@ -22,12 +23,13 @@ from conftest import Backend
 from representations import distance_twin, moments_twin
 
 import affect_xp as ax
-from affect_xp.exceptions import InputError, InputTypeError
+from affect_xp.exceptions import AffectError, InputError, InputTypeError
 from affect_xp.partition import Partition, align
 from affect_xp.proximity import grouped
 from affect_xp.proximity.checks import checked_array
 from affect_xp.proximity.chunked import Chunked, _chunk
 from affect_xp.proximity.chunked._plan import Chunks, Plan
+from affect_xp.proximity.chunked._spill import Kept
 from affect_xp.proximity.kernels import features_to_proximity
 
 pytest_plugins = ("chunked_fixtures",)
@@ -294,9 +296,13 @@ def test_a_blend_is_in_place_of_a_past_that_is_writeable_and_aligned(which):
         assert past.flags.writeable and not past.flags.aligned
     past.flags.writeable = which != "read-only"
     expected = 0.25 * past + 0.75 * w
-    found = _chunk.chunk_blend(w, past, 0.25, None, True, in_place=True)
+    kept = Kept(past, 0.0, None)
+    found = _chunk.chunk_blend_in_place(w, kept, 0.25, None, True)
     assert np.shares_memory(found.array, past) == (which == "usual")
     close(found.array, expected)
+    if which == "usual":  # it cannot be blended twice
+        with pytest.raises(AffectError, match=r"call reset\(\)"):
+            _chunk.chunk_blend_in_place(w, kept, 0.25, None, True)
     assert sys.getsizeof(found) > w.nbytes  # dask knows what it costs to move it
 
 
@@ -474,26 +480,78 @@ def test_a_worker_that_dies_in_a_step_changes_nothing(da, cluster, expected_of_t
     assert not before <= set(cluster.run(os.getpid).values())
 
 
-@pytest.mark.slow
-def test_steps_on_persisted_chunks_survive_the_loss_of_a_worker(da, cluster):
-    """The blend is written in place of the past, and computed again from all steps."""
-    import distributed
-
-    models = [ax.Affect(ax.KMeans(3), random_state=0) for _ in range(2)]
+def of_same_objects(n=60):
+    """Yield features of the same objects, some of which move: the blend is written in place of the past."""
     rng = np.random.default_rng(0)
     for t in range(4):
-        x = 4 * np.eye(3)[(np.arange(60) + (np.arange(60) < 6 * t)) % 3] + rng.normal(size=(60, 3))
+        yield 4 * np.eye(3)[(np.arange(n) + (np.arange(n) < 6 * t)) % 3] + rng.normal(size=(n, 3))
+
+
+def same_steps(da, models, xs):
+    """Yield the number of each step, before the second model takes it on persisted chunks."""
+    import distributed
+
+    for t, x in enumerate(xs):
         models[0].partial_fit(x @ x.T)
         W = lazy_products(da, x).persist()
         distributed.wait(W)
+        yield t
         models[1].partial_fit(W)
         np.testing.assert_array_equal(models[1].labels_, models[0].labels_)
         np.testing.assert_allclose(models[1].alphas_, models[0].alphas_, atol=1e-10)
-        if t == 2:
+    close(models[1].smoothed_.array.compute(), models[0].smoothed_.array)
+
+
+@pytest.mark.slow
+def test_steps_on_persisted_chunks_survive_the_loss_of_a_worker(da, cluster):
+    """The blend is written in place of the past, and computed again from all steps."""
+    models = [ax.Affect(ax.KMeans(3), random_state=0) for _ in range(2)]
+    for t in same_steps(da, models, of_same_objects()):
+        if t == 3:
             kept = models[1]._state.smoothed
             holders = {worker for worker, _ in kept._known.chunks.holders.values()}
             os.kill(cluster.run(os.getpid)[min(holders)], signal.SIGKILL)
-    close(models[1].smoothed_.array.compute(), models[0].smoothed_.array)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("copies", [1, 2])
+@pytest.mark.parametrize("blocks", [2, 9])  # in the middle of the first chunk, and of a later one
+def test_a_worker_that_dies_while_it_blends_in_place_changes_nothing(da, cluster, tmp_path, copies, blocks):
+    models = [ax.Affect(ax.KMeans(3), random_state=0) for _ in range(2)]
+    before, died = set(cluster.run(os.getpid).values()), tmp_path / "died"
+    for t in same_steps(da, models, of_same_objects(120)):
+        if t == 2:
+            wait_for_blend(cluster, models[1], copies)
+            cluster.run(failing_blends(str(died), blocks, deadly=True))
+    assert died.exists()
+    assert not before <= set(cluster.run(os.getpid).values())
+
+
+@pytest.mark.slow
+def test_a_blend_in_place_that_fails_is_not_repeated_on_what_it_wrote(da, cluster, tmp_path):
+    import dask
+
+    models, failed = [ax.Affect(ax.KMeans(3), random_state=0) for _ in range(2)], tmp_path / "failed"
+    xs = list(of_same_objects(120))
+    with dask.annotate(retries=2), pytest.raises(AffectError, match=r"call reset\(\)"):
+        for t in same_steps(da, models, xs):
+            if t == 2:
+                wait_for_blend(cluster, models[1])
+                cluster.run(failing_blends(str(failed), 2))
+    assert failed.exists()
+    close(
+        models[1].fit([lazy_products(da, x) for x in xs]).smoothed_.array.compute(),
+        models[0].fit([x @ x.T for x in xs]).smoothed_.array,
+    )
+
+
+def wait_for_blend(cluster, model, copies=1):
+    """Wait until the smoothed proximities are in memory, with so many copies of each chunk."""
+    import distributed
+
+    futures = list(model._state.smoothed._known.chunks.graph.values())
+    distributed.wait(futures)
+    cluster.replicate(futures, copies)
 
 
 @pytest.mark.slow

@@ -450,11 +450,11 @@ def chunk_blend(
     alpha: float,
     known: tuple[np.ndarray, np.ndarray] | None,
     on_diagonal: bool,
-    in_place: bool = False,
+    spent: Kept | None = None,
 ) -> Kept:
     """Return α·past + (1 − α)·W for pairs of known objects (None: all), and W for the others.
 
-    The result may be written in place of the past.
+    The result may be written in place of the past, which is then taken out of `spent`.
     """
     xp = array_namespace(w, past)
     if not can_sum_rows(w, past) or known is not None:
@@ -463,10 +463,13 @@ def chunk_blend(
             rows, columns = (from_host(some, w) for some in known)
             blended = xp.where(rows[:, None] & columns[None, :], blended, w)
         return kept(blended, on_diagonal)
-    in_place = in_place and past.dtype == w.dtype and past.flags.behaved  # writeable and aligned
-    blended = past if in_place else np.empty(w.shape, w.dtype)
+    if past.dtype != w.dtype or not past.flags.behaved:  # writeable and aligned
+        spent = None
+    blended = np.empty(w.shape, w.dtype) if spent is None else past
     wide, total = _buffer(w), 0.0
     share = np.empty(wide.shape, w.dtype)
+    if spent is not None:
+        spent.array = None  # dask may repeat a task that failed: it must not blend twice
     for rows in row_blocks(w, host_rows=len(wide)):
         block = blended[rows]
         np.multiply(past[rows], alpha, out=block, casting="same_kind")
@@ -474,6 +477,13 @@ def chunk_blend(
         total += _sum_of_squares(block, wide[: len(block)])
     own = chunk_diagonal(blended) if on_diagonal else None
     return Kept(blended, total if on_diagonal else 2 * total, own)
+
+
+def chunk_blend_in_place(
+    w: Array | Kept | StoredChunk, past: Kept, alpha: float, known: None, on_diagonal: bool
+) -> Kept:
+    """Return `chunk_blend` of chunks that are not opened yet, in place of the past if possible."""
+    return chunk_blend(opened(w), opened(past), alpha, known, on_diagonal, spent=past)
 
 
 @np.errstate(over="ignore")  # infinite, and not used, in units whose squares are out of range

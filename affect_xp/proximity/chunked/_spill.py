@@ -10,18 +10,19 @@ import numpy as np
 
 from affect_xp.array.namespace import array_namespace, as_like, to_host
 from affect_xp.array.typing import Array
+from affect_xp.exceptions import AffectError
 
 __all__ = ["Kept", "Spill", "StoredChunk", "opened"]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(eq=False)
 class Kept:
     """A chunk of a blend or copy.
 
     Attributes
     ----------
     array : array or None
-        None if it is stored.
+        None if it is stored, or if a blend was written in its place.
     square_sum : 0-d array
         Σ wᵢⱼ² over the chunk and its transpose.
     diagonal : array or None
@@ -112,6 +113,11 @@ class StoredChunk:
 def opened(value: object) -> Array:
     """Return a kept or stored chunk as an array, and anything else unchanged."""
     if isinstance(value, Kept):
+        if value.array is None:
+            raise AffectError(
+                "a blend was written over this chunk of the smoothed proximities, and failed or was lost; "
+                "call reset() and start again"
+            )
         return value.array
     return value.read() if isinstance(value, StoredChunk) else value
 

@@ -31,6 +31,7 @@ from affect_xp.proximity.chunked._chunk import (
     chunk_added,
     chunk_blend,
     chunk_blend_by_object,
+    chunk_blend_in_place,
     chunk_block_products,
     chunk_copy,
     chunk_diagonal,
@@ -450,9 +451,7 @@ class Chunked(Summable):
                 "Chunked(dask.array.from_array(past.array)), or W with Dense(W.array.compute())"
             )
         before, known = self._aligned(past, alignment)
-        blended = chunk_blend
-        if out is past and before is past._chunks:
-            blended = functools.partial(chunk_blend, in_place=True)
+        blended = chunk_blend_in_place if out is past and before is past._chunks else chunk_blend
         return self._blended(past, before, blended, (_number(alpha),), known, alpha, out)
 
     def blend_by_object(
@@ -528,7 +527,10 @@ class Chunked(Summable):
         """Return a proximity with the results of these calls as chunks, in memory or in a store."""
         log.debug(PASS, "blend or copy", self.n)
         tasks = Plan(self._known.chunks, *others)
-        made = {place: tasks.add(*call) for place, call in calls.items()}
+        made = {
+            place: tasks.add(*call, opens=call[0] is not chunk_blend_in_place)
+            for place, call in calls.items()
+        }
         if store is not None:
             spill = Spill(store)
             stored = self._stored(spill)
