@@ -122,6 +122,8 @@ def _text_source(engine: Engine, path: Path, options: ReadOptions, rewrite: bool
         raise InputError(f"line {head} of {path} contains numbers, not names of columns; {how}")
     if names is not None and len(names) != len(text.header):
         raise InputError(f"names has {len(names)} entries, but {path} has {len(text.header)} columns")
+    # DuckDB may skip all rows with lines above the names that end in another way.
+    rewrite = rewrite or head > 1
     if rewrite or text.delimiter == " " or text.commented or not text.encoding.startswith("utf-8"):
         text.rewrite(engine.new_file())
     delimiter = "\t" if text.delimiter == " " else text.delimiter

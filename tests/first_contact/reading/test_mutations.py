@@ -122,3 +122,19 @@ def check(seed, folder):
 def test_damaged_files(batch, tmp_path):
     for seed in range(batch, COUNT, 4):
         check(seed, tmp_path)
+
+
+def test_a_damaged_file_that_starts_with_a_carriage_return(tmp_path):
+    check(2904, tmp_path)
+
+
+@pytest.mark.parametrize("above", ["", "\r", "\n", "\r\n", "\n\r\n", "\r\n\n", "\n\n\r"])
+@pytest.mark.parametrize("rows", ["", "1,a,2\n1,b,3\n", "1,a,2\r1,b,3\n", "1,a,2\r\n1,b,3\r\n"])
+@pytest.mark.parametrize("names", [None, ["time", "id", "x"]])
+def test_lines_above_the_names_may_end_in_any_way(tmp_path, above, rows, names):
+    file = tmp_path / "f.csv"
+    first = "time,id,x\n" if names is None else "1,c,4\n"
+    file.write_text(above + first + rows, newline="")
+    found = [(step.time, step.ids) for step in read_steps(file, names=names)]
+    ids = (*("c" if names else ""), *("ab" if rows else ""))
+    assert found == ([(1, ids)] if ids else [])
