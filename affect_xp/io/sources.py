@@ -46,6 +46,7 @@ class Source:
     # Ids that are not texts, by the text that DuckDB has for them.
     originals: dict[str, Hashable] = dataclasses.field(default_factory=dict)
     index: tuple[str, ...] = ()  # columns that were the index of a frame: times or ids, but not values
+    first: str = ""  # the first row of a text file, as Python reads it
 
     def place(self, run: Callable[[str], Any], row: int) -> str:
         """Return what messages call a row, counted from 0: a line of a file with its text, or its number."""
@@ -122,6 +123,8 @@ def _text_source(engine: Engine, path: Path, options: ReadOptions, rewrite: bool
         raise InputError(f"line {head} of {path} contains numbers, not names of columns; {how}")
     if names is not None and len(names) != len(text.header):
         raise InputError(f"names has {len(names)} entries, but {path} has {len(text.header)} columns")
+    below = itertools.islice(text.lines("replace"), head - (names is not None), None)
+    first = next((line for line in below if line.strip() and not text.is_comment(line)), "")
     # DuckDB may skip all rows with lines above the names that end in another way.
     rewrite = rewrite or head > 1
     if rewrite or text.delimiter == " " or text.commented or not text.encoding.startswith("utf-8"):
@@ -132,7 +135,7 @@ def _text_source(engine: Engine, path: Path, options: ReadOptions, rewrite: bool
     rows, too_wide = (_read(engine, text.file, how, len(text.header) + more) for more in (0, 1))
     found = _stripped(text.title, names or text.header)
     columns = {name: (f"c{i}", "VARCHAR") for i, name in enumerate(found)}
-    return Source(text.title, columns, rows, too_wide, str(text.file))
+    return Source(text.title, columns, rows, too_wide, str(text.file), first=first)
 
 
 @dataclasses.dataclass(eq=False)

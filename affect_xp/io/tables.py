@@ -122,6 +122,10 @@ class Table:
         v = f", try_cast({each}) AS v" if self.roles.values else ""
         cells = f"{self.reading.replace('{t}', 't')} AS p{ids}{v}"
         self.read(f"CREATE TEMP TABLE raw AS SELECT {cells} FROM {{rows}}")
+        unread = [] if self.run("SELECT 1 FROM raw LIMIT 1") else [s for s in self.sources if s.first]
+        for source in unread:
+            how = "save it again as UTF-8 text, with the same end of all lines"
+            raise InputError(f"no row of {source.title} was read, not even {source.first[:80]!r}; {how}")
         return texts
 
     def _number(self, columns: Sequence[str], name: str) -> list[Hashable]:

@@ -8,8 +8,8 @@ import re
 import numpy as np
 import pytest
 
-from affect_xp.exceptions import AffectError
-from affect_xp.io import read_steps
+from affect_xp.exceptions import AffectError, InputError
+from affect_xp.io import read_steps, sources
 
 COUNT = int(os.environ.get("AFFECT_XP_MUTATIONS", "60"))
 BITS = [
@@ -138,3 +138,16 @@ def test_lines_above_the_names_may_end_in_any_way(tmp_path, above, rows, names):
     found = [(step.time, step.ids) for step in read_steps(file, names=names)]
     ids = (*("c" if names else ""), *("ab" if rows else ""))
     assert found == ([(1, ids)] if ids else [])
+
+
+def test_a_file_with_rows_does_not_give_no_steps(tmp_path, monkeypatch):
+    """As if DuckDB skipped all lines."""
+    read, file = sources._read, tmp_path / "f.csv"
+    monkeypatch.setattr(
+        sources, "_read", lambda engine, path, how, n: read(engine, path, how.replace("skip=1", "skip=9"), n)
+    )
+    file.write_text("time,id,x\n\n1,a,2\n")
+    with pytest.raises(InputError, match=r"no row of .*f\.csv was read, not even '1,a,2.*; save it again"):
+        read_steps(file)
+    file.write_text("time,id,x\n\n")
+    assert list(read_steps(file)) == []
