@@ -352,6 +352,12 @@ class Summable(Proximity):
     def centred_moments(self, partition: Partition) -> tuple[Array, Array]:
         """Return the mean of each block and the sum of squares about it, from differences."""
 
+    def with_centred(
+        self, partition: Partition, found: tuple[Array, Array], lost: Array
+    ) -> tuple[Array, Array]:
+        """Return the moments that were found, with accurate ones at least where digits were lost, (k, k)."""
+        return self.centred_moments(partition)
+
     @abc.abstractmethod
     def centred_distance(self, partition: Partition, means: Array) -> Array:
         """Return Σ_{i≠j} (wᵢⱼ − μ_{cᵢcⱼ})², from differences."""
@@ -383,9 +389,11 @@ class Summable(Proximity):
     def sums_plainly(self) -> bool:
         """Whether plain sums are tried first: where lost digits can be seen without waiting."""
 
-    def plain_moments(self, partition: Partition, sums: Array, squares: Array) -> tuple[Array, Array] | None:
-        """Return μ and Σ(w − μ)² of each block from plain sums, or None if digits were lost."""
-        return plain_moments(self.diagonal(), partition, sums, squares)
+    def plain_moments(self, partition: Partition, sums: Array, squares: Array) -> tuple[Array, Array]:
+        """Return μ and Σ(w − μ)² of each block from plain sums, or differences where digits were lost."""
+        means, left, lost = plain_moments(self.diagonal(), partition, sums, squares)
+        is_exact = not bool(array_namespace(lost).any(lost))
+        return (means, left) if is_exact else self.with_centred(partition, (means, left), lost)
 
     def plain_distance(
         self, partition: Partition, means: Array, sums: Array, squares: Array | None
@@ -402,17 +410,15 @@ class Summable(Proximity):
 
 def plain_moments(
     w_ii: Array, partition: Partition, sums: Array, squares: Array
-) -> tuple[Array, Array] | None:
-    """Return μ = Σw/N and Σ(w − μ)² = Σw² − Nμ² of each block, or None if digits were lost."""
+) -> tuple[Array, Array, Array]:
+    """Return μ = Σw/N and Σ(w − μ)² = Σw² − Nμ² of each block, and where digits were lost."""
     xp, count = array_namespace(sums), partition.pair_counts
     means = sums / not_zero(count)
     left = squares - count * means * means
     varied = count - identity(count) > 1  # the others have no spread
     own = identity(count) * ((w_ii * w_ii) @ partition.membership)  # subtracted from the squares
     exact = (left >= MIN_SHARE_LEFT * squares) & (squares >= MIN_OFF_DIAGONAL_SHARE * own)
-    if not bool(xp.all(exact | ~varied)):
-        return None
-    return means, xp.where(varied, left, xp.zeros_like(left))
+    return means, xp.where(varied, left, xp.zeros_like(left)), varied & ~exact
 
 
 def checked_dtype(w: Array, name: str) -> Array:

@@ -52,6 +52,9 @@ N_SUMS = 8
 MIN_SUMMED_CLUSTERS = {8: 12, 4: 6}
 # Several partitions of at least so many clusters, and so many together, are summed row by row.
 MIN_ADDED_CLUSTERS, MIN_ADDED_COLUMNS = 8, 40
+# Moments of up to so many blocks are computed from their entries alone, unless nearly all of Σw² is due to
+# means: then the others have lost digits too.
+MAX_SINGLE_BLOCKS, MIN_SPREAD_SHARE = 100, 0.01
 # Rows of a blend that are made at a time have so many entries.
 BLENDED_ENTRIES = 2**17
 
@@ -313,6 +316,31 @@ class Dense(Summable):
         squares = q - count * shift * shift
         zero = xp.zeros_like(squares)
         return xp.where(count > 0, guess - shift, zero), xp.where(squares > 0, squares, zero)
+
+    def with_centred(
+        self, partition: Partition, found: tuple[Array, Array], lost: Array
+    ) -> tuple[Array, Array]:
+        means, squares = found
+        few = can_sum_rows(self.array, lost) and np.count_nonzero(lost) <= MAX_SINGLE_BLOCKS
+        if not few or np.sum(squares) < MIN_SPREAD_SHARE * np.sum(partition.pair_counts * means * means):
+            return self.centred_moments(partition)
+        for c, d in np.argwhere(np.triu(lost | lost.T)):
+            moments = self._block_moments(*(np.flatnonzero(partition.labels == e) for e in (c, d)))
+            means[c, d], squares[c, d] = means[d, c], squares[d, c] = moments
+        return means, squares
+
+    def _block_moments(self, i: np.ndarray, j: np.ndarray) -> tuple[float, float]:
+        """Return μ and Σ(w − μ)² of the entries of rows i and columns j off the diagonal.
+
+        With a guess g of the mean, from one row: μ = g + Σ(w − g)/N,   Σ(w − μ)² = Σ(w − g)² − N(μ − g)²
+        """
+        w, count = self.array, len(i) * len(j) - len(np.intersect1d(i, j))
+        g, s, q = w[i[0], j[j != i[0]]].mean(dtype=np.float64), 0.0, 0.0
+        for rows in row_blocks(w, len(i), n_columns=len(j)):
+            own = i[rows, None]
+            x = np.where(own == j, 0.0, w[own, j] - g)
+            s, q = s + x.sum(), q + np.vdot(x, x)
+        return g + s / count, max(q - s * s / count, 0.0)
 
     def _residual_sums(self, partition: Partition, guess: Array) -> tuple[Array, Array]:
         """Return Σ (g − w) and Σ (g − w)² over i ≠ j of each block, (k, k)."""

@@ -329,15 +329,15 @@ class Summed(Stored):
 
     @functools.cached_property
     def _moments(self) -> tuple[Array, Array]:
-        W, partition, found = self.proximity, self.partition, None
+        W, partition = self.proximity, self.partition
         if self.kernel_moments is not None:
             return self.kernel_moments.blocks()[:2]
         if W.sums_plainly:
             known = self.is_multiplied or self.earlier is not None or W.sums_by_product or W.sums_squares
             sums, squares = (self._off_diagonal(), self.squares) if known else W.block_sums(partition)
             self.__dict__["squares"] = squares
-            found = W.plain_moments(partition, sums, squares)
-        return W.centred_moments(partition) if found is None else found
+            return W.plain_moments(partition, sums, squares)
+        return W.centred_moments(partition)
 
     def distance_to(self, means: Array) -> Array:
         W, partition, found, k = self.proximity, self.partition, None, self.k

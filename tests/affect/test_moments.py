@@ -39,6 +39,33 @@ def test_moments(eager_xp, small_blocks, labels):
         np.testing.assert_allclose(mine, theirs, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.parametrize("shift", [0, 1e10])  # 1e10: most blocks lose digits
+def test_blocks_that_lose_digits_are_summed_again(eager_xp, small_blocks, shift):
+    labels = np.random.default_rng(0).integers(-1, 4, size=60)
+    w = 1e6 * matrix(n=60) + shift
+    for c, d in ((0, 0), (1, 2)):
+        tight = np.outer(labels == c, labels == d)
+        tight |= tight.T
+        w[tight] = 1e6 + matrix(1, 60)[tight]
+    w[np.arange(60), np.arange(60)] += 1e7
+    with pytest.MonkeyPatch.context() as patch:
+        if eager_xp.name == "numpy" and not shift:
+            patch.delattr(ax.Dense, "centred_moments")  # which would read all of W
+        moments = ax.block_moments(eager_xp.array(w), eager_xp.array(labels))
+    means, variances, *_ = reference.block_moments(w, labels, 4)
+    np.testing.assert_allclose(eager_xp.numpy(moments.means), means, rtol=1e-9)
+    np.testing.assert_allclose(eager_xp.numpy(moments.variances), variances, rtol=1e-9)
+
+
+@pytest.mark.parametrize("block", [(2, 1), (1, 2), (1, 1)])
+def test_digits_may_be_lost_in_one_of_two_equal_blocks(block):
+    W, partition = ax.Dense(matrix()), as_partition(LABELS[0], 9, np.empty(0))
+    exact, lost = W.centred_moments(partition), np.zeros((3, 3), dtype=bool)
+    lost[block] = True
+    found = tuple(np.where(lost | lost.T, -1.0, x) for x in exact)
+    np.testing.assert_allclose(W.with_centred(partition, found, lost), exact, rtol=1e-12)
+
+
 def test_blocks_without_freedom_have_no_variance(eager_xp):
     moments = ax.block_moments(eager_xp.array(matrix(n=3)), eager_xp.array([0, 0, 1]))
     variances = eager_xp.numpy(moments.variances)

@@ -189,6 +189,21 @@ def test_alpha_of_float32_within_1e_6(mean):
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("noise", [1e-3, 0.1])
+@pytest.mark.usefixtures("narrow")
+def test_alpha_of_float32_within_1e_6_after_moves(noise):
+    """Little is left of sums from which the rows of moved objects are subtracted."""
+    rng, labels = np.random.default_rng(0), np.arange(400) % 4
+    models = [ax.Affect(ax.KMeans(4), random_state=0) for _ in range(2)]
+    for _ in range(3):
+        labels = np.where(rng.random(400) < 0.02, rng.integers(0, 4, 400), labels)
+        e, distance = rng.normal(size=(400, 400)), np.abs(np.subtract.outer(labels, labels))
+        w = (10.0 ** (-4 * distance) * (1 + noise * (e + e.T))).astype(np.float32)
+        for model, dtype in zip(models, (np.float32, np.float64), strict=True):
+            model.partial_fit(w.astype(dtype))
+        np.testing.assert_allclose(models[0].alpha_, models[1].alpha_, rtol=1e-6)
+
+
 @pytest.mark.usefixtures("narrow")
 def test_a_run_in_float32_stays_near_one_in_float64():
     """Products, squares and Σψ̂² are updated from step to step."""
