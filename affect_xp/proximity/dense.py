@@ -716,7 +716,8 @@ def label_sums(
     with another symmetric matrix.
 
     The few rows of a large float32 W are summed in float32, after a guess g of the mean of each block is
-    subtracted, so that rounding is relative to the spread: with r = w − g, over a block of N entries,
+    subtracted, 0 for small means, so that rounding is relative to the spread: with r = w − g, over a block of
+    N entries,
 
         Σw = Σr + Ng,    Σw² = Σr² + 2g Σr + Ng²
     """
@@ -806,16 +807,18 @@ class _Task:
         (q, both), total, (given, summed, more, product) = np.zeros((2, len(wz))), 0.0, buffers
         sums = np.empty((1 if self.v is None else 2, len(wz)), summed.dtype)
         guess = None if self.guess is None or not len(rows) else self.guess[self.labels[rows[0]], self.labels]
+        is_centred, ones = guess is not None and guess.any(), np.ones((len(sums), len(summed)), summed.dtype)
         for start in range(0, len(rows), len(summed)):
             some = rows[start : start + len(summed)]
             x = np.take(self.w, some, axis=0, out=given[: len(some)], mode="clip")  # fastest
-            if guess is not None:
+            if is_centred:
                 x -= guess
+            if guess is not None:
                 x[np.arange(len(some)), some] = 0  # `add_guess` adds the diagonal
             elif given is not summed:
                 x = summed[: len(some)]
                 np.copyto(x, given[: len(some)])
-            weights = np.ones((len(sums), len(some)), x.dtype)
+            weights = ones[:, : len(some)]
             if self.v is not None:
                 right[some] = x @ self.v
                 weights[1] = self.v[some]

@@ -35,8 +35,9 @@ from affect_xp.partition import Partition
 # Sums of squares are updated if at most this share of the objects has moved.
 MAX_UPDATE_SHARE = 0.3
 # Rows of a float32 W with so many objects are summed in float32, if entries are in a range in which squares
-# neither overflow nor vanish; so many rows of each cluster give the guess of means.
-MIN_NARROW, NARROW_RANGE, GUESSED_ROWS = 1000, (2.0**-20, 2.0**40), 8
+# neither overflow nor vanish; so many rows of each cluster give the guess of means, which is 0 for means of
+# up to so many standard deviations.
+MIN_NARROW, NARROW_RANGE, GUESSED_ROWS, MAX_SMALL_MEAN = 1000, (2.0**-20, 2.0**40), 8, 4
 # Up to so many entries of WZ, calls of NumPy take longer than their work.
 FEW_ENTRIES = 2**18
 
@@ -415,6 +416,7 @@ def guessed_means(
 ) -> np.ndarray | None:
     """Return the mean of a few entries of each block, (k, k); None if squares may be too large or small.
 
+    It is 0 where it is not much larger than the spread, so that subtracting it would save no digits.
     `rows` and `columns` are the objects with each label. Entries wᵢᵢ, which may be far larger than the
     others, are excluded; the means of a matrix with these are symmetric.
     """
@@ -424,7 +426,9 @@ def guessed_means(
     low, high = NARROW_RANGE
     if not low <= np.abs(x).max(initial=0) <= high:
         return None
-    means = (z_i.T @ x @ z_j) / np.maximum(z_i.T @ ~is_own @ z_j, 1)
+    count = np.maximum(z_i.T @ ~is_own @ z_j, 1)
+    means, squares = z_i.T @ x @ z_j / count, z_i.T @ (x * x) @ z_j / count
+    means[means**2 <= MAX_SMALL_MEAN**2 * (squares - means**2)] = 0
     return ((means + means.T) / 2 if on_diagonal else means).astype(w.dtype)
 
 
