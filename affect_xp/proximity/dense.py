@@ -55,8 +55,9 @@ MIN_ADDED_CLUSTERS, MIN_ADDED_COLUMNS = 8, 40
 # Moments of up to so many blocks are computed from their entries alone, unless nearly all of Σw² is due to
 # means: then the others have lost digits too.
 MAX_SINGLE_BLOCKS, MIN_SPREAD_SHARE = 100, 0.01
-# Rows of a blend that are made at a time have so many entries.
-BLENDED_ENTRIES = 2**17
+# Rows of a blend that are made at a time have so many entries, and rows that are copied: large blocks are
+# written to new memory without reading it.
+BLENDED_ENTRIES, COPIED_ENTRIES = 2**17, 2**22
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -430,7 +431,8 @@ class Dense(Summable):
         return array_namespace(w).astype(w, wide_dtype(w), copy=False)
 
     def copy(self) -> "Dense":
-        copied = fill_rows(self.array, row_blocks(self.array), lambda rows: self.array[rows, :])
+        blocks = row_blocks(self.array, host_rows=max(1, COPIED_ENTRIES // max(1, self.n)))
+        copied = fill_rows(self.array, blocks, lambda rows: self.array[rows, :])
         return Dense(copied, square_sum=self.square_sum, known_magnitude=joint_magnitude(self, self))
 
     def blend(
