@@ -1,6 +1,7 @@
 """Count the GPU operations of a step without a GPU: CuPy executed on a CPU by `tools/cupy_cpu`."""
 
 import contextlib
+import ctypes
 import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -42,8 +43,6 @@ class Asked:
         Peak memory in bytes, in addition to W and Ψ̂.
     lloyd : int
         Lloyd iterations.
-    stopped : int
-        Runs of k-means stopped by `max_iter`: each waits once more, for its sum of squares.
     """
 
     n: int
@@ -53,7 +52,6 @@ class Asked:
     entries: int
     peak: int
     lloyd: int
-    stopped: int = 0
 
 
 def count_asked(n: int, init: str, *, churn: int = 0, blocks: int = 1) -> Asked:
@@ -71,8 +69,7 @@ def count_asked(n: int, init: str, *, churn: int = 0, blocks: int = 1) -> Asked:
         _last_step(arrays, init, churn, contextlib.nullcontext())  # compiles the kernels
         (seen, traffic), lloyd = _last_step(arrays, init, churn, _watch(cupy_cpu.count()))
     n_bytes = seen.moved_bytes + 2 * seen.d2d_bytes + traffic["bytes"]
-    entries, stopped = traffic["entries"], traffic["stopped"]
-    return Asked(n, _launches(seen), seen.sync, n_bytes, entries, seen.peak_bytes, lloyd, stopped)
+    return Asked(n, _launches(seen), seen.sync, n_bytes, traffic["entries"], seen.peak_bytes, lloyd)
 
 
 def _last_step(arrays: list[Any], init: str, churn: int, watch: Any) -> tuple[Any, int]:
@@ -190,14 +187,20 @@ def _entries_read(name: str, w: Any, grid: Any, given: tuple[Any, ...]) -> int:
     """Return how many entries of W a kernel reads: all, some rows, or the diagonal."""
     if name in WHOLE:
         return int(w.size)
-    n_rows = given[0].shape[0] if name == "regroup" else grid if name == "guess_means" else 1
+    n_rows = _n_objects(given[0]) if name == "regroup" else grid if name == "guess_means" else 1
     return int(n_rows * w.shape[0])
+
+
+def _n_objects(x: Any) -> int:
+    """Return how many positions are before the first -1; read in place, since a copy would be counted."""
+    x = np.frombuffer((ctypes.c_char * x.nbytes).from_address(x.data.ptr), np.int64)
+    return int(np.sum(x >= 0))
 
 
 @contextlib.contextmanager
 def _kernel_traffic() -> Iterator[dict[str, int]]:
-    """Count what `cupy_cpu` cannot: bytes that the package's own kernels move, and runs that are stopped."""
-    total, run, read = {"bytes": 0, "entries": 0, "stopped": 0}, cuda._run, kmeans._Batch.read_inertia
+    """Count what `cupy_cpu` cannot: bytes that the package's own kernels move."""
+    total, run = {"bytes": 0, "entries": 0}, cuda._run
 
     def counted(name: str, w: Any, grid: Any, block: Any, n_bins: int, given: tuple[Any, ...]) -> None:
         arrays = [x for x in given if hasattr(x, "nbytes") and hasattr(x, "data")]
@@ -208,9 +211,5 @@ def _kernel_traffic() -> Iterator[dict[str, int]]:
         total["bytes"] += sum(x.nbytes for x in arrays)
         run(name, w, grid, block, n_bins, given)
 
-    def stopped(batch: Any) -> Any:
-        total["stopped"] += namespace.is_cupy(batch.groups.labels)
-        return read(batch)
-
-    with mock.patch.object(cuda, "_run", counted), mock.patch.object(kmeans._Batch, "read_inertia", stopped):
+    with mock.patch.object(cuda, "_run", counted):
         yield total

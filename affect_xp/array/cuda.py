@@ -267,7 +267,8 @@ def moved_products(
 ) -> Array:
     """Return W·Z after some objects have changed clusters, given all labels before and after, (n', R).
 
-    `places` are the positions of the objects in W if they differ, -1 for objects that are not in W.
+    `objects` may be followed by -1. `places` are their positions in W if they differ, -1 for objects that are
+    not in W.
     """
     n, runs = w.shape[0], after.shape[1]
     k, out = wz.shape[1] // runs, _cupy().empty(wz.shape)
@@ -381,9 +382,9 @@ def rank_keys(values: Array, largest: Array) -> Array:
 def lloyd_assign(product: Product, w_ii: Array, labels: Array, k: int) -> tuple[Array, Array, Array, Array]:
     """Return the nearest centroids, (n, R), the moved objects, the sizes, (R, k), and a report.
 
-    The report for the host, (2R + 2,), holds the number of
-    objects that move in each run and in any run, the number of empty clusters, and the sum of squares of each
-    run before the moves. Only as many entries of the moved objects are set as objects move in any run.
+    The report for the host, (2R + 2,), holds the number of objects that move in each run and in any run, the
+    number of empty clusters, and the sum of squares of each run before the moves. The moved objects, (n,),
+    are followed by -1.
     """
     cupy, (n, runs) = _cupy(), labels.shape
     bins = runs * k

@@ -68,8 +68,8 @@ __global__ void residuals(const T* w, long long stride, const short* labels, con
 }
 
 // WZ' = WZ + W (Z' - Z), where Z' differs from Z for some objects: their positions in the labels, and their places in W
-// if these differ, -1 for none. By symmetry a lane reads one column of W along these rows; the warps of a block share
-// the rows.
+// if these differ, -1 for none. They end at the first negative position. By symmetry a lane reads one column of W along
+// these rows; the warps of a block share the rows.
 template <typename T>
 __global__ void regroup(const T* w, long long stride, const long long* objects, const long long* places, int n_objects,
                         const long long* before, const long long* after, long long n, int runs, int k, int first,
@@ -81,6 +81,7 @@ __global__ void regroup(const T* w, long long stride, const long long* objects, 
   clear(bins, width, lane);
   for (int m = warp; m < n_objects; m += warps) {
     const long long object = objects[m], i = places ? places[m] : object;
+    if (object < 0) break;
     if (i < 0) continue;
     const double x = j < n ? (double)w[i * stride + j] : 0.0;
     for (int r = 0; r < runs; r++) {
@@ -246,8 +247,8 @@ extern "C" __global__ void nearest(const double* wz, const double* base, const d
     if (tally[c]) atomicAdd(&counts[c], tally[c]);
 }
 
-// The moved objects, in order, and for the host: moves in each run, their number, empty clusters, and the sum of
-// squares of each run before the moves. One block.
+// The moved objects, in order, then -1, and for the host: moves in each run, their number, empty clusters, and the sum
+// of squares of each run before the moves. One block.
 extern "C" __global__ void conclude(const double* sums, const int* counts, const unsigned char* moves, long long n,
                                     int runs, int k, long long* rows, double* report) {
   __shared__ long long starts[1024];
@@ -280,6 +281,7 @@ extern "C" __global__ void conclude(const double* sums, const int* counts, const
   long long place = starts[thread];
   for (long long i = begin; i < end; i++)
     if (moves[i]) rows[place++] = i;
+  for (long long p = (long long)report[runs] + thread; p < n; p += 1024) rows[p] = -1;
 }
 
 // Sum over the threads of a block of 256, in a fixed order; all threads get it.

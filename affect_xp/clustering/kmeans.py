@@ -314,7 +314,8 @@ def _iterated(batch: "_Batch", runs: list[_Start], max_iter: int, tol: float) ->
     """Run Lloyd's iteration from each of the R partitions of a batch; return the runs."""
     W, active = batch.groups.proximity, runs
     for iteration in range(max_iter):
-        assignment = batch.known or batch.assign()
+        is_last = iteration + 1 == max_iter
+        assignment = batch.known or (batch.assign_last() if is_last else batch.assign())
         for r, run in enumerate(active):
             if run.continues:
                 run.see(batch, r, assignment, tol, is_first=iteration == 0)
@@ -357,6 +358,7 @@ class _Assignment:
     bounds: Any = None  # for the next search
     rows: Array | None = None  # the moved objects, if known
     also: tuple[np.ndarray, ...] = ()  # the values of other arrays, read at the same time
+    after: "_Batch | None" = None  # the batch with these labels, if it is known
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -369,6 +371,7 @@ class _Batch:
     bounds: Any = None  # of the last search for the nearest centroids
     numbers: np.ndarray | None = None  # of clusters of each run, (R,), if they are not all k
     known: _Assignment | None = None  # the nearest centroids, if they are known
+    inertia: np.ndarray | None = None  # the sum of squares of each run, (R,), if it is known
 
     @staticmethod
     def start(groups: Grouped, numbers: np.ndarray | None = None) -> "_Batch":
@@ -429,10 +432,22 @@ class _Batch:
         sizes = label_counts(labels, self.groups.k)
         return _Assignment(labels, sizes, n_moved, int(n_rows), 2, inertia, also=also)
 
+    def assign_last(self) -> _Assignment:
+        """Do the same; with CuPy the host reads the sum of squares after the moves at the same time."""
+        if not (self._has_kernels and self.groups.moves_unread):
+            return self.assign()
+        (labels, rows, sizes), _ = self._by_kernels
+        after = type(self)(self.groups.regrouped(labels, rows), sizes, self.w_ii, numbers=self.numbers)
+        found = self.assign([after._by_kernels[1]])
+        if found.labels is not labels:  # an empty cluster was filled
+            return found
+        inertia = found.also[0][-self.groups.n_runs :]
+        return dataclasses.replace(found, after=dataclasses.replace(after, inertia=inertia))
+
     def _assign_by_kernels(self, also: Sequence[Array]) -> _Assignment:
         """Do the same with CuPy in three kernel launches."""
         groups, n_runs = self.groups, self.groups.n_runs
-        (labels, rows, sizes), report = self._by_kernels()
+        (labels, rows, sizes), report = self._by_kernels
         report, *read = to_host(report, *also, reason="has k-means converged?")
         n_moved, (n_rows, n_empty), inertia = np.split(report, [n_runs, n_runs + 2])
         if n_empty > self.n_absent:
@@ -440,6 +455,7 @@ class _Batch:
         rows = rows[: int(n_rows)]
         return _Assignment(labels, sizes, n_moved, int(n_rows), 1, inertia, rows=rows, also=tuple(read))
 
+    @functools.cached_property
     def _by_kernels(self) -> tuple[list[Array], Array]:
         """Return new labels, moved objects and sizes, and a report for the host; see `cuda.lloyd_assign`."""
         groups = self.groups
@@ -454,8 +470,10 @@ class _Batch:
 
     def read_inertia(self) -> np.ndarray:
         """Return the sum of squares of each run on the host, (R,)."""
+        if self.inertia is not None:
+            return self.inertia
         if self._has_kernels:
-            inertia = self._by_kernels()[1][-self.groups.n_runs :]
+            inertia = self._by_kernels[1][-self.groups.n_runs :]
         else:
             inertia = self._inertia(self.groups.own())
         return to_host(inertia, reason="sum of squares of k-means")[0]
@@ -469,6 +487,8 @@ class _Batch:
 
     def move(self, found: _Assignment, keep: list[int], *, from_scratch: bool) -> "_Batch":
         """Return the batch of the runs `keep` with new labels; multiply everything, or only the changes."""
+        if found.after is not None and len(keep) == self.groups.n_runs and not from_scratch:
+            return found.after
         new, sizes, groups, numbers = found.labels, found.sizes, self.groups, self.numbers
         xp = array_namespace(new)
         if len(keep) < groups.n_runs:

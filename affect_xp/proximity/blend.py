@@ -297,6 +297,11 @@ class BlendGroups(Grouped):
         w, psi = parts.current.rows(slice(0, n)), parts.past.rows(slice(0, m))
         return cuda.Product(w, psi, self.proximity.alpha, base, parts.pair.alignment.source)
 
+    @property
+    def moves_unread(self) -> bool:
+        parts = self.parts
+        return type(self) is BlendGroups and parts.current.moves_unread and parts.past.moves_unread
+
     def moved(self, labels: Array, moves: Moves) -> "BlendGroups":
         return BlendGroups(self.proximity, labels, self.k, parts=self.parts.moved(labels, moves))
 

@@ -19,6 +19,7 @@ from affect_xp.array.namespace import (
     changed_places,
     device_of,
     from_host,
+    is_cupy,
     keep,
     not_negative,
     not_zero,
@@ -160,6 +161,11 @@ class Grouped(abc.ABC):
     def regrouped(self, labels: Array, rows: Array) -> "Grouped":
         """Return W grouped by other labels, (n, R), that differ for the objects at `rows`."""
         return self.moved(labels, Moves(rows, self.labels, labels, self.k))
+
+    @property
+    def moves_unread(self) -> bool:
+        """Whether `regrouped` ignores rows of -1 at the end, so that the host need not know their number."""
+        return False
 
     def from_scratch(self, labels: Array) -> "Grouped":
         """Return W grouped by other labels, (n, R), from scratch."""
@@ -327,6 +333,10 @@ class Summed(Stored):
     @property
     def kernel_array(self) -> Any:
         return self.proximity.kernel_array(self.k)
+
+    @property
+    def moves_unread(self) -> bool:
+        return is_cupy(self.kernel_array)  # not for a sparse matrix
 
     @functools.cached_property
     def _moments(self) -> tuple[Array, Array]:

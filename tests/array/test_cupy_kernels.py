@@ -247,6 +247,8 @@ class TestCupyKernels:
         given = [cupy.asarray(x) for x in (wz, w, rows, before, after)]
         (found,) = same_bits(lambda: [cuda.moved_products(*given).get()])
         np.testing.assert_allclose(found, w.astype(float) @ one_hot(after, k), rtol=1e-12, atol=1e-11)
+        given[2] = cupy.asarray(np.pad(rows, (0, n - len(rows)), constant_values=-1))
+        assert_array_equal(cuda.moved_products(*given).get(), found)
         # The same objects in another order; the first that moves is absent.
         order = np.random.default_rng(5).permutation(n)
         w, wz = w[np.ix_(order, order)], wz[order]
@@ -315,6 +317,7 @@ class TestCupyKernels:
             np.testing.assert_array_equal(found, expected[0])
             moved = (found != labels).any(axis=1)
             np.testing.assert_array_equal(rows[: moved.sum()], np.flatnonzero(moved))
+            assert (rows[moved.sum() :] == -1).all()
             np.testing.assert_array_equal(sizes, expected[1])
             np.testing.assert_array_equal(report[:2], (found != labels).sum(axis=0))
             assert report[2] == moved.sum() and report[3] == (sizes == 0).sum()
