@@ -96,6 +96,8 @@ def gpu_check(
         verdict = f"FAILED: CuPy cannot be used here: {first_line(error)}; see `affect-xp doctor`"
         return {"machine": _machine(None), "ok": False, "verdict": verdict}
     found: dict[str, Any] = {"machine": _machine(cupy)}
+    if found["machine"]["emulated"]:
+        sizes = sizes[:1]  # times mean nothing, and larger ones take long
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for part, check in (
@@ -249,9 +251,9 @@ def _fits(cupy: Any, n: int, n_matrices: float) -> bool:
 
 def _large(cupy: Any) -> dict[str, Any]:
     """Compare the product with Z at an n whose square needs 64 bits; the expected product is X(XᵀZ)."""
-    properties = _machine(cupy)
-    if properties["emulated"] or not _fits(cupy, BEYOND, 1.5):
-        return {"n": BEYOND, "skipped": "W does not fit"}
+    emulated = _machine(cupy)["emulated"]
+    if emulated or not _fits(cupy, BEYOND, 1.5):
+        return {"n": BEYOND, "skipped": "CuPy is executed on a CPU" if emulated else "W does not fit"}
     X = cupy.asarray(np.random.default_rng(0).normal(size=(BEYOND, 3)).astype(np.float32))
     labels = cupy.arange(BEYOND) % 12
     found = cuda.products(X @ X.T, labels[:, None], 12)

@@ -18,10 +18,11 @@ def test_what_is_found_on_cupy(monkeypatch):
     chosen = ("k-means, dense", "k-means, sparse", "k-means, objects come and go", "linkage, complete")
     monkeypatch.setattr(gpu_check, "CASES", [case for case in gpu_check.CASES if case.name in chosen])
     parts = []
-    found = gpu_check.gpu_check((60,), n=30, progress=parts.append)
+    found = gpu_check.gpu_check((60, 70), n=30, progress=parts.append)
     assert parts == ["results", "kernels", "large", "times", "memory"]
     assert found["ok"], found["verdict"]
     assert len(found["results"]) == 2 * len(chosen) and found["times"][0]["ratio"] > 0
+    assert [x["n"] for x in found["times"]] == ([60] if found["machine"]["emulated"] else [60, 70])
     assert json.loads(json.dumps(found))["machine"]["devices"][0]["capability"]
     assert found["verdict"].startswith("PASSED on ")
 
