@@ -258,7 +258,14 @@ class TestCupyKernels:
         v = one_hot(after, k) - one_hot(before, k)
         v[rows[0]] = 0
         expected = wz + w.astype(float) @ v[order]
-        np.testing.assert_allclose(cuda.moved_products(*given).get(), expected, rtol=1e-12, atol=1e-11)
+        found = cuda.moved_products(*given).get()
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-11)
+        # Rows of -1 at the end are ignored, whatever their places and the memory before the labels.
+        rows, places = (np.pad(x, (0, n - len(x)), constant_values=c) for x, c in ((rows, -1), (places, 0)))
+        padded = (np.pad(x, ((1, 0), (0, 0)), constant_values=c) for x, c in ((before, -1), (after, 0)))
+        before, after = (cupy.asarray(x)[1:] for x in padded)
+        given[2:] = cupy.asarray(rows), before, after, cupy.asarray(places)
+        assert_array_equal(cuda.moved_products(*given).get(), found)
 
     def test_blend(self, cupy, n, k, dtype):
         (w, labels), (past, _) = data(n, k, dtype), data(n, k, dtype, seed=1)
