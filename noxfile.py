@@ -81,6 +81,14 @@ def tests_cupy(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def tests_jax(session: nox.Session) -> None:
+    """Run the tests of steps on JAX; slow, because it compiles each operation for each shape."""
+    session.install("-e", ".", *group("test"), "jax")
+    env = {"OMP_NUM_THREADS": "1", "AFFECT_XP_BACKENDS": "jax"}
+    session.run("python", "-m", "pytest", "-k", "jax", *(session.posargs or ["tests/affect"]), env=env)
+
+
+@nox.session(default=False)
 def coverage(session: nox.Session) -> None:
     """Measure line and branch coverage on NumPy; fail below the minimum in pyproject.toml."""
     session.install("-e", ".", *group("coverage"))
