@@ -198,7 +198,7 @@ def audit(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def build(session: nox.Session) -> None:
-    """Build sdist and wheel into dist/ and check them; run the demo of each in an empty environment."""
+    """Build sdist and wheel into dist/ and check them; run each in an empty environment."""
     session.install("build", "twine")
     shutil.rmtree("dist", ignore_errors=True)
     session.run("python", "-m", "build")
@@ -211,6 +211,7 @@ def build(session: nox.Session) -> None:
             scripts = Path("empty", "Scripts" if os.name == "nt" else "bin").resolve()
             session.run(str(scripts / "pip"), "install", "--quiet", f"{archive}[cli]", external=True)
             session.run(str(scripts / "affect-xp"), "demo", external=True)
+            session.run(str(scripts / "affect-xp"), "bench", "--tiny", external=True)
 
 
 if __name__ == "__main__":
