@@ -18,21 +18,21 @@ import affect_xp as ax
 
 from ._data import communities
 
-N_STEPS = 8
-# n, k, dtype, and the standard deviation of a cluster; the centres have a distance of about √2.
+N_STEPS = 14
+# n, k, dtype, and the standard deviation of a cluster in each of four dimensions; with 0.15 some overlap.
 DENSE = [
-    (1000, 12, "float64", 0.15),
-    (2000, 3, "float64", 0.15),
-    (2000, 12, "float64", 0.15),
-    (4000, 3, "float64", 0.15),
+    (1000, 12, "float64", 0.05),
+    (2000, 3, "float64", 0.05),
+    (2000, 12, "float64", 0.05),
+    (4000, 3, "float64", 0.05),
+    (4000, 12, "float64", 0.05),
+    (4000, 30, "float64", 0.05),
     (4000, 12, "float64", 0.15),
-    (4000, 30, "float64", 0.15),
-    (4000, 12, "float64", 0.4),
-    (2000, 12, "float32", 0.15),
+    (2000, 12, "float32", 0.05),
+    (4000, 12, "float32", 0.05),
     (4000, 12, "float32", 0.15),
-    (4000, 12, "float32", 0.4),
 ]
-SPECTRAL = [(500, 5, "float64", 0.15), (1000, 8, "float64", 0.15), (2000, 8, "float64", 0.15)]
+SPECTRAL = [(500, 5, "float64", 0.05), (1000, 8, "float64", 0.05), (2000, 8, "float64", 0.05)]
 
 
 def similarities(n: int, k: int, dtype: str, spread: float) -> Iterator[np.ndarray]:

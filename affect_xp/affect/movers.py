@@ -82,14 +82,22 @@ class RowSums:
         w_ii = self.groups.diagonal()
         return None if host_value(array_namespace(w_ii).any(w_ii != 0)) == 0 else w_ii
 
+    @functools.cached_property
+    def _is_single(self) -> Array | None:
+        """Whether each cluster has one member, (k,), or None if none is known to have one."""
+        single = self.partition.sizes == 1
+        return None if host_value(array_namespace(single).any(single)) == 0 else single
+
     def at(self, block: slice) -> Array:
         """Return some rows; do not write to them."""
         rows = block if self.source is None else not_negative(self.source[block])
         sums, w_ii, partition = self.groups.rows(rows), self._diagonal, self.partition
         if w_ii is not None:
-            xp, z = array_namespace(sums), partition.membership[block, :]
-            alone = (z > 0) & (partition.sizes == 1)  # the sum is wᵢᵢ, up to rounding
-            sums = xp.where(alone, xp.zeros_like(sums), sums - rows_at(w_ii, rows)[:, None] * z)
+            z = partition.membership[block, :]
+            sums = sums - rows_at(w_ii, rows)[:, None] * z
+            if self._is_single is not None:  # the sum over one alone is wᵢᵢ, up to rounding
+                xp = array_namespace(sums)
+                sums = xp.where((z > 0) & self._is_single, xp.zeros_like(sums), sums)
         return sums if partition.n_outside == 0 else partition.is_member[block][:, None] * sums
 
 
