@@ -196,12 +196,12 @@ def _residual_rows(
     """
     buffer = _buffer(w, np.float64 if guess is None else w.dtype)
     for c, members in enumerate(by_row):
-        g = 0 if guess is None else guess[c, c_columns]
+        g = None if guess is None or not guess[c].any() else guess[c, c_columns]
         for part, x in _gathered(w, members, buffer):
-            if guess is not None:
+            if g is not None:
                 x -= g
-                if on_diagonal:
-                    x[np.arange(len(x)), members[part]] = 0
+            if guess is not None and on_diagonal:
+                x[np.arange(len(x)), members[part]] = 0
             yield c, members[part], x
 
 
