@@ -73,8 +73,9 @@ AUTO_STARTS, AUTO_OBJECTS, AUTO_LIMITS = 10, 100, (1000, 4000)
 FRESH_STARTS, FRESH_OBJECTS, FRESH_LIMITS = 3, 30, (300, 1200)
 # Runs for several numbers of clusters share a batch of at most so many columns.
 MAX_COLUMNS = 256
-# A new start replaces the previous labels if its sum of squares is smaller by this share.
-FRESH_GAIN = 0.01
+# A new start replaces the previous labels if its sum of squares is smaller by this share, and by more than
+# rounding errors, a share of Σ|wᵢᵢ|.
+FRESH_GAIN, ROUNDING = 0.01, 1e-12
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -225,9 +226,9 @@ def _better_on(sample: Sample, r: int, k: int, rng: np.random.Generator) -> np.n
     fresh = lloyd(sample.W.grouped(starts, k), SAMPLE_ITER, ROUGH_TOL)
     before = sample.W.grouped(sample.labels[:, r : r + 1], k)
     inherited = lloyd(before, SAMPLE_ITER, ROUGH_TOL, complete=False)
-    if fresh.inertia >= inherited.inertia - FRESH_GAIN * abs(inherited.inertia):
-        return None
-    return fresh.labels
+    gain = inherited.inertia - fresh.inertia
+    at_least = max(FRESH_GAIN * abs(inherited.inertia), ROUNDING * float(np.abs(sample.W.diagonal()).sum()))
+    return fresh.labels if gain > at_least else None
 
 
 def check_n_init(n_init: object) -> None:

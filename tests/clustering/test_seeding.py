@@ -151,3 +151,11 @@ def test_bad_numbers_of_starts(n_init, message):
     ):
         with pytest.raises(ax.exceptions.AffectError, match=message):
             call()
+
+
+def test_a_new_start_does_not_win_by_rounding(eager_xp):
+    start = np.array([2, 0, 1])
+    for seed, x in enumerate(np.random.default_rng(0).normal(size=(30, 3, 3))):
+        for W in (ax.Factored.from_features(eager_xp.array(x)), ax.Dense(eager_xp.array(x @ x.T))):
+            result = kmeans_from(W.group(Partition(eager_xp.array(start), 3, 0)), 300, 0.0, rng=seed)
+            np.testing.assert_array_equal(eager_xp.numpy(result.labels), start)  # all sums of squares are 0
