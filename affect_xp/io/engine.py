@@ -20,7 +20,7 @@ REASONS = {
     "Out of Memory": "it needs more memory; pass a larger memory_limit",
     r"format specifier (.*?):": r"time_format='\1' is not understood; use codes such as in '%d/%m/%Y'",
     r"cast \((.*) -> .*column (.*)": r"column '\2' contains \1; name those with numbers with features=[...]",
-    "[Mm]emory (must|.*(pars|unit))": "pass a number of bytes, or a text such as '2GB'",
+    "[Mm]emory (limit )?(must|.*(pars|unit))": "pass a number of bytes, or a text such as '2GB'",
 }
 
 

@@ -151,13 +151,13 @@ def test_stocks_whose_names_are_letters_are_series():
 
 def test_text_files_need_nothing_but_numpy_and_scipy(tmp_path):
     path = write(tmp_path / "f.csv", FEATURES)
+    others = ["pandas", "polars", "pyarrow", "networkx", "narwhals"]  # DuckDB 1.4 imports some if it can
     code = (
-        "import sys; import affect_xp.io as io; "
-        f"assert len(list(io.read_steps({str(path)!r}, freq='7D'))) == 2; "
-        "print(sorted({'pandas', 'polars', 'pyarrow', 'networkx', 'narwhals'} & set(sys.modules)))"
+        f"import sys; sys.modules.update(dict.fromkeys({others})); import affect_xp.io as io; "
+        f"print(len(list(io.read_steps({str(path)!r}, freq='7D'))))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.strip() == "2"
 
 
 # Edges
@@ -426,7 +426,7 @@ def test_a_file_four_times_the_memory_limit(tmp_path):
         steps = read_steps(path, freq="10D", memory_limit=path.stat().st_size // 4)
     assert [step.values.sum() for step in steps] == [4 * rows / 10] * 10
     with pytest.raises(InputError, match="it needs more memory; pass a larger memory_limit"):
-        read_steps(path, freq="10D", memory_limit="8MB")
+        read_steps(path, freq="10D", memory_limit="2MB")
     with pytest.raises(InputError, match="memory_limit='much' cannot be read: pass a number of bytes, or a"):
         read_steps(path, freq="10D", memory_limit="much")
 
