@@ -8,7 +8,7 @@ import numpy as np
 from affect_xp.array.namespace import array_namespace, from_host, one_hot, row_blocks, to_host
 from affect_xp.array.typing import Array
 from affect_xp.clustering.kmeans import kmeans
-from affect_xp.clustering.seeding import draw_mixed
+from affect_xp.clustering.lloyd import draw_mixed
 from affect_xp.proximity.factored import Factored
 
 # Numbers that differ by less than this share are considered equal, so that rounding does not matter.

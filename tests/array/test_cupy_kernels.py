@@ -17,7 +17,7 @@ from affect_xp.affect.movers import move_probability, move_probability_by_kernel
 from affect_xp.array import cuda, namespace
 from affect_xp.array.namespace import MAX_KERNEL_CLUSTERS, has_kernels
 from affect_xp.clustering import linkage
-from affect_xp.clustering.seeding import _draw
+from affect_xp.clustering.lloyd import _draw
 from affect_xp.partition import Partition, align
 from affect_xp.proximity import Pair
 from affect_xp.proximity.sparse import Sparse

@@ -1,78 +1,16 @@
-"""k-means from proximities against a naive Lloyd iteration on the same starts."""
+"""k-means from proximities: its results, competition with new starts, and the clusterer."""
 
 import numpy as np
 import pytest
-import reference
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 import affect_xp as ax
-from affect_xp.clustering import kmeans as module
-from affect_xp.clustering import seeding
 from affect_xp.clustering.base import Call, Change
-from affect_xp.partition import UNCHANGED, Partition, fewer_clusters, labels_by_number
-from affect_xp.proximity import _factored_groups
-from affect_xp.proximity.blend import Pair
-from affect_xp.proximity.factored import Factored
+from affect_xp.clustering.kmeans import Sample, kmeans_from
+from affect_xp.partition import Partition
 
 
 def clouds(rng, n=40, k=4, p=3):
     return rng.normal(size=(n, p)) + 2.0 * rng.normal(size=(k, p))[np.arange(n) % k]
-
-
-@pytest.fixture(params=["update the moved", "multiply again"])
-def update(request, monkeypatch):
-    if request.param == "multiply again":
-        monkeypatch.setattr(module, "UPDATE_SHARE", -1.0)
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_same_labels_as_the_naive_iteration(eager_xp, small_blocks, update, dtype):
-    rng = np.random.default_rng(0)
-    x = clouds(rng)
-    w, start = (x @ x.T).astype(dtype), rng.integers(0, 4, size=40)
-    start[:5] = -1
-    result = ax.kmeans(eager_xp.array(w), 4, init=eager_xp.array(start))
-    expected = reference.kmeans(w.astype(float), start, 4)
-    assert eager_xp.owns(result.labels)
-    np.testing.assert_array_equal(eager_xp.numpy(result.labels), expected)
-    np.testing.assert_allclose(result.inertia, reference.inertia(w.astype(float), expected), rtol=1e-6)
-    assert result.converged and result.moved and result.n_iter > 1
-
-
-@settings(max_examples=60)
-@given(st.integers(1, 14), st.integers(1, 6), st.integers(0, 2**32 - 1), st.booleans())
-@example(n=12, k=2, seed=2**32 - 1, indefinite=False)
-def test_any_start(n, k, seed, indefinite):
-    rng = np.random.default_rng(seed)
-    k = min(n, k)
-    x = rng.integers(-3, 4, size=(n, 2)).astype(float)  # many ties
-    w = x @ x.T if not indefinite else np.rint(4 * (s := rng.normal(size=(n, n))) + 4 * s.T)
-    start = rng.integers(-1, k, size=n)
-    result = ax.kmeans(w, k, init=start, max_iter=50)
-    assert len(np.unique(result.labels)) == k  # no cluster is empty
-    assert np.isfinite(result.inertia)
-    np.testing.assert_allclose(result.inertia, reference.inertia(w, result.labels), rtol=1e-9, atol=1e-9)
-    if result.is_fixed_point:  # no object is nearer to another centroid
-        distance = reference.distances(w, result.labels, k)
-        own = distance[np.arange(n), result.labels]
-        assert np.all(own <= distance.min(axis=1) + 1e-9 * (1 + abs(w).max()))
-    if not indefinite:  # no worse than the centroids of the start; after ties the twin may end elsewhere
-        nearest = reference.distances(w, start, k).min(axis=1)
-        assert result.inertia <= np.sum(nearest) + 1e-9 * (1 + abs(w).max())
-
-
-def test_each_restart_converges_on_its_own(eager_xp, small_blocks):
-    rng = np.random.default_rng(3)
-    x = clouds(rng, n=60, k=6)
-    w = x @ x.T
-    starts = seeding.random_partitions(ax.Dense(w), 6, 8, np.random.default_rng(0))
-    alone = [module.lloyd(ax.Dense(w).grouped(starts[:, [r]], 6), 300) for r in range(8)]
-    best = min(alone, key=lambda result: result.inertia)
-    together = ax.kmeans(eager_xp.array(w), 6, init="random", n_init=8, tol=0, rng=0)
-    np.testing.assert_array_equal(eager_xp.numpy(together.labels), best.labels)
-    assert together.n_iter >= best.n_iter
-    assert len({result.n_iter for result in alone}) > 1  # they stop at different iterations
 
 
 def test_more_starts_are_no_worse():
@@ -91,40 +29,11 @@ def test_libraries_agree(eager_xp, init):
     np.testing.assert_allclose(mine.inertia, theirs.inertia, rtol=1e-10)
 
 
-def test_random_partitions_leave_no_cluster_empty():
-    labels = seeding.random_partitions(ax.Dense(np.eye(7)), 5, 30, np.random.default_rng(0))
-    assert labels.shape == (7, 30)
-    for column in labels.T:
-        assert set(column) == set(range(5))
-
-
-def test_spread_partitions_draw_far_objects():
-    x = np.repeat([[0.0, 0.0], [100.0, 0.0], [0.0, 100.0]], 10, axis=0)
-    x += np.random.default_rng(0).normal(size=x.shape)
-    labels = seeding.spread_partitions(ax.Dense(x @ x.T), 3, 20, np.random.default_rng(1))
-    truth = np.repeat([0, 1, 2], 10)
-    assert all(ax.rand_index(column, truth) == 1.0 for column in labels.T)
-
-
-def test_identical_objects(eager_xp):
-    for init in ("random", "k-means++", eager_xp.array([0, 0, 0, 0, 0])):
-        result = ax.kmeans(eager_xp.array(np.ones((5, 5))), 3, init=init, rng=0)
-        assert set(eager_xp.numpy(result.labels)) == {0, 1, 2}
-        assert result.inertia == pytest.approx(0.0, abs=1e-12)
-
-
 def test_one_object_and_one_cluster(eager_xp):
     assert eager_xp.numpy(ax.kmeans(eager_xp.array([[2.0]]), 1).labels).tolist() == [0]
     x = clouds(np.random.default_rng(0), n=9)
     assert set(eager_xp.numpy(ax.kmeans(eager_xp.array(x @ x.T), 1).labels)) == {0}
     assert sorted(eager_xp.numpy(ax.kmeans(eager_xp.array(x @ x.T), 9, rng=0).labels)) == list(range(9))
-
-
-def test_an_emptied_cluster_takes_the_farthest_object(eager_xp):
-    x = np.array([[0.0], [1.0], [2.0], [30.0], [100.0]])
-    start = [0, 0, 0, 0, 0]  # cluster 1 is empty from the start
-    result = ax.kmeans(eager_xp.array(x @ x.T), 2, init=eager_xp.array(start))
-    np.testing.assert_array_equal(eager_xp.numpy(result.labels), [0, 0, 0, 0, 1])
 
 
 def test_fewer_clusters_than_the_start_keeps_the_largest(eager_xp):
@@ -133,43 +42,6 @@ def test_fewer_clusters_than_the_start_keeps_the_largest(eager_xp):
     start = np.repeat([0, 1, 2], [4, 3, 1])
     result = ax.kmeans(eager_xp.array(x @ x.T), 2, init=eager_xp.array(start))
     np.testing.assert_array_equal(eager_xp.numpy(result.labels), [0, 0, 0, 0, 1, 1, 1, 1])
-
-
-def test_indefinite_matrix_that_goes_in_circles():
-    rng = np.random.default_rng(0)
-    stuck = None
-    for _ in range(2000):
-        w = rng.normal(size=(6, 6))
-        w += w.T
-        result = ax.kmeans(w, 3, init=rng.integers(0, 3, size=6), max_iter=300)
-        if not result.converged:
-            stuck = result
-            break
-    assert stuck is not None, "no example found: is the search wide enough?"
-    assert stuck.n_iter < 300  # it gives up early
-    np.testing.assert_allclose(stuck.inertia, reference.inertia(w, stuck.labels), rtol=1e-9)
-
-
-def test_max_iter(eager_xp):
-    x = clouds(np.random.default_rng(0))
-    w = x @ x.T
-    start = np.random.default_rng(1).integers(0, 4, size=40)
-    result = ax.kmeans(eager_xp.array(w), 4, init=eager_xp.array(start), max_iter=1)
-    assert not result.converged and result.n_iter == 1
-    expected = reference.kmeans(w, start, 4, max_iter=1)
-    np.testing.assert_array_equal(eager_xp.numpy(result.labels), expected)
-    np.testing.assert_allclose(result.inertia, reference.inertia(w, expected), rtol=1e-10)
-
-
-def test_tolerance_stops_early(eager_xp):
-    x = np.random.default_rng(0).normal(size=(300, 2))  # no clusters: the iteration takes long
-    w, start = x @ x.T, eager_xp.array(np.random.default_rng(1).integers(0, 8, size=300))
-    exact = ax.kmeans(eager_xp.array(w), 8, init=start)
-    early = ax.kmeans(eager_xp.array(w), 8, init=start, tol=0.05)
-    assert early.converged and exact.converged
-    assert early.n_iter < exact.n_iter
-    assert exact.inertia < early.inertia < 1.5 * exact.inertia
-    np.testing.assert_allclose(early.inertia, reference.inertia(w, eager_xp.numpy(early.labels)), rtol=1e-9)
 
 
 def test_same_as_scikit_learn_on_features():
@@ -181,86 +53,6 @@ def test_same_as_scikit_learn_on_features():
     mine = ax.kmeans(x @ x.T, 4, init=start)
     np.testing.assert_array_equal(mine.labels, theirs.labels_)
     np.testing.assert_allclose(mine.inertia, theirs.inertia_)
-
-
-def by_columns(rng, kind, n=300, k=5):
-    """Proximities given by their columns, with overlapping clusters: k-means takes many iterations."""
-    weights = np.array([1.0, 2.0, -0.1]) if kind == "indefinite" else None
-    past, now = (Factored.from_features(5.0 + clouds(rng, n, k), weights) for _ in range(2))
-    return Pair(now, past, UNCHANGED).blend(0.4) if kind == "blend" else now
-
-
-@pytest.fixture(params=["few calls", "bounds"])
-def search(request, monkeypatch):
-    """Both ways to search for the nearest centroid."""
-    if request.param == "bounds":
-        monkeypatch.setattr(_factored_groups, "MIN_BOUNDED_WORK", 0)
-
-
-@pytest.mark.parametrize("kind", ["features", "blend", "indefinite"])
-@pytest.mark.parametrize("seed", range(4))
-def test_columns_give_the_labels_of_the_matrix(small_blocks, update, search, kind, seed):
-    rng = np.random.default_rng(seed)
-    W = by_columns(rng, kind)
-    start = rng.integers(-1, 5, size=300)
-    dense = (W.formed() if kind == "blend" else W).to_dense()
-    found, expected = ax.kmeans(W, 5, init=start), ax.kmeans(dense, 5, init=start)
-    np.testing.assert_array_equal(found.labels, expected.labels)
-    np.testing.assert_allclose(found.inertia, expected.inertia, rtol=1e-9)
-    assert (found.n_iter, found.converged, found.moved) == (expected.n_iter, expected.converged, True)
-    z = np.eye(5)[found.labels]
-    np.testing.assert_allclose(found.groups.rows(slice(0, 300)), dense.array @ z, rtol=1e-9)
-
-
-@pytest.mark.parametrize("kind", ["features", "blend", "indefinite"])
-def test_several_starts_of_columns_are_those_of_the_matrix(update, search, kind):
-    rng = np.random.default_rng(0)
-    W = by_columns(rng, kind)
-    W = W.formed() if kind == "blend" else W
-    starts = rng.integers(-1, 5, size=(300, 3))
-    columns, matrix = (module.lloyd(V.grouped(starts, 5), 300) for V in (W, W.to_dense()))
-    np.testing.assert_array_equal(columns.labels, matrix.labels)
-    assert (columns.n_iter, columns.converged) == (matrix.n_iter, matrix.converged)
-
-
-def test_columns_fill_clusters_that_run_empty(small_blocks, search):
-    x = np.concatenate([np.zeros((30, 1)), np.full((30, 1), 9.0), [[20.0]]])
-    result = ax.kmeans(Factored.from_features(x), 3, init=np.where(x[:, 0] > 0, 1, 0))
-    assert result.converged and result.inertia == pytest.approx(0.0, abs=1e-9)
-    assert len(np.unique(result.labels)) == 3
-
-
-def test_objects_that_stay_are_not_looked_at_again(monkeypatch):
-    monkeypatch.setattr("affect_xp.array.namespace.HOST_BLOCK_BYTES", 2**12)
-    monkeypatch.setattr(_factored_groups, "MIN_BOUNDED_WORK", 0)
-    rng, n, seen = np.random.default_rng(0), 4000, []
-    x = np.repeat([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0], [4.5, 0.2]], [1200, 1200, 1200, 400], axis=0)
-    x += rng.normal(size=(n, 2)) + 100.0
-    combined = _factored_groups.combined
-
-    def watched(factors, which, b):
-        rows = combined(factors, which, b)
-        seen.append(rows.shape[0])
-        return rows
-
-    monkeypatch.setattr(_factored_groups, "combined", watched)
-    start = np.repeat([0, 1, 2, 0], [1200, 1200, 1200, 400])
-    result = ax.kmeans(Factored.from_features(x), 3, init=start)
-    assert result.n_iter > 3 and sum(seen) < 2 * n
-
-
-def test_threads_do_not_change_a_bit(monkeypatch, search):
-    monkeypatch.setattr("affect_xp.array.namespace.HOST_BLOCK_BYTES", 2**12)
-    results = []
-    for n_threads in ("1", "3"):
-        monkeypatch.setenv("OMP_NUM_THREADS", n_threads)
-        W = by_columns(np.random.default_rng(0), "blend", n=3000)
-        results.append(ax.kmeans(W, 5, init=np.arange(3000) % 5))
-    one, three = results
-    np.testing.assert_array_equal(one.labels, three.labels)
-    assert one.inertia == three.inertia
-    everywhere = slice(0, 3000)
-    np.testing.assert_array_equal(one.groups.rows(everywhere), three.groups.rows(everywhere))
 
 
 @pytest.mark.parametrize(
@@ -288,62 +80,6 @@ def test_bad_arguments(arguments, message):
         ax.kmeans(np.eye(3), **arguments)
 
 
-def drifting_steps(n=60, n_steps=4, seed=5):
-    centres = 2 * np.random.default_rng(seed).normal(size=(6, 4))
-    for t in range(n_steps):
-        rng = np.random.default_rng([seed, t])
-        x = centres[np.arange(n) % (3 + (seed + t) % 4)] + rng.normal(size=(n, 4))
-        yield x @ x.T
-
-
-@pytest.mark.parametrize("limits", [(300, 1200), (20, 30)], ids=["all objects", "a sample"])
-@pytest.mark.parametrize("columns", [256, 20], ids=["one batch", "some batches"])
-def test_all_numbers_of_clusters_at_once_are_those_one_by_one(eager_xp, monkeypatch, limits, columns):
-    monkeypatch.setattr(module, "FRESH_LIMITS", limits)
-    monkeypatch.setattr(module, "MAX_COLUMNS", columns)
-    models = {}
-    for one_batch in (True, False):
-        monkeypatch.setattr(module, "is_on_device", lambda like, one_batch=one_batch: one_batch)
-        models[one_batch] = ax.Affect(ax.KMeans("silhouette", max_clusters=7), random_state=0)
-        for t, w in enumerate(drifting_steps()):
-            models[one_batch].partial_fit(eager_xp.array(w), range(3 * t, 3 * t + 60))
-    for at_once, one_by_one in zip(models[True].history_, models[False].history_, strict=True):
-        assert np.array_equal(at_once.labels, one_by_one.labels)
-        assert at_once.scores == pytest.approx(one_by_one.scores, rel=1e-9)
-        assert at_once.alpha == pytest.approx(one_by_one.alpha, rel=1e-9)
-
-
-def test_each_number_of_clusters_continues_from_its_own_labels(eager_xp):
-    first, second = (ax.Dense(eager_xp.array(w)) for w in drifting_steps(n_steps=2))
-    rule, fixed = ax.KMeans("silhouette", max_clusters=5), ax.KMeans(4)
-    before = rule.cluster(first, Call(rng=1))
-    labels = eager_xp.numpy(before.memory) - 1
-    assert labels.shape == (60, 4) and labels.max(axis=0).tolist() == [1, 2, 3, 4]
-    found = rule.cluster(second, Call(1, before.partition, before.memory, rng=1))
-    start = Partition(eager_xp.array(labels[:, 2]), 4, 0)
-    expected = fixed.cluster(second, Call(1, start, rng=1))
-    assert np.array_equal(eager_xp.numpy(found.memory)[:, 2] - 1, eager_xp.numpy(expected.partition.labels))
-
-
-def test_memory_of_another_clusterer_is_not_a_start():
-    (w,) = drifting_steps(n_steps=1)
-    rule, start = ax.KMeans("silhouette", max_clusters=3), Partition(np.arange(60) % 2, 2, 0)
-    found = [rule.cluster(ax.Dense(w), Call(1, start, memory, rng=1)) for memory in (None, np.ones((60, 2)))]
-    assert np.array_equal(found[0].memory, found[1].memory)
-
-
-@pytest.mark.parametrize("k_before", [1, 4, 6])
-def test_starts_for_several_numbers_of_clusters(eager_xp, k_before):
-    given = np.random.default_rng(0).integers(-1, k_before, 30)
-    start = Partition(eager_xp.array(given), k_before)
-    found = eager_xp.numpy(labels_by_number(start, [2, 3, 4, 5, 6]))
-    sizes = np.bincount(given[given >= 0], minlength=k_before)
-    for column, k in zip(found.T, [2, 3, 4, 5, 6], strict=True):
-        kept = np.sort(np.argsort(-sizes, kind="stable")[:k])
-        assert column.tolist() == [list(kept).index(c) if c in kept else -1 for c in given]
-        assert np.array_equal(eager_xp.numpy(fewer_clusters(start, k).labels), column)
-
-
 @pytest.mark.parametrize("rough", [True, False])
 @pytest.mark.parametrize("n_clusters", [4, "silhouette"])
 def test_a_call_that_depends_on_a_change(eager_xp, rough, n_clusters):
@@ -361,11 +97,125 @@ def test_a_call_that_depends_on_a_change(eager_xp, rough, n_clusters):
     assert (found.n_iter, found.moved, found.rough) == (expected.n_iter, expected.moved, expected.rough)
 
 
-@pytest.mark.parametrize("left", [0, 1])
-@pytest.mark.parametrize("proximity", ["precomputed", "dot"])
-def test_a_rule_for_two_objects_and_then_one(eager_xp, proximity, left):
-    model = ax.Affect(ax.KMeans("silhouette"), proximity=proximity, scale="none", random_state=0)
-    for x, ids in (([[-1.0], [2.0]], [0, 1]), ([[2.0]], [left]), ([[1.0]], [left])):
-        x = np.array(x)
-        model.partial_fit(eager_xp.array(x @ x.T if proximity == "precomputed" else x), ids=ids)
-    assert [len(labels) for labels in model.history_.labels] == [2, 1, 1]
+def blobs(k, seed, n=None, n_steps=1, separation=8.0):
+    """Yield features of k separated blobs at each step, and the truth."""
+    rng = np.random.default_rng(seed)
+    centres, side = [], 1.2 * separation * np.sqrt(k)
+    while len(centres) < k:
+        centre = rng.uniform(-side, side, 2)
+        if all(np.linalg.norm(centre - other) >= separation for other in centres):
+            centres.append(centre)
+    labels = np.arange(n or 15 * k) % k
+    for _ in range(n_steps):
+        yield np.array(centres)[labels] + rng.normal(size=(len(labels), 2)), labels
+
+
+def is_right(found, truth):
+    return ax.adjusted_rand_index(found, truth) > 0.95
+
+
+@pytest.mark.parametrize("n", [30, 5000], ids=["all objects", "a sample"])
+def test_a_sample_holds_the_proximities_of_its_objects(eager_xp, n):
+    x = np.random.default_rng(0).normal(size=(n, 3))
+    W = ax.Factored.from_features(eager_xp.array(x))
+    labels = eager_xp.array(np.arange(n))
+    sample = Sample.draw(W, 200, np.random.default_rng(1), labels)
+    assert len(sample.index) == (n if n == 30 else 200)
+    np.testing.assert_allclose(sample.W.submatrix(), x[sample.index] @ x[sample.index].T, atol=1e-12)
+    np.testing.assert_array_equal(sample.labels, sample.index)
+    spread = eager_xp.numpy(sample.spread(sample.index, n, W.like))
+    np.testing.assert_array_equal(spread[spread >= 0], np.unique(sample.index))
+
+
+def test_a_small_cluster_far_away_is_found():
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(size=(6000, 2)), rng.normal([40.0, 0.0], size=(4, 2))])
+    labels = ax.kmeans(ax.Factored.from_features(x), 2, rng=0).labels
+    assert ax.adjusted_rand_index(labels, np.arange(6004) >= 6000) == 1.0
+
+
+@pytest.mark.parametrize("k", [3, 8, 20])
+def test_separated_blobs_are_found_at_once(k):
+    starts = [next(blobs(k, seed)) for seed in range(10)]
+    assert all(is_right(ax.kmeans(x @ x.T, k, rng=0).labels, truth) for x, truth in starts)
+
+
+def test_separated_blobs_are_found_on_a_sample(eager_xp):
+    x, truth = next(blobs(12, 0, n=4000))
+    result = ax.kmeans(ax.Factored.from_features(eager_xp.array(x)), 12, rng=0)
+    assert is_right(eager_xp.numpy(result.labels), truth)
+    assert result.converged
+    alone = ax.kmeans(x @ x.T, 12, rng=0)
+    np.testing.assert_allclose(result.inertia, alone.inertia, rtol=1e-4)
+
+
+def spoilt(truth):
+    """Return labels in which two clusters are merged, and another is halved."""
+    labels = np.where(truth == 1, 0, truth)
+    labels[np.flatnonzero(truth == 2)[::2]] = 1
+    return labels
+
+
+@pytest.mark.parametrize("k", [3, 8, 20])
+@pytest.mark.parametrize("make", [lambda x: x @ x.T, ax.Factored.from_features], ids=["dense", "factored"])
+def test_a_poor_start_is_left_within_two_steps(k, make):
+    steps = list(blobs(k, 1, n_steps=3))
+    poor = ax.KMeans(k, init=spoilt(steps[0][1]), n_init=1)
+    model = ax.Affect(poor, random_state=0).partial_fit(make(steps[0][0]))
+    model.set_params(clusterer=ax.KMeans(k))
+    for x, _ in steps[1:]:
+        model.partial_fit(make(x))
+    assert is_right(model.labels_, steps[0][1])
+
+
+def test_the_paper_keeps_a_poor_start():
+    steps = list(blobs(3, 1, n_steps=3))
+    paper = ax.KMeans(3, init=spoilt(steps[0][1]), n_init=1, tol=0.0)
+    model = ax.Affect(paper, random_state=0).fit(x @ x.T for x, _ in steps)
+    assert not is_right(model.labels_, steps[0][1])  # otherwise the test above would prove nothing
+
+
+def test_a_fresh_start_wins_only_where_it_is_clearly_better(eager_xp):
+    x, truth = next(blobs(5, 0))
+    W = ax.Dense(eager_xp.array(x @ x.T))
+    for start, moved in ((truth, False), (spoilt(truth), True)):
+        result = kmeans_from(W.group(Partition(eager_xp.array(start), 5, 0)), 300, 0.0, rng=0)
+        assert result.moved is moved
+        assert is_right(eager_xp.numpy(result.labels), truth)
+
+
+def test_the_order_of_rows_does_not_matter():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 5)) * [3, 2, 1, 1, 1]
+    order = rng.permutation(200)
+    labels = ax.kmeans(x @ x.T, 6, rng=3).labels
+    shuffled = ax.kmeans(x[order] @ x[order].T, 6, rng=3).labels
+    assert ax.adjusted_rand_index(shuffled, labels[order]) == 1.0
+
+
+def test_growing_k_starts_again_where_that_is_better():
+    steps = [x for x, _ in blobs(8, 2, n_steps=2)]
+    truth = next(blobs(8, 2))[1]
+    model = ax.Affect(ax.KMeans([3, 8]), random_state=0).fit(x @ x.T for x in steps)
+    assert is_right(model.labels_, truth)
+
+
+@pytest.mark.parametrize(
+    ("n_init", "message"),
+    [("many", "n_init, if not a number, must be one of 'auto', got 'many'"), (0, "n_init must be")],
+)
+def test_bad_numbers_of_starts(n_init, message):
+    for call in (
+        lambda: ax.kmeans(np.eye(4), 2, n_init=n_init),
+        lambda: ax.Affect(ax.KMeans(2, n_init=n_init)).fit([np.eye(4)]),
+    ):
+        with pytest.raises(ax.exceptions.AffectError, match=message):
+            call()
+
+
+def test_a_new_start_does_not_win_by_rounding(eager_xp):
+    start = np.array([2, 0, 1])
+    for seed, x in enumerate(np.random.default_rng(0).normal(size=(30, 3, 3))):
+        for W in (ax.Factored.from_features(eager_xp.array(x)), ax.Dense(eager_xp.array(x @ x.T))):
+            result = kmeans_from(W.group(Partition(eager_xp.array(start), 3, 0)), 300, 0.0, rng=seed)
+            np.testing.assert_array_equal(eager_xp.numpy(result.labels), start)  # all sums of squares are 0
