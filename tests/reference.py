@@ -96,9 +96,14 @@ def distances(w, labels, k):
 
 
 def repair(labels, distance, k):
-    """Give each empty cluster the object farthest from its centroid; the nearest of each cluster stays."""
+    """Give each empty cluster the object farthest from its centroid; the nearest of each cluster stays.
+
+    Distances that differ by less than about 1e-9 of the largest are equal: then the first object is chosen.
+    """
     labels = labels.copy()
     own = distance[np.arange(len(labels)), labels]
+    largest = np.max(np.abs(own[np.isfinite(own)]), initial=0.0)
+    own = np.rint(own / largest * 2**30) if largest > 0 else own
     stay = {min(np.flatnonzero(labels == c), key=lambda i: own[i]) for c in set(labels.tolist())}
     farthest = sorted((i for i in range(len(labels)) if i not in stay), key=lambda i: -own[i])
     for c, i in zip([c for c in range(k) if not np.any(labels == c)], farthest, strict=False):

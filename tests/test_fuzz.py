@@ -247,29 +247,23 @@ def smooth_sequences(draw):
 def accidents():
     """Collect the cases in which k-means of the twin has no unique result.
 
-    These are empty clusters, because the two members of a pair are equally far from their centroid; and
-    increasing sums of squares, which are possible with new objects, because such a blend is not a matrix of
-    dot products. The library then ends cycles with the best labels so far.
+    These are increasing sums of squares, which are possible with new objects, because such a blend is not a
+    matrix of dot products. The library then ends cycles with the best labels so far.
     """
-    found, usual, last = [], (reference.repair, reference.distances), [None, np.inf]
-
-    def repair(labels, distance, k):
-        if len(set(labels.tolist())) < k:
-            found.append("empty")
-        return usual[0](labels, distance, k)
+    found, usual, last = [], reference.distances, [None, np.inf]
 
     def distances(w, labels, k):
         before = last[1] if last[0] is w else np.inf
         last[:] = w, reference.inertia(w, labels) if min(labels) >= 0 else np.inf
         if last[1] > before * (1 + 1e-12):
             found.append("rise")
-        return usual[1](w, labels, k)
+        return usual(w, labels, k)
 
-    reference.repair, reference.distances = repair, distances
+    reference.distances = distances
     try:
         yield found
     finally:
-        reference.repair, reference.distances = usual
+        reference.distances = usual
 
 
 @fuzz(share=0.3)

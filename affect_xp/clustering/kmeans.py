@@ -113,8 +113,9 @@ def kmeans(
 
     All starts run as one batch: they share each pass over W, and each stops when it has converged.
     Between iterations only the columns of moved objects are read. An empty cluster gets the object farthest
-    from its centroid, taken from a cluster with at least two objects. Ties go to the cluster with the lowest
-    number. On a device the host waits once for each Lloyd iteration.
+    from its centroid, taken from a cluster with at least two objects; of objects that are equally far up to
+    rounding, the first. Ties go to the cluster with the lowest number. On a device the host waits once for
+    each Lloyd iteration.
 
     Parameters
     ----------

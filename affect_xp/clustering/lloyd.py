@@ -20,6 +20,7 @@ from affect_xp.array.namespace import (
     from_host,
     is_cupy,
     label_counts,
+    not_zero,
     one_hot,
     places_of,
     rank_keys,
@@ -38,6 +39,9 @@ RELATIVE_TIE = 1e-9
 UPDATE_SHARE = 0.5
 # Iterations without a smaller sum of squares after which an indefinite W is considered to cycle.
 MAX_STALLED_ITERATIONS = 10
+# Where a cluster is empty, distances are compared in multiples of the largest term of a distance divided by
+# this number, for W of float64 and of float32, so that rounding does not select the object to move.
+PARTS, PARTS_FLOAT32 = 2**30, 2**20
 
 
 def random_partitions(W: Proximity, k: int, n_init: int, rng: np.random.Generator) -> Array:
@@ -304,7 +308,9 @@ class Batch:
     ) -> Assignment:
         """Fill empty clusters."""
         distance = self.groups.distances(slice(0, labels.shape[0]), self.sizes, own)
-        labels = _repaired(labels, distance, self.w_ii, self.numbers)
+        like = self.groups.proximity.like
+        parts = PARTS_FLOAT32 if like.dtype == array_namespace(like).float32 else PARTS
+        labels = _repaired(labels, distance, self.w_ii, parts, self.numbers)
         n_moved, n_rows = to_host(*self._moves(labels), reason="has k-means converged after a repair?")
         sizes = label_counts(labels, self.groups.k)
         return Assignment(labels, sizes, n_moved, int(n_rows), 2, inertia, also=also)
@@ -401,31 +407,50 @@ class FewCalls(Batch):
         return Assignment(labels, sizes, n_moved, len(rows), 1, inertia, rows=rows)
 
 
-def _repaired(labels: Array, distance: Array, w_ii: Array, numbers: np.ndarray | None = None) -> Array:
+def _repaired(
+    labels: Array, distance: Array, w_ii: Array, parts: int, numbers: np.ndarray | None = None
+) -> Array:
     """Give each empty cluster the object farthest from its centroid, given distances minus wᵢᵢ, (n, R, k).
 
-    The nearest object of each cluster stays, so that filling one cluster does not empty another. Runs may
-    have fewer clusters than k.
+    The nearest object of each cluster stays, so that filling one cluster does not empty another. Among
+    objects at the same distance up to rounding (see `_rounded`) the first one stays, or is moved first. Runs
+    may have fewer clusters than k.
     """
     xp = array_namespace(labels)
     n, _, k = distance.shape
     z = one_hot(labels, k, distance.dtype)
-    far = xp.full_like(distance, xp.inf)
-    own = xp.min(xp.where(z > 0, distance, far), axis=2) + w_ii[:, None]  # (n, R)
-    nearest = xp.argmin(xp.where(z > 0, own[:, :, None], far), axis=0)  # (R, k)
+    far, zero = xp.full_like(distance, xp.inf), xp.zeros_like(distance)
+    own = xp.min(xp.where(z > 0, distance, far), axis=2)  # (n, R)
+    term = xp.maximum(xp.abs(own), xp.abs(w_ii)[:, None])
+    own = own + w_ii[:, None]
+    by_cluster = xp.where(z > 0, own[:, :, None], far), xp.where(z > 0, term[:, :, None], zero)
+    nearest = xp.argmin(_rounded(*by_cluster, parts), axis=0)  # (R, k)
     occupied = xp.sum(z, axis=0) > 0
     empty = ~occupied
     if numbers is not None:
         empty = empty & from_host(np.arange(k) < numbers[:, None], labels)
     objects = xp.arange(n, dtype=nearest.dtype, device=device_of(labels))
     stays = xp.any((objects[:, None, None] == nearest[None, :, :]) & occupied[None, :, :], axis=2)
-    order = xp.argsort(xp.where(stays, -far[:, :, 0], own), axis=0, descending=True, stable=True)
+    own, term = (xp.where(stays, zero[:, :, 0], x) for x in (own, term))
+    distant = xp.where(stays, -far[:, :, 0], _rounded(own, term, parts))
+    order = xp.argsort(distant, axis=0, descending=True, stable=True)
     rank = xp.argsort(order, axis=0, stable=True)  # (n, R); 0 is the farthest
     n_empty = xp.sum(xp.astype(empty, rank.dtype), axis=1)
     gaps = xp.argsort(xp.astype(~empty, rank.dtype), axis=1, stable=True)  # the empty clusters first
     place = xp.where(rank < k, rank, xp.zeros_like(rank))
     filled = xp.take_along_axis(gaps, place.T, axis=1).T
     return xp.where(rank < n_empty[None, :], xp.astype(filled, labels.dtype), labels)
+
+
+def _rounded(distance: Array, term: Array, parts: int) -> Array:
+    """Return distances, (n, ...), as whole multiples of a part of the largest finite term of each column.
+
+    Terms wᵢᵢ and −2 (WZ)ᵢc / m_c + (ZᵀWZ)cc / m_c² are added to distances, so that these are exact only up to
+    a small share of the terms.
+    """
+    xp = array_namespace(distance)
+    largest = xp.max(xp.where(xp.isfinite(term), term, xp.zeros_like(term)), axis=0)
+    return xp.round(distance / not_zero(largest) * parts)
 
 
 def _in_any_run(moved: Array) -> Array:

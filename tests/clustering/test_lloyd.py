@@ -245,3 +245,35 @@ def test_threads_do_not_change_a_bit(monkeypatch, search):
     assert one.inertia == three.inertia
     everywhere = slice(0, 3000)
     np.testing.assert_array_equal(one.groups.rows(everywhere), three.groups.rows(everywhere))
+
+
+# Features, initial labels and the number of clusters: one is empty, and objects have the same distance.
+PAIRS = np.array([[-1.0], [1.0], [7.0], [9.0], [8.0]])
+TIES = [
+    (PAIRS, [0, 0, 1, 1, 1], 3),
+    (PAIRS, [0, 0, 1, 1, 1], 4),
+    (np.array([[0.3, 0.1], [0.1, 0.3], [0.2, 0.2], [5.0, 5.0], [5.1, 5.1]]), [0, 0, 0, 1, 1], 4),
+    (np.eye(6) / 3, [0] * 6, 3),
+    (np.array([[1e6], [-1.0], [1.0]]), [0, 1, 1], 3),  # the distant object stays
+    (np.array([[2.0, 1.0], [-2.0, -1.0], [1.0, 2.0], [-1.0, -2.0]]), [-1] * 4, 2),
+]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(("x", "start", "k"), TIES)
+def test_rounding_does_not_select_the_object_of_an_empty_cluster(eager_xp, x, start, k, dtype):
+    rng, w = np.random.default_rng(0), x @ x.T
+    expected = reference.kmeans(w, start, k, max_iter=1)
+    last_digits = 1e-13 if dtype == np.float64 else 3e-8
+    for _ in range(10):
+        noise = 1 + last_digits * rng.uniform(-1, 1, size=w.shape)
+        near = eager_xp.array((w * (noise + noise.T) / 2).astype(dtype))
+        found = ax.kmeans(near, k, init=eager_xp.array(np.array(start)), max_iter=1)
+        np.testing.assert_array_equal(eager_xp.numpy(found.labels), expected)
+
+
+@pytest.mark.parametrize("scale", [0.0, 5e-324, 1e-150, 1e150, 1e300])
+def test_an_empty_cluster_is_filled_in_any_units(eager_xp, scale):
+    x = np.array([[-1.0], [1.0], [7.0], [9.5]])
+    found = ax.kmeans(eager_xp.array(scale * (x @ x.T)), 3, init=eager_xp.array(np.array([0, 0, 1, 1])))
+    assert len(np.unique(eager_xp.numpy(found.labels))) == 3
