@@ -399,7 +399,7 @@ class KMeans(Parameters):
         return Clustering(
             chosen.partition,
             n_iter=n_iter + 1,
-            memory=Scan.remembered(labels),
+            memory=Scan.remembered(labels, ks),
             scores=chosen.scores,
             rough=call.rough,
         )
@@ -423,7 +423,7 @@ class KMeans(Parameters):
             rough=call.rough and (self._competes(call) or not result.is_fixed_point),
         )
 
-    def _run_each(self, proximity: Proximity, ks: Sequence[int], call: Call) -> tuple[list[Array], int]:
+    def _run_each(self, proximity: Proximity, ks: range, call: Call) -> tuple[list[Array], int]:
         """Return labels for each number of clusters, and the iterations; on a device all run as one batch."""
         scan, competes = Scan.of(call, ks), self._competes(call) and not call.rough
         if scan is None or self.n_init not in ("auto", 1) or not is_on_device(proximity.like):

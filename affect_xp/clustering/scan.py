@@ -26,21 +26,23 @@ class Scan:
     complete: list[bool]  # whether a run labels all objects
 
     @staticmethod
-    def of(call: Call, ks: Sequence[int]) -> "Scan | None":
+    def of(call: Call, ks: range) -> "Scan | None":
         """Return the previous labels for each number, else the largest of the previous clusters, if any."""
         start, memory = call.start, call.memory
         if start is None:
             return None
         known = start.n_outside == 0
-        # The numbers follow from how many they are, except for a single object.
-        if memory is not None and memory.shape[1] == len(ks) and ks[-1] > 1 and _is_integral(memory):
+        if memory is not None and ks == range(2, 2 + memory.shape[1]) and _is_integral(memory):
             return Scan(list(ks), memory - 1, [known] * len(ks))
         return Scan(list(ks), labels_by_number(start, ks), [known and start.k == k for k in ks])
 
     @staticmethod
-    def remembered(labels: Sequence[Array]) -> Array:
-        """Return labels as memory for the next step, (n, R); 0 is for objects without a label."""
-        return array_namespace(labels[0]).stack(labels, axis=1) + 1
+    def remembered(labels: Sequence[Array], ks: range) -> Array | None:
+        """Return labels as memory for the next step, (n, R); 0 is for objects without a label.
+
+        Column j belongs to j + 2 clusters. The one cluster of a single object is not remembered.
+        """
+        return array_namespace(labels[0]).stack(labels, axis=1) + 1 if ks[0] == 2 else None
 
     def start(self, r: int) -> Partition:
         """Return the start of one run."""

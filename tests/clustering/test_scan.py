@@ -73,3 +73,10 @@ def test_a_rule_for_two_objects_and_then_one(eager_xp, proximity, left):
         x = np.array(x)
         model.partial_fit(eager_xp.array(x @ x.T if proximity == "precomputed" else x), ids=ids)
     assert [len(labels) for labels in model.history_.labels] == [2, 1, 1]
+
+
+def test_a_single_object_is_not_remembered(eager_xp):
+    rule = ax.KMeans("silhouette")
+    one, two = (ax.Dense(eager_xp.array(np.eye(n))) for n in (1, 2))
+    assert rule.cluster(one, Call(rng=1)).memory is None
+    assert rule.cluster(two, Call(rng=1)).memory.shape == (2, 1)  # of two clusters
