@@ -120,7 +120,7 @@ class Table:
         self.read(f"CREATE TEMP TABLE raw AS SELECT {cells} FROM {{rows}}")
         unread = [] if self.run("SELECT 1 FROM raw LIMIT 1") else [s for s in self.sources if s.first]
         for source in unread:
-            how = "save it again as UTF-8 text, with the same end of all lines"
+            how = "correct the quotes of its first line, or save it again as UTF-8 text"
             raise InputError(f"no row of {source.title} was read, not even {source.first[:80]!r}; {how}")
         return texts
 
