@@ -271,10 +271,8 @@ class Table:
         for name, sql in list(found.items())[:1]:
             if not name.startswith("%Y-%m-%d"):
                 self.notes.append(f"times such as {sample[0]!r} are read as {name}")
-            return (
-                "date",
-                f"coalesce({sql}, {sql.replace('{t}', 'trim({t})')})",
-            )  # few have blanks at the ends
+            trimmed = sql.replace("{t}", "trim({t})")  # few have blanks at the ends
+            return "date", f"coalesce({sql}, {trimmed})"
         return "label", f"CASE WHEN NOT {IS_MISSING} THEN trim({{t}}) END"
 
     def _fitting(self, found: dict[str, str], rows: str) -> dict[str, str]:
