@@ -42,11 +42,6 @@ def scale_of(input: str, scale: str | None, steps: Steps, method: str, proximity
     return scale or ("standard" if by_distance else "auto")
 
 
-def absent_of(absent: str | None, steps: Steps) -> str:
-    """Return how absent objects are treated: by default, those of a graph keep their past."""
-    return absent or ("keep" if steps.kind == "edges" else "forget")
-
-
 def decisions_of(model: Affect) -> dict[str, Any]:
     """Return the decisions of a model at its first step; none before that."""
     if model.n_steps_ == 0:

@@ -157,7 +157,7 @@ def _steps(case: Case, dtype: str, n: int) -> Iterator[tuple[Any, list[int]]]:
             continue
         square = np.sum(X * X, axis=1)
         distance = np.maximum(square[:, None] + square - 2 * (X @ X.T), 0)
-        W = (distance + distance.T) / 2 if isinstance(case.clusterer, Linkage) else np.exp(X @ X.T / 8)
+        W = distance if isinstance(case.clusterer, Linkage) else np.exp(X @ X.T / 8)
         if case.storage == "sparse":
             W = np.where(distance < np.quantile(distance, 0.4), W, 0)
         yield ((W + W.T) / 2).astype(dtype), ids

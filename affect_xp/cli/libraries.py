@@ -117,13 +117,10 @@ def open_backend(name: str, device: str | None = None) -> Backend:
             f"{library.title} cannot be used here ({first_line(error)}); {library.install}, or see what "
             "`affect-xp doctor` says"
         ) from error
-    if device is None:
-        chosen = devices[0]
-    else:
-        known = {found.title.split()[0]: found for found in devices}
-        if device not in known:
-            raise InputError(f"{library.title} has no device {device!r} here; it has {', '.join(known)}")
-        chosen = known[device]
+    known = {found.title.split()[0]: found for found in devices}
+    if device is not None and device not in known:
+        raise InputError(f"{library.title} has no device {device!r} here; it has {', '.join(known)}")
+    chosen = devices[0] if device is None else known[device]
     if name == "cupy":
         chosen.handle.use()  # CuPy makes arrays on the device in use, unless another is named
     return Backend(name, xp, chosen.handle)

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ SUMMARY = "summary.json"
 REPORT = "report.html"
 
 Rows = Iterable[tuple[Any, ...]]
+Shown = Callable[[Hashable], str]  # a time as text
 
 
 def check_unused(options: RunOptions, state: Path) -> None:
@@ -69,41 +70,22 @@ def write_all(
     summary: dict[str, Any],
     steps: list[DescribedStep] | None = None,
 ) -> dict[str, Any]:
-    """Write the results and the report, and return the summary with the names of the files."""
+    """Write the report, the tables and the summary, and return the summary with the names of the files."""
     write_report(source, options.out / REPORT, steps=steps, title=Path(input).name)
-    return write_results(history, options.out, summary, options.format)
-
-
-def write_results(
-    history: History, folder: Path, summary: dict[str, Any], format: str = "csv"
-) -> dict[str, Any]:
-    """Write the tables and the summary of a run, and return the summary with the names of the files."""
-    tables: dict[str, tuple[tuple[str, ...], Rows]] = {
-        "labels": (("time", "id", "cluster"), label_rows(history)),
-        "alpha": (("step", "time", "n", "k", "alpha", "n_iter"), alpha_rows(history)),
-        "events": (
-            ("time", "event", "before", "after", "n_common", "size_before", "size_after", "text"),
-            event_rows(history),
-        ),
-        "moves": (("time", "id", "from", "to", "probability"), move_rows(history)),
-    }
-    write = {"csv": _write_csv, "parquet": _write_parquet}[format]
-    files = {name: f"{name}.{format}" for name in tables}
-    for name, (columns, rows) in tables.items():
-        write(folder / files[name], columns, rows)
-    summary = {
-        **summary,
-        **_counts(history),
-        "files": {**summary.get("files", {}), **files, "summary": SUMMARY},
-    }
-    with replacing(folder / SUMMARY) as file:
+    shown = time_format(history.times)
+    write = {"csv": _write_csv, "parquet": _write_parquet}[options.format]
+    files = {name: f"{name}.{options.format}" for name in TABLES}
+    for name, (columns, rows) in TABLES.items():
+        write(options.out / files[name], columns, rows(history, shown))
+    files = {**summary["files"], **files, "summary": SUMMARY}
+    summary = {**summary, **_counts(history, shown), "files": files}
+    with replacing(options.out / SUMMARY) as file:
         file.write(f"{json.dumps(summary, indent=2)}\n".encode())
     return summary
 
 
-def label_rows(history: History) -> Rows:
+def _label_rows(history: History, shown: Shown) -> Rows:
     """Yield (time, id, cluster) of each object at each step."""
-    shown = time_format(history.times)
     for record in history:
         labels = to_host(record.labels, reason="labels as a table")[0].tolist()
         yield from (
@@ -111,16 +93,14 @@ def label_rows(history: History) -> Rows:
         )
 
 
-def alpha_rows(history: History) -> Rows:
+def _alpha_rows(history: History, shown: Shown) -> Rows:
     """Yield (step, time, n, k, alpha, n_iter) of each step."""
-    shown = time_format(history.times)
     for t, record in enumerate(history):
         yield t, shown(record.time), record.n, record.k, record.alpha, record.n_iter
 
 
-def event_rows(history: History) -> Rows:
+def _event_rows(history: History, shown: Shown) -> Rows:
     """Yield what happened to the clusters, except continuations."""
-    shown = time_format(history.times)
     for record in history:
         for event in record.events:
             if event.kind != "continuation":
@@ -129,15 +109,25 @@ def event_rows(history: History) -> Rows:
                 yield shown(record.time), event.kind, before, after, *numbers, str(event)
 
 
-def move_rows(history: History) -> Rows:
+def _move_rows(history: History, shown: Shown) -> Rows:
     """Yield (time, id, from, to, probability) of each object that moved."""
-    shown = time_format(history.times)
     for time, name, before, after, probability in history.moves():
         yield shown(time), str(name), before, after, probability
 
 
-def _counts(history: History) -> dict[str, Any]:
-    shown = time_format(history.times)
+# The columns of each table, and the function that yields its rows.
+TABLES: dict[str, tuple[tuple[str, ...], Callable[[History, Shown], Rows]]] = {
+    "labels": (("time", "id", "cluster"), _label_rows),
+    "alpha": (("step", "time", "n", "k", "alpha", "n_iter"), _alpha_rows),
+    "events": (
+        ("time", "event", "before", "after", "n_common", "size_before", "size_after", "text"),
+        _event_rows,
+    ),
+    "moves": (("time", "id", "from", "to", "probability"), _move_rows),
+}
+
+
+def _counts(history: History, shown: Shown) -> dict[str, Any]:
     kinds = [event.kind for record in history for event in record.events]
     alphas = [record.alpha for record in history][1:]  # the first step has no past
     return {

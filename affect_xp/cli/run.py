@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from affect_xp.cli.decisions import absent_of, check_rule, decisions_of, descriptions, scale_of
+from affect_xp.cli.decisions import check_rule, decisions_of, descriptions, scale_of
 from affect_xp.cli.libraries import Backend, open_backend
 from affect_xp.cli.options import ModelOptions, RunOptions
 from affect_xp.cli.results import check_duckdb, check_unused, print_summary, summary_of, write_all
@@ -92,7 +92,7 @@ def model_of(input: str, steps: Steps, options: ModelOptions) -> Affect:
         proximity=proximity,
         scale=scale_of(input, options.scale, steps, method, proximity),
         rescale=None if options.rescale == "none" else options.rescale,
-        absent=absent_of(options.absent, steps),
+        absent=options.absent or ("keep" if kind == "edges" else "forget"),
         max_absence=options.max_absence,
         n_iter=options.n_iter,
         alpha=options.alpha,
@@ -258,7 +258,8 @@ class _Run:
         try:
             found = smooth(steps, verbose=not self.options.quiet, callback=history.append, **parameters)
         except KeyboardInterrupt as interrupt:
-            self._keep_smoothed(history)
+            if len(history):
+                write_all(self.options, self.input, history, history, self._summary(self.model, False))
             raise KeyboardInterrupt(
                 f"after {len(history)} of {len(steps)} steps, whose results are in {self.options.out}; "
                 "--offline uses all steps together: run it again with --overwrite"
@@ -274,11 +275,6 @@ class _Run:
         written = write_all(self.options, self.input, found, found.history_, summary, described)
         print_summary(self.options, written)
         return 0
-
-    def _keep_smoothed(self, history: History) -> None:
-        """Write the steps that are smoothed when Ctrl-C stops the others."""
-        if len(history):
-            write_all(self.options, self.input, history, history, self._summary(self.model, False))
 
     def _summary(self, source: Affect | Smoothed, finished: bool) -> dict[str, Any]:
         seconds = round(time.monotonic() - self.started, 3)

@@ -15,6 +15,7 @@ REASONS = {
     r"Expected Number of Columns: (\d+) Found: (\d+)": r"it has \2 values, but there are \1 columns",
     "[Uu]nquoted|unterminated": "a quotation mark is not closed, or text follows a closed one",
     'not support the encoding: "(.*)"': r"it is packed, and encoding='\1' is not read there; unpack it first",
+    "state machine": "its lines end in several ways; unpack it, or save it with the same end of all lines",
     "[Uu]nicode|utf-8": "it is not UTF-8; pass its encoding, as in encoding='latin-1'",
     "[Mm]aximum line size": "it is too long; look for a quotation mark that is not closed",
     "Out of Memory": "it needs more memory; pass a larger memory_limit",

@@ -70,12 +70,12 @@ def find_roles(engine: Engine, source: Source, options: ReadOptions) -> Roles:
     else:
         objects = [find("id", options.id)] if kind == "features" or options.value is not None else []
         given = options.features if options.value is None else [options.value]
-        given = [given] if isinstance(given, str) else given
-        taken = {time, *objects, *source.index, *filter(is_index, columns)}
-        values = [name for name in columns if name not in taken]
-        values = values if given is None else [find("features", name) for name in given]
         if given is None:
+            taken = {time, *objects, *source.index, *filter(is_index, columns)}
+            values = [name for name in columns if name not in taken]
             _check_unnamed(engine, source, time)
+        else:
+            values = [find("features", name) for name in ([given] if isinstance(given, str) else given)]
         if not values:
             raise InputError(f"{title} has no columns of values besides {listed([time, *objects])}; add some")
     used = [time, *objects, *values]

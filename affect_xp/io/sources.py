@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from affect_xp.exceptions import InputError
-from affect_xp.io.engine import Engine, literal, quoted
+from affect_xp.io.engine import Engine, literal, quoted, reason
 from affect_xp.io.options import ReadOptions
 
 TEXT, JSON, PARQUET = (".csv", ".tsv", ".txt"), (".jsonl", ".ndjson", ".json"), (".parquet", ".pq")
@@ -57,6 +57,15 @@ class Source:
         return f"row {row + 1} of {self.title}"
 
 
+def read_rows(run: Callable[..., Any], sql: str, title: object, sources: Iterable[Source]) -> Any:
+    """Return the result of a query over sources; raise at the first line that is not a row."""
+    found = run(f"{FORGET}; {sql}", title)
+    titles = {source.file: source.title for source in sources if source.file}
+    for line, text, why, file in run(REJECTED) if titles else ():
+        raise InputError(f"line {line} of {titles[file]} cannot be read: {text[:80]!r}; {reason(why)}")
+    return found
+
+
 def ending(path: Path) -> str:
     """Return the suffix of a file name without .gz or .zst."""
     return next((s.lower() for s in reversed(path.suffixes) if s.lower() not in (".gz", ".zst")), "")
@@ -94,11 +103,17 @@ def _read(engine: Engine, path: Path, options: str, n_columns: int) -> str:
 
 def _json_source(engine: Engine, path: Path, options: ReadOptions, rewrite: bool) -> Source:
     """Return the rows of a file with one JSON object per line."""
-    rows = f"(SELECT c0 AS json FROM {_read(engine, path, LINES, 1)} WHERE trim(c0) <> '')"
-    source = Source(str(path), {}, rows, _read(engine, path, LINES, 2), str(path))
+    file = path
+    if rewrite or options.encoding is not None:
+        text = _opened(engine, path, options)
+        text.rewrite(engine.new_file())
+        file = text.file
+    rows = f"(SELECT c0 AS json FROM {_read(engine, file, LINES, 1)} WHERE trim(c0) <> '')"
+    source = Source(str(path), {}, rows, _read(engine, file, LINES, 2), str(file))
     good = "CASE WHEN json_valid(json) THEN json_type(json) = 'OBJECT' ELSE false END"
     flags = f"SELECT row_number() OVER () - 1 AS row, {good} AS good FROM {rows}"
-    for (row,) in engine.run(f"SELECT row FROM ({flags}) WHERE NOT good ORDER BY row LIMIT 1", path):
+    first = f"SELECT row FROM ({flags}) WHERE NOT good ORDER BY row LIMIT 1"
+    for (row,) in read_rows(engine.run, first, path, [source]):
         what = "it must be a JSON object, one for each row"
         raise InputError(f"{source.place(engine.run, row)} cannot be read: {what}")
     for (name,) in engine.run(f"SELECT DISTINCT unnest(json_keys(json)) AS key FROM {rows} ORDER BY key"):
@@ -110,12 +125,7 @@ def _json_source(engine: Engine, path: Path, options: ReadOptions, rewrite: bool
 
 def _text_source(engine: Engine, path: Path, options: ReadOptions, rewrite: bool) -> Source:
     """Return the rows of a text file; its first line names the columns, unless `names` does."""
-    text = _Text(str(path), path, options.encoding or "utf-8-sig")
-    if path.suffix.lower() == ".zst":  # which Python 3.13 cannot open
-        lines = _read(engine, path, f"{LINES}, encoding={literal(text.encoding.removesuffix('-sig'))}", 1)
-        text = _Text(str(path), engine.new_file(), "utf-8-sig")
-        how = "(HEADER false, DELIMITER '\x01', QUOTE '')"
-        engine.run(f"COPY (FROM {lines}) TO {literal(text.file)} {how}", path)
+    text = _opened(engine, path, options)
     names = options.names
     head = text.head(names)
     if names is None and _are_numbers(text.header):
@@ -136,6 +146,17 @@ def _text_source(engine: Engine, path: Path, options: ReadOptions, rewrite: bool
     found = _stripped(text.title, names or text.header)
     columns = {name: (f"c{i}", "VARCHAR") for i, name in enumerate(found)}
     return Source(text.title, columns, rows, too_wide, str(text.file), first=first)
+
+
+def _opened(engine: Engine, path: Path, options: ReadOptions) -> "_Text":
+    """Return a text file as Python reads it: the one passed, or an unpacked copy."""
+    text = _Text(str(path), path, options.encoding or "utf-8-sig")
+    if path.suffix.lower() == ".zst":  # which Python 3.13 cannot open
+        lines = _read(engine, path, f"{LINES}, encoding={literal(text.encoding.removesuffix('-sig'))}", 1)
+        text = _Text(str(path), engine.new_file(), "utf-8-sig")
+        how = "(HEADER false, DELIMITER '\x01', QUOTE '')"
+        engine.run(f"COPY (FROM {lines}) TO {literal(text.file)} {how}", path)
+    return text
 
 
 @dataclasses.dataclass(eq=False)
@@ -165,8 +186,7 @@ class _Text:
         """Find the delimiter and the cells of the first line that is no comment; return its number."""
         for number, line in enumerate(lines := self.lines("replace"), 1):
             if "\0" in line or "\ufffd" in line:
-                what = f"line {number} of {self.title} is not {self.encoding.removesuffix('-sig').upper()}"
-                raise InputError(f"{what}; pass its encoding, as in encoding='utf-16'")
+                raise InputError(self.other_encoding(number, "utf-16"))
             if line.strip() and not line.startswith(COMMENTS):
                 plain = re.sub('"[^"]*"', "", line)
                 self.delimiter = max(" " + DELIMITERS, key=lambda d: plain.count(d) * (d != " "))
@@ -206,8 +226,13 @@ class _Text:
                 try:
                     out.write(line)
                 except UnicodeEncodeError as error:
-                    raise InputError(f"line {number} of {self.title} is not {self.encoding}") from error
+                    raise InputError(self.other_encoding(number, "latin-1")) from error
         self.file, self.compression = file, "none"
+
+    def other_encoding(self, number: int, such: str) -> str:
+        """Return the message for a line that is not in the encoding."""
+        what = f"line {number} of {self.title} is not {self.encoding.removesuffix('-sig').upper()}"
+        return f"{what}; pass its encoding, as in encoding={such!r}"
 
 
 def _has_blanks_too(lines: list[str], names: Sequence[str] | None) -> bool:

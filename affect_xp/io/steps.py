@@ -208,9 +208,9 @@ def read_steps(
     try:
         return _table_steps(parts, options, freq)
     except InputError as error:
-        if "state machine" not in str(error):
+        if "lines end in several ways" not in str(error):
             raise
-        return _table_steps(parts, options, freq, rewrite=True)  # its lines end in several ways
+        return _table_steps(parts, options, freq, rewrite=True)
 
 
 def _table_steps(

@@ -8,10 +8,10 @@ import numpy as np
 
 from affect_xp.exceptions import InputError
 from affect_xp.io import times
-from affect_xp.io.engine import Engine, literal, reason
+from affect_xp.io.engine import Engine, literal
 from affect_xp.io.options import ReadOptions
 from affect_xp.io.roles import Roles
-from affect_xp.io.sources import FORGET, REJECTED, Source
+from affect_xp.io.sources import Source, read_rows
 from affect_xp.io.times import NEWEST, OLDEST, SINCE_1970, Freq, shown
 
 SAMPLE = 1000  # rows that suggest how times are written; all rows are checked
@@ -83,11 +83,7 @@ class Table:
     def read(self, sql: str) -> Any:
         """Return the result of a query over {rows}, with columns t, o0, o1, and v, a list."""
         rows = " UNION ALL ".join(map(self._select, self.sources))
-        found = self.run(f"{FORGET}; {sql.replace('{rows}', f'({rows})')}", self.title)
-        titles = {source.file: source.title for source in self.sources if source.file}
-        for line, text, why, file in self.run(REJECTED) if titles else ():
-            raise InputError(f"line {line} of {titles[file]} cannot be read: {text[:80]!r}; {reason(why)}")
-        return found
+        return read_rows(self.run, sql.replace("{rows}", f"({rows})"), self.title, self.sources)
 
     def _used(self, source: Source) -> list[tuple[str, str]]:
         """Return the SQL and the types of the columns of a source that have a role."""
@@ -124,7 +120,7 @@ class Table:
         self.read(f"CREATE TEMP TABLE raw AS SELECT {cells} FROM {{rows}}")
         unread = [] if self.run("SELECT 1 FROM raw LIMIT 1") else [s for s in self.sources if s.first]
         for source in unread:
-            how = "save it again as UTF-8 text, with the same end of all lines"
+            how = "correct the quotes of its first line, or save it again as UTF-8 text"
             raise InputError(f"no row of {source.title} was read, not even {source.first[:80]!r}; {how}")
         return texts
 
@@ -275,10 +271,8 @@ class Table:
         for name, sql in list(found.items())[:1]:
             if not name.startswith("%Y-%m-%d"):
                 self.notes.append(f"times such as {sample[0]!r} are read as {name}")
-            return (
-                "date",
-                f"coalesce({sql}, {sql.replace('{t}', 'trim({t})')})",
-            )  # few have blanks at the ends
+            trimmed = sql.replace("{t}", "trim({t})")  # few have blanks at the ends
+            return "date", f"coalesce({sql}, {trimmed})"
         return "label", f"CASE WHEN NOT {IS_MISSING} THEN trim({{t}}) END"
 
     def _fitting(self, found: dict[str, str], rows: str) -> dict[str, str]:

@@ -243,9 +243,7 @@ def _pack_away(away: Away | None, arrays: Arrays) -> Json:
 def _unpack_away(stored: Json, file: Reader) -> Away | None:
     if stored is None:
         return None
-    last_seen, groups, met = (
-        file.fresh_array(stored[name], np.empty(0)) for name in ("last_seen", "groups", "met")
-    )
+    last_seen, groups, met = (file.host_array(stored[name]) for name in ("last_seen", "groups", "met"))
     if last_seen.ndim != 1 or groups.ndim != 1 or met.shape != (len(met), len(met)):
         raise ValueError("the arrays of absent objects have an invalid shape")
     if len(groups) and not 0 <= groups.min() <= groups.max() < len(met):
@@ -258,13 +256,13 @@ def _unpack_state(
 ) -> State:
     smoothed = unpack_proximity(stored["smoothed"], file, store)
     partition = Partition(file.array(stored["labels"]), stored["k"], stored["n_outside"])
-    ids, memory, count = names.ids(stored["ids"]), stored["memory"], stored.get("count")
+    count = stored.get("count")
     state = State(
         smoothed,
         partition,
         unpack_clusters(stored["clusters"], names),
-        ids,
-        None if memory is None else file.array(memory),
+        names.ids(stored["ids"]),
+        file.array(stored["memory"]),
         unpack_groups(stored["groups"], smoothed, partition, file, stored.get("squares")),
         _unpack_away(stored.get("away"), file),
         None if count is None else Count(*map(int, count)),
@@ -346,11 +344,11 @@ def _left_out(stored: Json) -> str | None:
 
 
 def _unpack_parameter(stored: Json, file: Reader) -> Any:
-    if isinstance(stored, dict) and "settings" in stored:
-        kind, fields = stored["settings"]
-        return SETTINGS[kind](**_unpack_fields(fields, file))
-    if isinstance(stored, dict) and "array" in stored:
-        return file.fresh_array(stored["array"], np.empty(0))
+    match stored:
+        case {"settings": [kind, fields]}:
+            return SETTINGS[kind](**_unpack_fields(fields, file))
+        case {"array": str(name)}:
+            return file.host_array(name)
     return decode(stored)
 
 
@@ -371,14 +369,12 @@ def _unpack_preparation(stored: Json, file: Reader, given: Any) -> Preparation:
     """Return the decoded and checked decisions; `given` is the parameter `scale` of the model."""
     if stored is None:
         return Preparation()
-    location, scale = (
-        None if stored[name] is None else file.fresh_array(stored[name], np.empty(0))
-        for name in ("location", "scale")
-    )
+    location, scale = file.host_array(stored["location"]), file.host_array(stored["scale"])
     gamma, rescale = decode(stored["gamma"]), decode(stored["rescale"])
-    for x in (location, scale):
-        if x is not None and (x.ndim != 1 or x.dtype != np.float64 or not np.isfinite(x).all()):
+    for x in (x for x in (location, scale) if x is not None):
+        if x.ndim != 1 or x.dtype != np.float64 or not np.isfinite(x).all():
             raise ValueError("location and scale of features must be vectors of finite numbers")
+        x.flags.writeable = False
     if location is not None and scale is not None and location.shape != scale.shape:
         raise ValueError("location and scale have different numbers of features")
     if scale is not None and not (scale > 0).all():
@@ -387,9 +383,6 @@ def _unpack_preparation(stored: Json, file: Reader, given: Any) -> Preparation:
         raise ValueError("gamma must be a positive number")
     if rescale is not None:
         check_transform(str(rescale))
-    for x in (location, scale):
-        if x is not None:
-            x.flags.writeable = False
     return Preparation(location, scale, gamma, rescale, _scaler(given) if stored["has_scaler"] else None)
 
 

@@ -164,13 +164,19 @@ class Reader:
         """Return whether there is an array of this name."""
         return f"{name}.npy" in self._members
 
-    def array(self, name: str) -> Array:
-        """Return an array in the requested library; repeated calls return the same array."""
+    def array(self, name: str | None) -> Array:
+        """Return an array in the requested library, None for None; repeated calls return the same array."""
+        if name is None:
+            return None
         if name not in self._arrays:
-            self._arrays[name] = self.fresh_array(name, self.like)
+            self._arrays[name] = self._read(name, self.like)
         return self._arrays[name]
 
-    def fresh_array(self, name: str, like: Array) -> Array:
+    def host_array(self, name: str | None) -> Any:
+        """Return an array of NumPy, None for None."""
+        return None if name is None else self._read(name, np.empty(0))
+
+    def _read(self, name: str, like: Array) -> Array:
         """Return an array in the library and on the device of `like`, read one block of rows at a time."""
         member = self._members[f"{name}.npy"]
         with self._zip.open(member) as file:
@@ -230,14 +236,10 @@ def _filled(file: Any, shape: tuple[int, ...], dtype: np.dtype, like: Array) -> 
     xp, n_columns = array_namespace(like), math.prod(shape[1:])
     # A device without float64 gets its widest float.
     kind = wide_dtype(like) if dtype.name == "float64" else getattr(xp, dtype.name)
-
-    def rows_of(rows: slice) -> Array:
+    x = xp.empty(shape, dtype=kind, device=device_of(like))
+    for rows in row_blocks(x, n_columns=n_columns):
         n_rows = rows.stop - rows.start
         data = np.frombuffer(file.read(n_rows * n_columns * dtype.itemsize), dtype)
         block = data.reshape(n_rows, *shape[1:]).astype(dtype.newbyteorder("="), copy=False)
-        return from_host(block, like, kind)
-
-    x = xp.empty(shape, dtype=kind, device=device_of(like))
-    for rows in row_blocks(x, n_columns=n_columns):
-        x[rows, ...] = rows_of(rows)
+        x[rows, ...] = from_host(block, like, kind)
     return x

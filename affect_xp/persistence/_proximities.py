@@ -5,7 +5,6 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import scipy.sparse
 
 from affect_xp.array.namespace import array_namespace, device_of, is_array
@@ -120,9 +119,8 @@ _CSR = ("data", "indices", "indptr")
 
 
 def _unpack_sparse(stored: Json, file: Reader) -> Sparse:
-    host = [file.fresh_array(stored[part], np.empty(0)) for part in _CSR]
-    shape = (stored["n"], stored["n"])
-    matrix = scipy.sparse.csr_array(tuple(host), shape=shape)
+    host = tuple(file.host_array(stored[part]) for part in _CSR)
+    matrix = scipy.sparse.csr_array(host, shape=(stored["n"], stored["n"]))
     matrix.check_format(full_check=True)  # an index out of range would read foreign memory
     try:
         matrix = Sparse.on_device_of(file.like, matrix)
@@ -167,10 +165,8 @@ def _pack_factored(factored: Factored, arrays: Arrays) -> Json:
 
 def _unpack_factored(stored: Json, file: Reader) -> Factored:
     def array(name: str | None, *shape: int) -> Array:
-        if name is None:
-            return None
         x = file.array(name)
-        if tuple(x.shape) != shape:
+        if x is not None and tuple(x.shape) != shape:
             raise ValueError(f"{name} has shape {tuple(x.shape)}, not {shape}")
         return x
 
@@ -181,6 +177,7 @@ def _unpack_factored(stored: Json, file: Reader) -> Factored:
         for part, x in zip(stored["factors"], features, strict=True)
     )
     error, scatter = stored["error"], None
+    is_stored = isinstance(error, dict) and "array" in error
     if stored["scatter"] is not None:
         centre = file.array(stored["scatter"]["centre"])
         scatter = Scatter(centre, array(stored["scatter"]["sums"], *centre.shape, *centre.shape))
@@ -189,17 +186,13 @@ def _unpack_factored(stored: Json, file: Reader) -> Factored:
         array(stored["weights"], q),
         decode(stored["max_rank"]),
         decode(stored["tolerance"]),
-        array(error["array"]) if _is_array(error) else decode(error),
+        array(error["array"]) if is_stored else decode(error),
         scatter,
         array(stored["diagonal"], n),
     )
     if scatter is not None and stored["scatter"]["is_whole"]:
         vars(factored)["_scatter"] = scatter
     return factored
-
-
-def _is_array(stored: Json) -> bool:
-    return isinstance(stored, dict) and "array" in stored
 
 
 def _pack_chunked(chunked: Chunked, arrays: Arrays) -> Json:

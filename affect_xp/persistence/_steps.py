@@ -69,7 +69,7 @@ class KnownNames:
 
     def __init__(self, stored: Json, file: Reader) -> None:
         self._names = decode(stored["names"])
-        self._places = file.fresh_array(stored["places"], np.empty(0))
+        self._places = file.host_array(stored["places"])
         if len(self._places) and not 0 <= self._places.min() <= self._places.max() < len(self._names):
             raise ValueError("indices beyond the table of ids")
         self._found: dict[tuple[int, int], tuple[Hashable, ...]] = {}
@@ -154,7 +154,7 @@ def _pack_record(record: Record, names: NameTable) -> Json:
 def unpack_history(stored: Json, names: KnownNames, file: Reader) -> History:
     """Return all steps."""
     ends = np.cumsum([0, *(record["n"] for record in stored)])
-    labels = file.fresh_array("labels", np.empty(0)).astype(np.int64) if stored else np.empty(0)
+    labels = file.host_array("labels").astype(np.int64) if stored else np.empty(0)
     if len(labels) != ends[-1] or np.any(np.diff(ends) < 1):
         raise ValueError("the numbers of labels and of objects differ")
     parts = [labels[start:stop] for start, stop in itertools.pairwise(ends)]
@@ -166,7 +166,7 @@ def unpack_history(stored: Json, names: KnownNames, file: Reader) -> History:
 def _unpack_moved(stored: Json, file: Reader) -> list[np.ndarray | None]:
     """Return the probabilities of moves of each step; None where they were not known."""
     sizes = [record["n"] if record.get("moved") else 0 for record in stored]  # missing in earlier versions
-    moved = file.fresh_array("moved", np.empty(0)) if any(sizes) else np.empty(0)
+    moved = file.host_array("moved") if any(sizes) else np.empty(0)
     ends = np.cumsum([0, *sizes])
     if len(moved) != ends[-1] or not np.all((moved >= 0) & (moved <= 1)):
         raise ValueError("probabilities of moves do not fit the objects")

@@ -221,16 +221,28 @@ except ax.exceptions.InputError as error:
     assert done.stdout.strip() == "tables are read by DuckDB; install it: pip install 'affect-xp[io]'"
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
-def test_packed_files_in_another_encoding(encoding, tmp_path):
-    duckdb = pytest.importorskip("duckdb")
-    plain, packed = tmp_path / "f.bin", tmp_path / "f.csv.zst"
-    plain.write_bytes("time,id,x\n1,Zoë,2\n".encode(encoding))
+def pack(path, content):
     try:
         import compression.zstd as zstd  # of Python 3.14
     except ImportError:
         zstd = pytest.importorskip("pyarrow").Codec("zstd")
-    packed.write_bytes(bytes(zstd.compress(plain.read_bytes())))
+    path.write_bytes(bytes(zstd.compress(content)))
+
+
+@pytest.mark.parametrize("name", ["f.csv.zst", "f.jsonl.zst"])
+def test_packed_files_whose_lines_end_in_several_ways(name, tmp_path):
+    pytest.importorskip("duckdb")
+    pack(tmp_path / name, b"a\r\nb\n")
+    how = "its lines end in several ways; unpack it, or save it with the same end of all lines"
+    with pytest.raises(InputError, match=f"{name} cannot be read: {how}"):
+        read_steps(tmp_path / name)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_packed_files_in_another_encoding(encoding, tmp_path):
+    duckdb = pytest.importorskip("duckdb")
+    packed = tmp_path / "f.csv.zst"
+    pack(packed, "time,id,x\n1,Zoë,2\n".encode(encoding))
     assert duckdb and steps_of(packed, encoding=encoding) == [("1", ("Zoë",), [[2.0]])]
     with pytest.raises(InputError, match="cp1252"):
         read_steps(packed, encoding="cp1252")
