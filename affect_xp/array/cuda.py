@@ -229,10 +229,11 @@ def move_probability(
     cupy, n, k = _cupy(), both.w.shape[0], moments.k
     columns = -(-k // LANES)
     sums, profiles, out = cupy.empty(k * k + k * columns), cupy.empty(2 * k * k + 2), cupy.empty(n)
-    both.run("profile_sums", (k, columns), _tall_block(n), (n, *_ints(k), sums))
+    both.run("profile_sums", (k, columns), _tall_block(n), (n, moments.flat, *_ints(k), sums))
     given = (sums, *_ints(k * columns), moments.flat, *_ints(k), *prior, least[0], profiles)
     _run("log_profiles", None, 1, (256,), 0, given)
-    both.run("move_probability", -(-n // 256), (256,), (n, *_ints(k), profiles, rate, least[1], out))
+    given = (n, moments.flat, *_ints(k), profiles, rate, least[1], out)
+    both.run("move_probability", -(-n // 256), (256,), given)
     return out, profiles[2 * k * k + 1]
 
 

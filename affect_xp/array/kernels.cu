@@ -516,7 +516,8 @@ extern "C" __global__ void judge(const double* previous, const double* drift, co
   }
 }
 
-// Rows of sums over clusters of W and of its past, without their diagonal entries.
+// Rows of sums over clusters of W and of its past, without their diagonal entries. The sum over the others of one alone
+// in its cluster is exactly 0, instead of what rounding leaves.
 template <typename T>
 struct Rows {
   const T* w;
@@ -526,14 +527,16 @@ struct Rows {
   const double *wz, *past_z;
   const long long* source;
   const short* labels;
-  long long n;
+  const double* sizes;
   int k;
   __device__ double now(long long i, int d) const {
-    return wz[i * k + d] - (labels[i] == d ? (double)w[i * stride + i] : 0.0);
+    if (labels[i] != d) return wz[i * k + d];
+    return sizes[d] == 1 ? 0.0 : wz[i * k + d] - (double)w[i * stride + i];
   }
   __device__ double before(long long i, int d) const {
     const long long j = source ? source[i] : i;
-    return past_z[j * k + d] - (labels[i] == d ? (double)past[j * past_stride + j] : 0.0);
+    if (labels[i] != d) return past_z[j * k + d];
+    return sizes[d] == 1 ? 0.0 : past_z[j * k + d] - (double)past[j * past_stride + j];
   }
 };
 
@@ -541,10 +544,10 @@ struct Rows {
 // each cluster and 32 columns.
 template <typename T>
 __global__ void profile_sums(const T* w, long long stride, const T* past, long long past_stride, const double* wz,
-                             const double* past_z, const long long* source, const short* labels, long long n, int k,
-                             double* out) {
+                             const double* past_z, const long long* source, const short* labels, long long n,
+                             const double* moments, int k, double* out) {
   __shared__ double sums[1024], least[1024];
-  const Rows<T> rows = {w, stride, past, past_stride, wz, past_z, source, labels, n, k};
+  const Rows<T> rows = {w, stride, past, past_stride, wz, past_z, source, labels, moments + 4 * k * k, k};
   const int lane = threadIdx.x, warps = blockDim.y, thread = threadIdx.y * 32 + lane;
   const int c = blockIdx.x, d = blockIdx.y * 32 + lane;
   double sum = 0, low = 0;
@@ -604,8 +607,9 @@ extern "C" __global__ void log_profiles(const double* sums, int n_low, const dou
 template <typename T>
 __global__ void move_probability(const T* w, long long stride, const T* past, long long past_stride, const double* wz,
                                  const double* past_z, const long long* source, const short* labels, long long n,
-                                 int k, const double* profiles, double rate, double min_profile, double* out) {
-  const Rows<T> rows = {w, stride, past, past_stride, wz, past_z, source, labels, n, k};
+                                 const double* moments, int k, const double* profiles, double rate,
+                                 double min_profile, double* out) {
+  const Rows<T> rows = {w, stride, past, past_stride, wz, past_z, source, labels, moments + 4 * k * k, k};
   const long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n) return;
   const int own = labels[i];

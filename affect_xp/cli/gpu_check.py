@@ -37,6 +37,7 @@ FIXED_BYTES = 64 * 2**20
 SIZES = (1_000, 5_000, 20_000)  # of the times
 CPU_SIZE = 5_000  # the largest that is timed on the CPU too
 BEYOND = 46_400  # n² passes 2³¹ at 46,341
+EMULATED = 60, 300  # objects of comparisons, and of times, at most if CuPy is executed on a CPU
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +86,8 @@ def gpu_check(
     sizes : tuple of int
         The numbers of objects whose steps are timed, as far as they fit.
     n : int
-        The number of objects of the comparisons with NumPy.
+        The number of objects of the comparisons with NumPy. If CuPy is executed on a CPU, it and `sizes` are
+        reduced to `EMULATED`, and the verdict says so.
     progress : function of a str
         Called before each part.
     """
@@ -97,7 +99,8 @@ def gpu_check(
         return {"machine": _machine(None), "ok": False, "verdict": verdict}
     found: dict[str, Any] = {"machine": _machine(cupy)}
     if found["machine"]["emulated"]:
-        sizes = sizes[:1]  # times mean nothing, and larger ones take long
+        n, sizes = min(n, EMULATED[0]), tuple(min(size, EMULATED[1]) for size in sizes[:1])
+    found["sizes"] = {"results": n, "times": list(sizes)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for part, check in (
@@ -342,7 +345,11 @@ def _verdict(found: dict[str, Any]) -> dict[str, Any]:
     lines += [f"Bits differ between two runs of: {', '.join(varying)}"] if varying else []
     lines += [_in_words(x) for x in found["times"]]
     if found["machine"]["emulated"]:
-        lines.append("This CuPy is executed on a CPU: times mean nothing.")
+        largest = max(found["sizes"]["times"], default=0)
+        lines += [
+            f"emulated: sizes reduced (comparisons n = {found['sizes']['results']}, times n = {largest})",
+            "This CuPy is executed on a CPU: times mean nothing.",
+        ]
     return {"ok": not failed, "verdict": "\n".join(lines)}
 
 

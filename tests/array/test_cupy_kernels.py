@@ -1,6 +1,7 @@
 """The kernels for CuPy: compiled by NVRTC, which needs no driver, and executed against their twins."""
 
 import ctypes
+import dataclasses
 import importlib.util
 import mmap
 from pathlib import Path
@@ -20,6 +21,7 @@ from affect_xp.clustering import linkage
 from affect_xp.clustering.lloyd import _draw
 from affect_xp.partition import Partition, align
 from affect_xp.proximity import Pair
+from affect_xp.proximity.blend import Known
 from affect_xp.proximity.sparse import Sparse
 
 # ---- compiled
@@ -345,6 +347,30 @@ def nearest(wz, diagonal, labels, k):
         inertia.append(diagonal[own >= 0].sum() - sum(centre[m > 0] / m[m > 0]))
     sizes = one_hot(found, k).sum(axis=0).reshape(labels.shape[1], k)
     return found, sizes, inertia
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_one_left_alone_has_no_others_as_in_numpy(cupy, seed):
+    n, before = 40, np.arange(40) // 10
+    after = np.where((before == 0) & (np.arange(n) > 0), 1, before)  # object 0 is left alone
+
+    def updated(library):
+        """Return a pair whose products follow from those before the moves, and are rounded."""
+        ids = tuple(range(n))
+        w, past = (ax.Dense(library.asarray(np.abs(data(n, 4, float, s)[0]))) for s in (seed, seed + 9))
+        first, last, rows = (library.asarray(x) for x in (before[:, None], after[:, None], np.arange(1, 10)))
+        known = (x.grouped(first, 4).regrouped(last, rows) for x in (w, past))
+        partition = Partition(library.asarray(after), 4)
+        now, then = (dataclasses.replace(x, given=partition) for x in known)
+        pair = Pair(w, past, align(ids, ids, w.array)).group(partition)
+        return dataclasses.replace(pair, known=Known(current=now, past=then))
+
+    ours, moments = updated(cupy), pair_moments(updated(np), products=False)
+    rests = [x.array[0, 0] - x.proximity.array[0, 0] for x in (ours.common, ours.past)]
+    assert any(float(rest) != 0 for rest in rests)
+    found, lowest = (x.get() for x in move_probability_by_kernels(ours))
+    assert lowest == moments.profiles_and_lowest[1] == 0
+    np.testing.assert_allclose(found, move_probability(moments), rtol=1e-9, atol=1e-12)
 
 
 def test_cupy_offsets_have_64_bits(cupy):

@@ -25,6 +25,8 @@ def test_what_is_found_on_cupy(monkeypatch):
     assert [x["n"] for x in found["times"]] == ([60] if found["machine"]["emulated"] else [60, 70])
     assert json.loads(json.dumps(found))["machine"]["devices"][0]["capability"]
     assert found["verdict"].startswith("PASSED on ")
+    assert ("emulated: sizes reduced" in found["verdict"]) == found["machine"]["emulated"]
+    assert found["sizes"] == {"results": 30, "times": [x["n"] for x in found["times"]]}
 
 
 def test_results_that_differ_on_cupy_are_told(monkeypatch):
@@ -44,6 +46,33 @@ def test_results_that_differ_on_cupy_are_told(monkeypatch):
     assert not found["ok"] and "results: k-means, dense float32" in found["verdict"]
     monkeypatch.setattr(gpu_check, "_run", lambda *given: 1 / 0)
     assert "ZeroDivisionError" in gpu_check.gpu_check((), n=30)["results"][0]["error"]
+
+
+@pytest.mark.parametrize("emulated", [True, False])
+def test_sizes_are_reduced_only_if_cupy_is_emulated(monkeypatch, emulated):
+    cupy = pytest.importorskip("cupy")
+    pytest.importorskip("cupy_cpu")
+    machine = {**gpu_check._machine(cupy), "emulated": emulated}
+    monkeypatch.setattr(gpu_check, "CASES", gpu_check.CASES[:1])
+    monkeypatch.setattr(gpu_check, "_machine", lambda cupy: machine)
+    monkeypatch.setattr(gpu_check, "_kernels", lambda cupy: iter(()))
+    monkeypatch.setattr(gpu_check, "_large", lambda cupy: {})
+    seen = []
+
+    def compared(cupy, case, dtype, n):
+        seen.append(n)
+        return {"case": case.name, "ok": True, "same_bits_twice": True}
+
+    def timed(cupy, n):
+        seen.append(n)
+        return {"n": n, "gpu_seconds": 1.0}
+
+    monkeypatch.setattr(gpu_check, "_compared", compared)
+    monkeypatch.setattr(gpu_check, "_timed", timed)
+    monkeypatch.setattr(gpu_check, "_memory", lambda cupy, n, n_new: {"n": n, "ok": True})
+    verdict = gpu_check.gpu_check((1_000, 5_000))["verdict"]
+    assert seen == ([60, 60, 300] if emulated else [120, 120, 1_000, 5_000])
+    assert ("emulated: sizes reduced" in verdict) == emulated
 
 
 def test_why_cupy_cannot_be_used(monkeypatch):
