@@ -103,3 +103,16 @@ def test_a_step_can_be_followed():
     finally:
         sys.setprofile(None)
     assert len(files) <= MAX_FILES_OF_A_STEP, sorted(files)
+
+
+def test_nothing_is_remembered_by_a_string_key():
+    # What is known of a matrix is a field; only a cached property looks into its own instance.
+    found = [
+        (path, node.lineno)
+        for path, tree in trees()
+        if path.parts[0] in ("affect", "clustering", "proximity")
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.Attribute) and node.attr == "__dict__")
+        or (isinstance(node, ast.Name) and node.id == "vars")
+    ]
+    assert [path.name for path, _ in found] == ["grouped.py"], found

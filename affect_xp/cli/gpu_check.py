@@ -346,10 +346,10 @@ def _verdict(found: dict[str, Any]) -> dict[str, Any]:
     lines += [_in_words(x) for x in found["times"]]
     if found["machine"]["emulated"]:
         largest = max(found["sizes"]["times"], default=0)
-        lines += [
-            f"emulated: sizes reduced (comparisons n = {found['sizes']['results']}, times n = {largest})",
-            "This CuPy is executed on a CPU: times mean nothing.",
-        ]
+        lines.append(
+            "This CuPy is executed on a CPU: times mean nothing, and sizes are reduced "
+            f"(comparisons n = {found['sizes']['results']}, times n = {largest})."
+        )
     return {"ok": not failed, "verdict": "\n".join(lines)}
 
 

@@ -34,7 +34,7 @@ from affect_xp.exceptions import InputError
 from affect_xp.proximity import Dense, Grouped, Proximity
 
 # Distances, and their sums, that differ by less than this share are equal: rounding does not matter.
-RELATIVE_TIE = 1e-9
+SEEDING_TIE = 1e-9
 # Products are updated from the columns of moved objects if these are at most this share of all.
 UPDATE_SHARE = 0.5
 # Iterations without a smaller sum of squares after which an indefinite W is considered to cycle.
@@ -73,7 +73,7 @@ def spread_partitions(W: Proximity, k: int, n_init: int, rng: np.random.Generato
         else:
             columns = W.matmul(unit, rows=tried)
         add = cuda.add_centre if is_cupy(columns) else _add_centre
-        nearest, labels = add(columns, w_ii, tried, nearest, labels, c, RELATIVE_TIE)
+        nearest, labels = add(columns, w_ii, tried, nearest, labels, c, SEEDING_TIE)
         weight = nearest
     return labels
 

@@ -133,12 +133,15 @@ def _unpack_sparse(stored: Json, file: Reader) -> Sparse:
 
 
 def _pack_factored(factored: Factored, arrays: Arrays) -> Json:
-    # Store cached results as well: recomputing them could round differently.
-    known, error = vars(factored), factored.error
-    scatter = known.get("_scatter", factored.leading)
+    # Store computed values as well: computing them again could round differently.
+    factored = factored.with_known()
+    scatter = factored.leading
 
     def put(name: str, x: Array) -> str | None:
         return arrays.put(f"smoothed.{name}", x)
+
+    def number(name: str, x: Array | float) -> Json:
+        return {"array": put(name, x)} if is_array(x) else encode(x, name)
 
     return {
         "factors": [
@@ -152,14 +155,14 @@ def _pack_factored(factored: Factored, arrays: Arrays) -> Json:
         "weights": put("weights", factored.weights),
         "max_rank": encode(factored.max_rank, "max_rank"),
         "tolerance": encode(factored.tolerance, "tolerance"),
-        "error": {"array": put("error", error)} if is_array(error) else encode(error, "error"),
+        "error": number("error", factored.error),
+        "past_error": number("past_error", factored.past_error),
         "scatter": scatter
         and {
             "centre": put("scatter.centre", scatter.centre),
             "sums": put("scatter.sums", scatter.sums),
-            "is_whole": "_scatter" in known,
         },
-        "diagonal": put("diagonal", known.get("_diagonal", factored.known_diagonal)),
+        "diagonal": put("diagonal", factored.known_diagonal),
     }
 
 
@@ -176,23 +179,27 @@ def _unpack_factored(stored: Json, file: Reader) -> Factored:
         Factor(array(part["x"], n, x.shape[1]), array(part["mask"], n), decode(part["decay"]))
         for part, x in zip(stored["factors"], features, strict=True)
     )
-    error, scatter = stored["error"], None
-    is_stored = isinstance(error, dict) and "array" in error
+
+    def number(value: Json) -> Any:
+        is_stored = isinstance(value, dict) and "array" in value
+        return array(value["array"]) if is_stored else decode(value)
+
+    scatter = None
     if stored["scatter"] is not None:
         centre = file.array(stored["scatter"]["centre"])
+        if centre.ndim != 1 or centre.shape[0] > q:
+            raise ValueError(f"the scatter of {q} columns has a centre of shape {tuple(centre.shape)}")
         scatter = Scatter(centre, array(stored["scatter"]["sums"], *centre.shape, *centre.shape))
-    factored = Factored(
+    return Factored(
         factors,
         array(stored["weights"], q),
         decode(stored["max_rank"]),
         decode(stored["tolerance"]),
-        array(error["array"]) if is_stored else decode(error),
+        number(stored["error"]),
         scatter,
         array(stored["diagonal"], n),
+        past_error=number(stored["past_error"]),
     )
-    if scatter is not None and stored["scatter"]["is_whole"]:
-        vars(factored)["_scatter"] = scatter
-    return factored
 
 
 def _pack_chunked(chunked: Chunked, arrays: Arrays) -> Json:

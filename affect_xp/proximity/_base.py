@@ -324,9 +324,9 @@ class Summable(Proximity):
     sums_by_product: ClassVar[bool] = False  # whether block sums are made of W·Z, which is then kept
     sums_squares: bool = False  # whether W·Z is computed together with sums of squares
 
-    def times_membership(self, groups: "Summed") -> Array:
-        """Return W·Z, (n, R·k)."""
-        return self.matmul(groups.membership)
+    def times_membership(self, groups: "Summed") -> tuple[Array, Array | None]:
+        """Return W·Z, (n, R·k), and Σ wᵢⱼ² over i ≠ j of each block, (k, k), if the same pass sums them."""
+        return self.matmul(groups.membership), None
 
     def kernel_array(self, k: int) -> Any:
         """Return the matrix if CuPy kernels can read it, for k clusters."""
@@ -485,10 +485,15 @@ def measured_magnitude(parts: Iterable[Array]) -> float:
 
 def joint_magnitude(W: Any, past: Any, alpha: Array | float = 1.0) -> float | None:
     """Return the joint magnitude of W and α·past, or None if either is unknown."""
-    w, psi = (vars(part).get("magnitude", part.known_magnitude) for part in (W, past))
+    w, psi = (_known_magnitude(part) for part in (W, past))
     if w is None or psi is None:
         return None
     return max(w, psi + log2(alpha) if isinstance(alpha, float) else psi)
+
+
+def _known_magnitude(W: Any) -> float | None:
+    measured = type(W).magnitude.known(W)
+    return W.known_magnitude if measured is None else measured
 
 
 def _written_out(stored: Any) -> np.ndarray:

@@ -93,6 +93,7 @@ class Occupied(Grouped):
     """A sparse W with one partition into many clusters, on the host."""
 
     shared: OccupiedBlocks | None = None  # the blocks of the arrays, if not those of W
+    known_entries: _Segments | None = None  # the stored entries by block
 
     @functools.cached_property
     def blocks(self) -> OccupiedBlocks:
@@ -100,9 +101,7 @@ class Occupied(Grouped):
         return self.shared or OccupiedBlocks(self.partition, self._entries.keys)
 
     def on(self, blocks: Any) -> "Occupied":
-        other = dataclasses.replace(self, shared=blocks)
-        other.__dict__["_entries"] = self._entries
-        return other
+        return dataclasses.replace(self, shared=blocks, known_entries=self._entries)
 
     def together(self, other: Grouped) -> tuple[Grouped, Grouped]:
         """Return both with arrays for the blocks that are occupied in either."""
@@ -114,6 +113,8 @@ class Occupied(Grouped):
     @functools.cached_property
     def _entries(self) -> _Segments:
         """The stored entries i ≠ j of objects in clusters, by block."""
+        if self.known_entries is not None:
+            return self.known_entries
         w, label = self.proximity.matrix, self.labels[:, 0]
         rows = np.repeat(np.arange(w.shape[0], dtype=w.indices.dtype), np.diff(w.indptr))
         kept = (rows != w.indices) & (label[rows] >= 0) & (label[w.indices] >= 0)

@@ -202,7 +202,7 @@ class GroupedPair:
             if differences is not None:  # 2Σwψ = Σw² + Σψ² − Σ(w − ψ)²
                 now: Any = self.common
                 before: Any = self.past
-                return (now.squares + before.squares - differences) / 2, before
+                return (now.block_sums[1] + before.block_sums[1] - differences) / 2, before
         return pair.current.block_products(pair.past, pair.alignment, partition), self.past
 
     @property

@@ -41,6 +41,7 @@ from affect_xp.proximity.grouped import (
     guessed_means,
     identity,
     is_narrow,
+    remembered,
 )
 
 # Rows are gathered so many entries at a time: they stay in cache, and BLAS multiplies them without a copy.
@@ -100,7 +101,7 @@ class Dense(Summable):
     sums: LabelSums | None = dataclasses.field(default=None, kw_only=True)  # by some labels, where known
     sums_squares: bool = dataclasses.field(default=False, kw_only=True)  # with each product by label
 
-    @functools.cached_property
+    @remembered
     def magnitude(self) -> float:
         if self.known_magnitude is not None:
             return self.known_magnitude
@@ -188,7 +189,8 @@ class Dense(Summable):
         return dataclasses.replace(self, sums_squares=True)
 
     def with_squares_of(self, groups: Grouped) -> "Dense":
-        squares, xp, w_ii = vars(groups).get("squares"), array_namespace(self.array), self.diagonal()
+        squares = groups.known_squares if isinstance(groups, Summed) else None
+        xp, w_ii = array_namespace(self.array), self.diagonal()
         if squares is None or bool(xp.any(groups.labels < 0)):  # squares are known on the host only
             return self
         return dataclasses.replace(self, square_sum=float(xp.sum(squares) + w_ii @ w_ii))
@@ -210,22 +212,20 @@ class Dense(Summable):
             total = total + x @ x
         return total
 
-    def times_membership(self, groups: Summed) -> Array:
+    def times_membership(self, groups: Summed) -> tuple[Array, Array | None]:
         if has_kernels(self.array, groups.k):
-            return cuda.products(self.array, groups.labels, groups.k)
+            return cuda.products(self.array, groups.labels, groups.k), None
         if groups.n_runs == 1 and can_sum_rows(self.array, groups.labels):
             n_labelled = np.count_nonzero(groups.labels >= 0)  # the rows of others are not read
             if groups.k * self.n >= MIN_SUMMED_CLUSTERS[self.array.itemsize] * n_labelled:
                 squares = self.sums_squares and n_labelled == self.n
                 sums = label_sums(self.array, groups.partition, squares="blocks" if squares else "none")
-                if squares:
-                    vars(groups)["squares"] = sums.squares
-                return sums.wz
+                return sums.wz, sums.squares
         if self._adds_rows(groups):
             none = np.full_like(groups.labels, -1)
             moves = Moves(np.arange(self.n), none, groups.labels, groups.k)
-            return blas.added_rows(self.array, *moves.signed(), groups.n_runs * groups.k)
-        return self.matmul(groups.membership)
+            return blas.added_rows(self.array, *moves.signed(), groups.n_runs * groups.k), None
+        return self.matmul(groups.membership), None
 
     def moved_product(self, groups: Stored, moves: Moves) -> Array:
         if has_kernels(self.array, groups.k):

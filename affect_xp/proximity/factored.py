@@ -57,7 +57,7 @@ from affect_xp.proximity._columns import (
 )
 from affect_xp.proximity._factored_groups import FactoredGroups
 from affect_xp.proximity.blend import BlendGroups
-from affect_xp.proximity.grouped import Grouped, column_sums
+from affect_xp.proximity.grouped import Grouped, column_sums, remembered
 
 # On a device, products with at most this many columns are computed from scratch when objects move.
 MAX_SMALL_RANK = 64
@@ -69,7 +69,12 @@ RELATIVE_ROUNDING = 1e-12
 HOST_JOINED_BYTES = 8 * 2**20
 
 # Resets cached values after the columns have changed.
-UNKNOWN: dict[str, Any] = {"leading": None, "known_diagonal": None, "known_magnitude": None}
+UNKNOWN: dict[str, Any] = {
+    "leading": None,
+    "known_diagonal": None,
+    "known_magnitude": None,
+    "past_error": 0.0,
+}
 
 
 @final
@@ -114,8 +119,10 @@ class Factored(Proximity):
     leading: Scatter | None = None  # of the first columns, if known
     known_diagonal: Array | None = None  # if known from the parts of a blend
     known_magnitude: float | None = None
+    past_error: Array | float = 0.0  # the part of `error` that comes from the past of a blend
+    joins: bool = True  # whether few columns are copied into one array
 
-    @functools.cached_property
+    @remembered
     def magnitude(self) -> float:
         """About log₂ of the largest s·x²."""
         if self.known_magnitude is not None:
@@ -192,7 +199,7 @@ class Factored(Proximity):
         """Return wᵢᵢ, (n,), in wide floats; cached."""
         return self._diagonal
 
-    @functools.cached_property
+    @remembered
     def _diagonal(self) -> Array:
         if self.known_diagonal is not None:
             return self.known_diagonal
@@ -225,9 +232,7 @@ class Factored(Proximity):
         xp = array_namespace(self.weights)
         weights = xp.concat([alpha * past.weights, (1 - alpha) * self.weights])
         diagonal = self._blended_diagonal(past, alpha, UNCHANGED)
-        blended = Factored(past.joined + self.joined, weights, known_diagonal=diagonal)
-        vars(blended)["joined"] = blended.factors  # joining them would copy them
-        return blended
+        return Factored(past.joined + self.joined, weights, known_diagonal=diagonal, joins=False)
 
     def _times(self, t: Array) -> Array:
         """Return U·T, (n, r)."""
@@ -237,7 +242,8 @@ class Factored(Proximity):
     def joined(self) -> Factors:
         """The columns in one factor if U is small: one product is faster than many."""
         budget = HOST_JOINED_BYTES if on_host(self.like) else namespace.DEVICE_BLOCK_BYTES
-        if len(self.factors) == 1 or 8 * self.n * self.rank > budget or is_lazy(self.like):
+        is_large = 8 * self.n * self.rank > budget
+        if not self.joins or len(self.factors) == 1 or is_large or is_lazy(self.like):
             return self.factors
         return (Factor(rows_of(self.factors, slice(0, self.n))),)
 
@@ -301,7 +307,22 @@ class Factored(Proximity):
         total = between + 2 * across + within - on_diagonal
         return xp.where(total > 0, total, xp.zeros_like(total))
 
-    @functools.cached_property
+    @property
+    def _known_scatter(self) -> Scatter | None:
+        """The scatter of U, if it is known of all columns."""
+        is_whole = self.leading is not None and self.leading.q == self.rank
+        return self.leading if is_whole else Factored._scatter.known(self)
+
+    def with_known(self) -> "Factored":
+        """Return the same with computed values as fields, which a file stores."""
+        diagonal = Factored._diagonal.known(self)
+        return dataclasses.replace(
+            self,
+            leading=self._known_scatter or self.leading,
+            known_diagonal=self.known_diagonal if diagonal is None else diagonal,
+        )
+
+    @remembered
     def _scatter(self) -> Scatter:
         """The scatter of U; only the unknown part is computed."""
         xp, scatter = array_namespace(self.weights), self.leading
@@ -339,7 +360,7 @@ class Factored(Proximity):
     def take(self, index: Array) -> "Factored":
         xp = array_namespace(self.weights)
         factors = mapped(self.factors, lambda x: xp.take(x, index, axis=0))
-        return dataclasses.replace(self, factors=factors, leading=None, known_diagonal=None)
+        return dataclasses.replace(self, factors=factors, leading=None, known_diagonal=None, past_error=0.0)
 
     def rows(self, index: Array | None = None) -> Array:
         """Return the rows of U at `index`, by default all, (m, q), in wide floats."""
@@ -381,14 +402,17 @@ class Factored(Proximity):
             now, weights = tuple(f.decayed(1 - a if is_known else 1.0) for f in now), (1 - a) * s
         weights = xp.concat([a * past.weights, weights])
         error = a * past.error + self.error
-        blended = Factored(before + now, weights, self.max_rank, self.tolerance, error, leading)
-        blended = dataclasses.replace(
-            blended,
-            known_diagonal=self._blended_diagonal(past, a, alignment),
-            known_magnitude=joint_magnitude(self, past, alpha),
+        return Factored(
+            before + now,
+            weights,
+            self.max_rank,
+            self.tolerance,
+            error,
+            leading,
+            self._blended_diagonal(past, a, alignment),
+            joint_magnitude(self, past, alpha),
+            past_error=a * past.error,
         )._drop_decayed()
-        vars(blended)["_past_error"] = a * past.error
-        return blended
 
     def blend_by_object(
         self,
@@ -434,11 +458,6 @@ class Factored(Proximity):
         own = (self.diagonal() * psi_ii) @ z
         return total - xp.eye(partition.k, dtype=own.dtype, device=device_of(own)) * own
 
-    @functools.cached_property
-    def _past_error(self) -> Array | float:
-        """The part of `error` that comes from the past, if this is a blend."""
-        return 0.0
-
     def _blended_diagonal(self, past: "Factored", a: Array | float, alignment: Alignment) -> Array:
         """Return the diagonal of the blend, from those of its parts."""
         w, psi, source = self.diagonal(), past.diagonal(), alignment.source
@@ -448,7 +467,7 @@ class Factored(Proximity):
 
     def _embedded(self, alignment: Alignment) -> tuple[tuple[Factor, ...], Scatter | None]:
         """Return EU, with zeros for new objects, and its scatter, or None if unknown."""
-        source, scatter = alignment.source, vars(self).get("_scatter")
+        source, scatter = alignment.source, self._known_scatter
         if source is None:
             return self.factors, scatter
         xp = array_namespace(source)
@@ -565,10 +584,11 @@ class Factored(Proximity):
             factors=now + before + tuple(f.without_new(here) for f in before),
             weights=xp.concat([self.weights, past.weights, -past.weights]),
             # A blend already contains the error of its past, or α times it: do not count it twice.
-            error=self.error - self._past_error + past.error,
+            error=self.error - self.past_error + past.error,
             leading=None,
             known_diagonal=None,
             known_magnitude=joint_magnitude(self, past),
+            past_error=0.0,
         )._compress(self.max_rank)
 
     def add_between_groups(self, other: "Factored", groups: Array, table: np.ndarray) -> "Factored":
@@ -596,6 +616,7 @@ class Factored(Proximity):
             leading=None,
             known_diagonal=None,
             known_magnitude=joint_magnitude(self, other),
+            past_error=0.0,
         )._compress()
 
 

@@ -8,7 +8,7 @@ import abc
 import dataclasses
 import functools
 from collections.abc import Iterable
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -33,6 +33,8 @@ from affect_xp.array.namespace import (
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition
 
+T = TypeVar("T")
+
 # Sums of squares are updated if at most this share of the objects has moved.
 MAX_UPDATE_SHARE = 0.3
 # Rows of a float32 W with so many objects are summed in float32, if entries are in a range in which squares
@@ -41,6 +43,15 @@ MAX_UPDATE_SHARE = 0.3
 MIN_NARROW, NARROW_RANGE, GUESSED_ROWS, MAX_SMALL_MEAN = 1000, (2.0**-20, 2.0**40), 8, 4
 # Up to so many entries of WZ, calls of NumPy take longer than their work.
 FEW_ENTRIES = 2**18
+
+
+class remembered(functools.cached_property[T]):
+    """A cached property that tells whether its value has been computed."""
+
+    def known(self, instance: object) -> T | None:
+        """Return the value, or None if it has not been computed."""
+        assert self.attrname is not None
+        return instance.__dict__.get(self.attrname)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -283,7 +294,7 @@ class Stored(Grouped):
 
     wz: Array | None = None  # if known
 
-    @functools.cached_property
+    @remembered
     def array(self) -> Array:
         """WZ, (n, R·k)."""
         return self.multiplied() if self.wz is None else self.wz
@@ -295,7 +306,7 @@ class Stored(Grouped):
     @property
     def is_multiplied(self) -> bool:
         """Whether WZ is known."""
-        return self.wz is not None or "array" in self.__dict__
+        return self.wz is not None or Stored.array.known(self) is not None
 
     def rows(self, which: slice | Array) -> Array:
         return rows_at(self.array, which)
@@ -327,8 +338,13 @@ class Summed(Stored):
     # Earlier labels and their Σ wᵢⱼ² of each block.
     earlier: tuple[Partition, Array] | None = None
 
-    def multiplied(self) -> Array:
+    @remembered
+    def product(self) -> tuple[Array, Array | None]:
+        """WZ, and Σ wᵢⱼ² over i ≠ j of each block, (k, k), if they are summed in the same pass."""
         return self.proximity.times_membership(self)
+
+    def multiplied(self) -> Array:
+        return self.product[0]
 
     @property
     def kernel_array(self) -> Any:
@@ -344,11 +360,28 @@ class Summed(Stored):
         if self.kernel_moments is not None:
             return self.kernel_moments.blocks()[:2]
         if W.sums_plainly:
-            known = self.is_multiplied or self.earlier is not None or W.sums_by_product or W.sums_squares
-            sums, squares = (self._off_diagonal(), self.squares) if known else W.block_sums(partition)
-            self.__dict__["squares"] = squares
-            return W.plain_moments(partition, sums, squares)
+            return W.plain_moments(partition, *self.block_sums)
         return W.centred_moments(partition)
+
+    @remembered
+    def block_sums(self) -> tuple[Array, Array]:
+        """Σ wᵢⱼ and Σ wᵢⱼ² over i ≠ j of each block, both (k, k)."""
+        W, partition = self.proximity, self.partition
+        if self.is_multiplied or self.earlier is not None or W.sums_by_product or W.sums_squares:
+            return self._off_diagonal(), self._squares()
+        return W.block_sums(partition)
+
+    def _squares(self) -> Array:
+        """Return Σ wᵢⱼ² as summed with WZ, or updated if few objects have moved since the last sum."""
+        squares = self.known_squares
+        squares = self.updated_squares() if squares is None else squares
+        return self.proximity.block_squares(self.partition) if squares is None else squares
+
+    @property
+    def known_squares(self) -> Array | None:
+        """Σ wᵢⱼ² over i ≠ j of each block, (k, k), if it has been computed."""
+        found = Summed.block_sums.known(self) or Summed.product.known(self)
+        return None if found is None else found[1]
 
     def distance_to(self, means: Array) -> Array:
         W, partition, found, k = self.proximity, self.partition, None, self.k
@@ -358,27 +391,22 @@ class Summed(Stored):
         if W.sums_plainly:
             known = self.is_multiplied or W.sums_by_product
             sums = self._off_diagonal() if known else W.block_sums(partition, squares=False)[0]
-            found = W.plain_distance(partition, means, sums, self.__dict__.get("squares"))
+            found = W.plain_distance(partition, means, sums, self.known_squares)
         return W.centred_distance(partition, means) if found is None else found
 
     def near(self, other: Grouped) -> "Summed":
         """Return the same groups, with sums of squares to be updated from those of other labels."""
-        if not self.is_multiplied or not isinstance(other, Summed) or "squares" not in other.__dict__:
+        if not self.is_multiplied or not isinstance(other, Summed) or other.known_squares is None:
             return self
         return dataclasses.replace(self, wz=self.array, earlier=other.handed_over())
 
     def handed_over(self) -> tuple[Partition, Array] | None:
-        return (self.partition, self.squares) if "squares" in self.__dict__ else self.earlier
+        squares = self.known_squares
+        return self.earlier if squares is None else (self.partition, squares)
 
     def _relabelled(self, labels: Array, wz: Array) -> "Summed":
         earlier = self.handed_over() if self.n_runs == labels.shape[1] == 1 else None
         return dataclasses.replace(self, labels=labels, wz=wz, given=None, earlier=earlier)
-
-    @functools.cached_property
-    def squares(self) -> Array:
-        """Σ wᵢⱼ² over i ≠ j, (k, k); updated if few objects have moved since the last sum."""
-        updated = self.updated_squares()
-        return self.proximity.block_squares(self.partition) if updated is None else updated
 
     def updated_squares(self) -> Array | None:
         """Return Σ wᵢⱼ² from those by earlier labels; None if there are none, or many objects have moved."""

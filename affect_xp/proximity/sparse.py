@@ -35,7 +35,7 @@ from affect_xp.exceptions import InputTypeError
 from affect_xp.partition import Alignment, Partition
 from affect_xp.proximity._base import Summable, joint_magnitude, measured_magnitude
 from affect_xp.proximity._occupied import Occupied
-from affect_xp.proximity.grouped import Summed, change_of_squares, identity
+from affect_xp.proximity.grouped import Summed, change_of_squares, identity, remembered
 
 Matrix = Any  # a sparse matrix or array of scipy.sparse or cupyx.scipy.sparse
 
@@ -96,7 +96,7 @@ class Sparse(Summable):
     prune: float = 1e-10
     known_magnitude: float | None = dataclasses.field(default=None, kw_only=True)
 
-    @functools.cached_property
+    @remembered
     def magnitude(self) -> float:
         known = self.known_magnitude
         return measured_magnitude([self.matrix.data]) if known is None else known
@@ -228,14 +228,14 @@ class Sparse(Summable):
         total = z.T @ self._times_membership(partition.labels, partition.k, lambda w: w * w)
         return total - identity(total) * ((w_ii * w_ii) @ z)
 
-    def times_membership(self, groups: Summed) -> Array:
+    def times_membership(self, groups: Summed) -> tuple[Array, None]:
         """Return W·Z, (n, R·k); for one partition on the host without multiplications."""
         csr = self.kernel_array(groups.k)
         if csr is not None:
-            return cuda.products(csr, groups.labels, groups.k)
+            return cuda.products(csr, groups.labels, groups.k), None
         if groups.n_runs > 1 or not isinstance(groups.labels, np.ndarray):
-            return super().times_membership(groups)
-        return self._times_membership(groups.labels[:, 0], groups.k, lambda w: w)
+            return self.matmul(groups.membership), None
+        return self._times_membership(groups.labels[:, 0], groups.k, lambda w: w), None
 
     def _times_membership(
         self, labels: np.ndarray, k: int, function: Callable[[np.ndarray], np.ndarray]

@@ -64,8 +64,7 @@ def plain(value):
     if isinstance(value, ax.Chunked):
         return [value.store is not None, plain(value.array), value.array.chunks]
     if isinstance(value, ax.Factored):
-        kept = {name: vars(value).get(name) for name in ("_scatter",)}
-        return [fields_of(value, but=("leading", "known_diagonal")), plain(kept), plain(value.diagonal())]
+        return [fields_of(value.with_known(), but=("known_diagonal",)), plain(value.diagonal())]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [type(value).__name__, fields_of(value)]
     if isinstance(value, History | tuple | list):
@@ -511,7 +510,10 @@ FIELDS = {
     ax.Dense: "array square_sum known_magnitude sums sums_squares",
     ax.Sparse: "matrix prune known_magnitude",
     ax.Chunked: "array store _spill known_magnitude sums _chunks _facts",  # computed again after loading
-    ax.Factored: "factors weights max_rank tolerance error leading known_diagonal known_magnitude",
+    ax.Factored: (
+        "factors weights max_rank tolerance error leading known_diagonal known_magnitude past_error "
+        "joins"  # only False within a step
+    ),
     Factor: "x mask decay",
     Scatter: "centre sums",
 }

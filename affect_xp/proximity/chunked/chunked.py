@@ -61,7 +61,7 @@ from affect_xp.proximity.chunked._plan import (
     upper,
 )
 from affect_xp.proximity.chunked._spill import Kept, Spill, StoredChunk
-from affect_xp.proximity.grouped import Moves, Stored, Summed, identity
+from affect_xp.proximity.grouped import Moves, Stored, Summed, identity, remembered
 
 __all__ = ["Chunked", "checked_and_summed", "pairwise", "probe"]
 
@@ -121,7 +121,7 @@ class Chunked(Summable):
     sums_by_product: ClassVar[bool] = True
     sums_plainly: ClassVar[bool] = True  # the client waits for each pass
 
-    @functools.cached_property
+    @remembered
     def magnitude(self) -> float:
         """log₂ of the largest |wᵢⱼ|; if it was not given, of the largest |wᵢᵢ|, unless these are zero."""
         if self.known_magnitude is not None:
@@ -155,7 +155,10 @@ class Chunked(Summable):
         """The chunks, updated when a method call writes them to the store."""
         if self._spill is not None:
             return _Known(Chunks(self._stored(self._spill)), self._spill)
-        return _Known(chunks_of(self.array) if self._chunks is None else self._chunks, None)
+        return _Known(self._lazy_chunks())
+
+    def _lazy_chunks(self) -> Chunks:
+        return chunks_of(self.array) if self._chunks is None else self._chunks
 
     @property
     def _at_once(self) -> int:
@@ -191,8 +194,7 @@ class Chunked(Summable):
         known.chunks, known.spill = Chunks(stored), spill
         return results[: -len(written)]
 
-    @functools.cached_property
-    def _diagonal(self) -> Array:
+    def _read_diagonal(self) -> Array:
         if self.keeps_facts:
             return _concat([fact.diagonal for fact in self._kept_facts if fact.diagonal is not None])
         own = [(i, i) for i in range(len(self._slices))]
@@ -201,7 +203,9 @@ class Chunked(Summable):
         )
 
     def diagonal(self) -> Array:
-        return self._diagonal
+        if self._known.diagonal is None:
+            self._known.diagonal = self._read_diagonal()
+        return self._known.diagonal
 
     @property
     def keeps_facts(self) -> bool:
@@ -305,22 +309,26 @@ class Chunked(Summable):
 
         return self._product(self._each("product with some rows", function, of, places=sides, opens=False))
 
-    def grouped(self, labels: Array, k: int, given: Partition | None = None) -> "ChunkedGroups":
+    def grouped(self, labels: Array, k: int, given: Partition | None = None) -> Summed:
         """Return W with the labels of its objects; W·Z is computed when needed, if possible along with α."""
         if self.sums is not None:
             partition, wz, squares = self.sums
             if partition.k == k and np.array_equal(labels, partition.labels[:, None]):
-                return ChunkedGroups(self, labels, k, given, wz=wz, earlier=(partition, squares))
-        return ChunkedGroups(self, labels, k, given)
+                return Summed(self, labels, k, given, wz=wz, earlier=(partition, squares))
+        return Summed(self, labels, k, given)
 
-    def times_membership(self, groups: Summed) -> Array:
+    def times_membership(self, groups: Summed) -> tuple[Array, Array | None]:
+        """Return W·Z; for given labels along with squares, which α needs of W, but not of the past."""
+        if groups.given is not None and not self.keeps_facts:
+            return self.label_sums(groups.partition)
         of = self._with_labels(groups.labels, groups.k)
-        return self._product(self._each("product", label_products, of))
+        return self._product(self._each("product", label_products, of)), None
 
     def label_sums(self, partition: Partition) -> tuple[Array, Array]:
         """Return W·Z, and Σ wᵢⱼ² over i ≠ j of each block, in one pass."""
         of = self._with_labels(partition.labels, partition.k)
-        wz, squares, self.__dict__["_diagonal"] = self._joined(self._each("sums and squares", chunk_sums, of))
+        wz, squares, w_ii = self._joined(self._each("sums and squares", chunk_sums, of))
+        self._known.diagonal = w_ii
         return wz, self._without_own(squares, partition)
 
     def _joined(self, parts: dict[tuple[int, int], Any]) -> tuple[Array, Array, Array]:
@@ -432,8 +440,8 @@ class Chunked(Summable):
         """
         known = self._known
         if known.spill is not None and self._spill is None:
-            del self.__dict__["_known"]
-            return self._kept_in(known.spill, joint_magnitude(self, self))
+            spill, known.chunks, known.spill = known.spill, self._lazy_chunks(), None
+            return self._kept_in(spill, joint_magnitude(self, self))
         calls = {(i, j): (chunk_copy, chunk, i == j) for (i, j), chunk in self._upper.items()}
         return self._kept(calls, self.store, joint_magnitude(self, self))
 
@@ -604,27 +612,13 @@ class Chunked(Summable):
         return self._kept(calls, store, joint_magnitude(self, other), others)
 
 
-@final
-@dataclasses.dataclass(frozen=True, eq=False)
-class ChunkedGroups(Summed):
-    """W·Z as an array; squares share its pass if they are needed."""
-
-    proximity: Chunked
-
-    def multiplied(self) -> Array:
-        """Compute WZ; for given labels along with squares, which α needs of W, but not of the past."""
-        if self.given is None or self.proximity.keeps_facts:
-            return self.proximity.times_membership(self)
-        wz, self.__dict__["squares"] = self.proximity.label_sums(self.partition)
-        return wz
-
-
 @dataclasses.dataclass
 class _Known:
-    """The chunks: lazy, kept in memory, or written to a store."""
+    """What is known of lazy chunks, updated by method calls."""
 
-    chunks: Chunks
-    spill: Spill | None
+    chunks: Chunks  # lazy, kept in memory, or written to a store
+    spill: Spill | None = None  # if they are written to a store
+    diagonal: Array | None = None  # wᵢᵢ, (n,)
 
 
 def short(labels: np.ndarray) -> np.ndarray:
@@ -723,7 +717,7 @@ def checked_and_summed(
     right, down, least = found.combined({place: part[-3:] for place, part in parts.items()})
     squares = squares - np.diag((w_ii * w_ii) @ partition.membership)
     W = Chunked(found.array, known_magnitude=log2(float(np.abs(right).max())), sums=(partition, wz, squares))
-    W.__dict__.update(_diagonal=w_ii, _known=_Known(found.chunks, None))
+    W._known.chunks, W._known.diagonal = found.chunks, w_ii
     return W, right - down, least
 
 
