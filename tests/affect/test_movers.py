@@ -64,7 +64,7 @@ def test_one_pass_gives_products_and_sums_of_the_past(dtype):
     w, past = w.astype(float), past.astype(float)
     np.testing.assert_allclose(products, z.T @ (w * past * off) @ z, atol=1e-10)
     np.testing.assert_allclose(groups.array, past @ z, atol=1e-10)
-    np.testing.assert_allclose(groups.known_squares, z.T @ (past**2 * off) @ z, atol=1e-10)
+    np.testing.assert_allclose(groups.block_sums[1], z.T @ (past**2 * off) @ z, atol=1e-10)
 
 
 def test_differences_of_large_float32_matrices(monkeypatch):
