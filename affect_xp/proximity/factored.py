@@ -56,7 +56,7 @@ from affect_xp.proximity._columns import (
     with_features,
 )
 from affect_xp.proximity._factored_groups import FactoredGroups
-from affect_xp.proximity.blend import BlendGroups
+from affect_xp.proximity.blend import BlendGroups, ObjectGroups
 from affect_xp.proximity.grouped import Grouped, column_sums, remembered
 
 # On a device, products with at most this many columns are computed from scratch when objects move.
@@ -216,7 +216,12 @@ class Factored(Proximity):
         return FactoredGroups(self, labels, k, given)
 
     def carried(self, groups: Grouped, given: Partition | None = None) -> FactoredGroups | None:
-        """Return the groups of this blend with the same labels, unless columns were dropped."""
+        """Return the groups of this blend with the same labels, unless columns were dropped.
+
+        A blend by objects has other rows than its parts, those of movers times their trust.
+        """
+        if isinstance(groups, ObjectGroups):
+            return None
         parts: list[Any] = [groups]
         if isinstance(groups, BlendGroups):
             pair = groups.parts

@@ -76,6 +76,22 @@ def test_libraries_and_storages_agree(eager_xp, make, forgetting):
             np.testing.assert_allclose(eager_xp.numpy(b.moved), a.moved, atol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore::affect_xp.exceptions.AffectWarning")  # of dot products
+@pytest.mark.parametrize("seed", range(6))
+def test_new_objects_among_features(seed):
+    # The columns of a blend by objects are as many as those of its parts, but rows of movers are smaller.
+    x, ids = np.random.default_rng(seed).normal(size=(3, 8, 3)), [range(6), range(8), range(8)]
+    given = [features[: len(names)] for features, names in zip(x, ids, strict=True)]
+    options = {"forgetting": "objects", "rescale": None, "n_iter": 1, "random_state": 0}
+    models = [
+        ax.Affect(ax.KMeans(2), **options).fit([make(y) for y in given], ids=ids)
+        for make in (lambda y: y @ y.T, ax.Factored.from_features)
+    ]
+    dense, factored = ([record.alpha for record in model.history_] for model in models)
+    assert any(np.any(record.moved > 0.01) for record in models[0].history_ if record.moved is not None)
+    np.testing.assert_allclose(factored, dense, atol=1e-9)
+
+
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize(
     "clusterer", [ax.KMeans(3), ax.KMeans(3, n_init=4, init="random"), ax.Spectral(3)], ids=str
