@@ -476,13 +476,21 @@ def chunk_blend(
         block += np.multiply(w[rows], 1 - alpha, out=share[: len(block)])
         total += _sum_of_squares(block, wide[: len(block)])
     own = chunk_diagonal(blended) if on_diagonal else None
-    return Kept(blended, total if on_diagonal else 2 * total, own)
+    found = Kept(blended, total if on_diagonal else 2 * total, own)
+    if spent is not None:
+        spent.after = alpha, found
+    return found
 
 
 def chunk_blend_in_place(
     w: Array | Kept | StoredChunk, past: Kept, alpha: float, known: None, on_diagonal: bool
 ) -> Kept:
-    """Return `chunk_blend` of chunks that are not opened yet, in place of the past if possible."""
+    """Return `chunk_blend` of chunks that are not opened yet, in place of the past if possible.
+
+    If another worker is lost, dask may repeat a task that has ended: then the past holds its result.
+    """
+    if past.after is not None and past.after[0] == alpha:
+        return past.after[1]
     return chunk_blend(opened(w), opened(past), alpha, known, on_diagonal, spent=past)
 
 

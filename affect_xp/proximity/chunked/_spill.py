@@ -27,11 +27,14 @@ class Kept:
         Σ wᵢⱼ² over the chunk and its transpose.
     diagonal : array or None
         wᵢᵢ of a chunk on the diagonal.
+    after : α and a chunk, or None
+        The blend that was written in its place.
     """
 
     array: Array
     square_sum: Array
     diagonal: Array | None
+    after: "tuple[float, Kept] | None" = None
 
     def __sizeof__(self) -> int:
         """Return the bytes of the chunk: dask moves what is smaller, and counts the memory of workers."""
