@@ -31,7 +31,7 @@ import dataclasses
 import math
 
 from affect_xp.affect.forgetting import drift_from, share_of_noise
-from affect_xp.affect.moments import MomentsByBlock, moments_of, row_deviations
+from affect_xp.affect.moments import MomentsByBlock, moments_of
 from affect_xp.array import cuda
 from affect_xp.array.namespace import (
     array_namespace,
@@ -40,14 +40,13 @@ from affect_xp.array.namespace import (
     is_on_device,
     not_negative,
     ratio,
-    row_blocks,
     rows_at,
     to_host,
     wide_dtype,
 )
 from affect_xp.array.typing import Array
 from affect_xp.partition import Alignment, Partition
-from affect_xp.proximity import Grouped, GroupedPair, Occupied, Pair
+from affect_xp.proximity import Grouped, GroupedPair, Pair
 from affect_xp.proximity.sparse import Sparse
 
 
@@ -153,36 +152,15 @@ def _shared_effects(W: Grouped, past: Grouped, alignment: Alignment) -> Array:
     now, source = W.partition, alignment.source
     xp, same, m = array_namespace(now.sizes), W.blocks.copies - 1, W.blocks.m_d
     weight = same * ratio((m - 1) ** 2, m - 2) + (1 - same) * m
-    w, psi = _Effects(W), _Effects(past)
-    if isinstance(W, Occupied) and isinstance(past, Occupied):
-        there = slice(0, now.n) if source is None else not_negative(source)
-        diagonal = w.diagonal(slice(0, now.n)) * psi.diagonal(there)
-        return 2 * xp.sum(weight * W.row_products(past, source)) + diagonal @ now.is_member
-    z, total = now.membership, 0
-    for rows in row_blocks(z):
-        # A new object has no row in the past: since its z is zero, use any row.
-        there = rows if source is None else not_negative(source[rows])
-        diagonal = w.diagonal(rows) * psi.diagonal(there)
-        effects = z[rows, :].T @ (w.rows(rows) * psi.rows(there))
-        total = total + 2 * xp.sum(weight * effects) + xp.sum(diagonal @ z[rows, :])
-    return total
+    there = slice(0, now.n) if source is None else not_negative(source)
+    diagonal = _diagonal_deviations(W) * rows_at(_diagonal_deviations(past), there)
+    return 2 * xp.sum(weight * W.row_products(past, source)) + diagonal @ now.is_member
 
 
-class _Effects:
-    """Deviations of rows from the means of their blocks."""
-
-    def __init__(self, groups: Grouped) -> None:
-        self.groups, self.partition, self.w_ii = groups, groups.partition, groups.diagonal()
-        self.means, self.diagonal_means = _means(groups)
-
-    def rows(self, which: slice | Array) -> Array:
-        """Return row means minus block means, (rows, k)."""
-        wz, w_ii, own = self.groups.rows(which), rows_at(self.w_ii, which), self.partition.at(which)
-        return row_deviations(wz, w_ii, own, self.partition.sizes, self.means)
-
-    def diagonal(self, which: slice | Array) -> Array:
-        """Return wᵢᵢ minus its mean, (rows,)."""
-        return rows_at(self.w_ii, which) - self.partition.at(which).by_object(self.diagonal_means)
+def _diagonal_deviations(groups: Grouped) -> Array:
+    """Return wᵢᵢ minus its mean over the cluster, (n,)."""
+    partition, w_ii = groups.partition, groups.diagonal()
+    return w_ii - partition.by_object(ratio(partition.totals(w_ii), partition.sizes))
 
 
 # How much α can depend on the labels it is estimated with. With w = Σwᵢⱼ², p = Σψᵢⱼ², and the means μ of W

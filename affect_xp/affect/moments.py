@@ -34,7 +34,7 @@ from affect_xp.array.namespace import array_namespace, on_input_device, ratio
 from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array
 from affect_xp.partition import Partition, as_partition
-from affect_xp.proximity import Grouped, Occupied, Proximity, as_proximity
+from affect_xp.proximity import Grouped, Proximity, as_proximity
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -190,22 +190,6 @@ def mean_variances(groups: Grouped, moments: MomentsByBlock) -> tuple[Array, Arr
 
 def _effects(groups: Grouped, means: Array) -> Array:
     """Return Σâᵢ² over i in c, for the rows of each block (c, d), (k, k)."""
-    partition, blocks = groups.partition, groups.blocks
-    if isinstance(groups, Occupied):
-        squares = groups.row_squares(means)
-    else:
-        m, wz = partition.sizes, groups.rows(slice(0, partition.n))
-        # Subtract means before squaring: they may be much larger than the deviations.
-        deviations = row_deviations(wz, groups.diagonal(), partition, m, means)
-        squares = partition.membership.T @ (deviations * deviations)
+    blocks, squares = groups.blocks, groups.row_squares(means)
     scale = ratio((blocks.m_c - 1) ** 2, (blocks.m_c - 2) ** 2)
     return array_namespace(squares).where(blocks.copies > 1, scale * squares, squares)
-
-
-def row_deviations(wz: Array, w_ii: Array, rows: Partition, m: Array, means: Array) -> Array:
-    """Return row means within each block, without wᵢᵢ, minus the block mean, (rows, k).
-
-    `wz` and `w_ii` are these rows of WZ and of the diagonal, `rows` their clusters, `m` all cluster sizes.
-    """
-    z = rows.membership
-    return ratio(wz - w_ii[:, None] * z, m[None, :] - z) - rows.by_object(means)

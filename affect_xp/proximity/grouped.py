@@ -7,7 +7,7 @@ membership Z. A `Grouped` holds W, the labels and W·Z, and updates W·Z when ob
 import abc
 import dataclasses
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -18,6 +18,7 @@ from affect_xp.array.namespace import (
     can_sum_rows,
     changed_places,
     device_of,
+    for_each_block,
     from_host,
     is_cupy,
     keep,
@@ -71,6 +72,13 @@ class Moves:
         v = membership(xp.take(self.after, self.objects, axis=0), self.k, wide)
         v -= membership(xp.take(self.before, self.objects, axis=0), self.k, wide)
         return v if self.places is None else keep(v, self.places, 0)
+
+    def labels(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return their labels after and before, (m, R), in NumPy; -1 for objects that are not in the matrix."""
+        after, before = self.after[self.objects], self.before[self.objects]
+        if self.places is None:
+            return after, before
+        return keep(after, self.places, -1), keep(before, self.places, -1)
 
     def signed(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return objects, the columns of Z in which they change, and 1 or -1, in NumPy."""
@@ -278,6 +286,51 @@ class Grouped(abc.ABC):
         partition, total = self.partition, self.sums()
         own = identity(total) * partition.totals(self.diagonal())
         return ratio(total - own, partition.pair_counts)
+
+    def row_squares(self, means: Array) -> Array:
+        """Return Σᵢ (rᵢd − μ_cd)² over i in c for the means r of rows within blocks, by block, (k, k)."""
+
+        def squares(which: slice) -> Array:
+            x = self.row_deviations(which, means)
+            x *= x
+            return x
+
+        return self._summed_by_cluster(squares)
+
+    def row_products(self, other: "Grouped", source: Array | None = None) -> Array:
+        """Return Σᵢ (rᵢd − μ_cd)(sᵢd − ν_cd) over i in c for the means r and s of rows, by block, (k, k).
+
+        `source` gives the places of objects in the other, -1 for objects without a label that are not in it.
+        """
+        mu, nu = self.block_means(), other.block_means()
+
+        def products(which: slice) -> Array:
+            there = which if source is None else not_negative(source[which])
+            x = self.row_deviations(which, mu)
+            x *= other.row_deviations(there, nu)
+            return x
+
+        return self._summed_by_cluster(products)
+
+    def row_deviations(self, which: slice | Array, means: Array) -> Array:
+        """Return means of rows within each block, without wᵢᵢ, minus the block mean, (rows, k)."""
+        rows, w_ii = self.partition.at(which), rows_at(self.diagonal(), which)
+        z = rows.membership
+        deviations = ratio(self.rows(which) - w_ii[:, None] * z, self.partition.sizes[None, :] - z)
+        # Subtracted before squaring: means may be much larger than the deviations.
+        deviations -= rows.by_object(means)
+        return deviations
+
+    def _summed_by_cluster(self, values: Callable[[slice], Array]) -> Array:
+        """Return the sum of values of objects, (rows, k), over the objects of each cluster, (k, k)."""
+        partition, sums = self.partition, {}
+        blocks = list(row_blocks(self.labels, n_columns=self.k))
+
+        def add(rows: slice) -> None:
+            sums[rows.start] = partition.at(rows).membership.T @ values(rows)
+
+        for_each_block(add, blocks, self.labels)
+        return sum(sums[rows.start] for rows in blocks)
 
     def near(self, other: "Grouped") -> "Grouped":
         """Return the same groups, able to reuse sums of `other`, whose labels are similar."""
