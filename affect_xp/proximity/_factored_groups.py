@@ -9,7 +9,7 @@ import numpy as np
 from affect_xp.array.namespace import array_namespace, can_sum_rows, from_host, not_zero, row_blocks
 from affect_xp.array.typing import Array
 from affect_xp.proximity._bounds import Bounds, nearest_by_blocks
-from affect_xp.proximity._columns import combined, project
+from affect_xp.proximity._columns import combined, label_sums, project
 from affect_xp.proximity.blend import Blend, GroupedPair, Known, Pair
 from affect_xp.proximity.grouped import Grouped, Moves, centres, run_columns
 
@@ -33,7 +33,7 @@ class FactoredGroups(Grouped):
     @functools.cached_property
     def t(self) -> Array:
         """T = UᵀZ, (q, R·k)."""
-        return project(self.proximity.joined, self.membership) if self.known_t is None else self.known_t
+        return label_sums(self.proximity.joined, self.labels, self.k) if self.known_t is None else self.known_t
 
     @functools.cached_property
     def _weighted(self) -> Array:
@@ -91,7 +91,10 @@ class FactoredGroups(Grouped):
         return self.relabelled(labels, self.t + np.concatenate(t))
 
     def moved(self, labels: Array, moves: Moves) -> "FactoredGroups":
-        return self.relabelled(labels, self.t + project(self.proximity.joined, moves.v, moves.rows))
+        if not can_sum_rows(labels):
+            return self.relabelled(labels, self.t + project(self.proximity.joined, moves.v, moves.rows))
+        after, before = (label_sums(self.proximity.joined, x, self.k, moves.rows) for x in moves.labels())
+        return self.relabelled(labels, self.t + (after - before))
 
     def of_runs(self, runs: list[int]) -> "FactoredGroups":
         if len(runs) == self.n_runs:

@@ -47,6 +47,7 @@ from affect_xp.proximity._columns import (
     eigenpairs_by_gram,
     expand,
     filled,
+    label_sums,
     mapped,
     numbered,
     project,
@@ -261,7 +262,7 @@ class Factored(Proximity):
 
             w̄ = ⟨ū_c, ū_d⟩,   Σ(w − w̄)² = m_c ū_cᵀC_d ū_c + m_d ū_dᵀC_c ū_d + ⟨C_c, C_d⟩
         """
-        t = project(self.joined, partition.membership) if t is None else t
+        t = label_sums(self.joined, partition.labels[:, None], partition.k) if t is None else t
         s, m, centroids = self.weights, partition.sizes, _centroids(partition, t)
         xp, (k, q) = array_namespace(s), centroids.shape
         c = scatters(self.joined, partition, centroids)  # (k, q, q)
@@ -298,7 +299,7 @@ class Factored(Proximity):
 
         The host waits once for the number of unlabelled objects, if the partition does not know it.
         """
-        t = project(self.joined, partition.membership) if t is None else t
+        t = label_sums(self.joined, partition.labels[:, None], partition.k) if t is None else t
         xp, s, m = array_namespace(self.weights), self.weights, partition.sizes
         centroids = _centroids(partition, t)
         about = centroids - self._scatter.centre
