@@ -8,7 +8,7 @@ import numpy as np
 
 from affect_xp.array.namespace import array_namespace, can_sum_rows, from_host, not_zero, row_blocks
 from affect_xp.array.typing import Array
-from affect_xp.proximity._bounds import Bounds, nearest_by_blocks
+from affect_xp.proximity._bounds import Bounds, Distances, can_narrow, nearest_by_blocks
 from affect_xp.proximity._columns import combined, label_sums, project
 from affect_xp.proximity.blend import Blend, GroupedPair, Known, Pair
 from affect_xp.proximity.grouped import Grouped, Moves, centres, run_columns
@@ -60,14 +60,10 @@ class FactoredGroups(Grouped):
             bounds = Bounds(W.weights, W.diagonal(), t, m)
         else:
             bounds.follow(t / m)
-        b = self._weighted * (-2 / not_zero(m))
-        labels = nearest_by_blocks(
-            self.labels[:, 0],
-            blocks,
-            lambda which: combined(W.joined, which, b),
-            centres(m, own[0, :]),
-            bounds,
-        )
+        narrow = bounds is not None and can_narrow(W.diagonal(), W.weights, self.k)
+        b, centre = self._weighted * (-2 / not_zero(m)), centres(m, own[0, :])
+        distances = Distances(W.joined, b, centre, W.diagonal(), narrow=narrow)
+        labels = nearest_by_blocks(self.labels[:, 0], blocks, distances, bounds)
         return labels[:, None], bounds
 
     @property

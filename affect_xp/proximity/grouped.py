@@ -18,6 +18,7 @@ from affect_xp.array.namespace import (
     can_sum_rows,
     changed_places,
     device_of,
+    fill_rows,
     for_each_block,
     from_host,
     is_cupy,
@@ -213,7 +214,9 @@ class Grouped(abc.ABC):
         """Return the nearest centroid of each object, (n, R), and bounds for the next call."""
         xp = array_namespace(sizes)
         blocks = row_blocks(self.labels, n_columns=self.n_runs * self.k)
-        return xp.concat([xp.argmin(self.distances(rows, sizes, own), axis=2) for rows in blocks]), None
+        return fill_rows(
+            self.labels, blocks, lambda rows: xp.argmin(self.distances(rows, sizes, own), axis=2)
+        ), None
 
     @property
     def is_few(self) -> bool:
