@@ -164,7 +164,7 @@ class Partition:
 
     def totals(self, values: Array) -> Array:
         """Return the sum of a value of each object, (n,), over each cluster, (k,)."""
-        if self.k > MANY_CLUSTERS:
+        if can_sum_rows(self.labels) or self.k > MANY_CLUSTERS:
             return label_totals(values, self.labels, self.k)
         return values @ self.membership
 
