@@ -123,13 +123,17 @@ def added_rows(w: np.ndarray, rows: np.ndarray, numbers: np.ndarray, signs: np.n
     return sums
 
 
-def sums_by_number(w: np.ndarray, numbers: np.ndarray, n: int) -> np.ndarray:
+def sums_by_number(
+    w: np.ndarray, numbers: np.ndarray, n: int, weights: np.ndarray | None = None
+) -> np.ndarray:
     """Return the sum of the rows of w with each number 0 ... n-1, (n, m), given R numbers of each row, (rows, R).
 
-    Rows with the number -1 are left out. A product with a matrix of 0 and 1 would multiply each row n times.
+    Rows may have weights; those with the number -1 are left out. A product with a matrix of 0 and 1 would
+    multiply each row n times.
     """
     flat = numbers.reshape(-1)
     short = flat.astype(np.int16) if n < 2**15 else flat  # NumPy sorts small integers in one sweep
     order, ends = np.argsort(short, kind="stable"), np.cumsum(np.bincount(flat + 1, minlength=n + 1))
     rows = order[ends[0] :] // numbers.shape[1]
-    return scipy.sparse.csr_array((np.ones(len(rows)), rows, ends - ends[0]), shape=(n, len(w))) @ w
+    values = np.ones(len(rows)) if weights is None else weights[rows]
+    return scipy.sparse.csr_array((values, rows, ends - ends[0]), shape=(n, len(w))) @ w

@@ -17,7 +17,7 @@ from affect_xp.array.namespace import (
     device_of,
     fill_rows,
     for_each_block,
-    put,
+    is_host_value,
     row_blocks,
     rows_at,
     sorted_segments,
@@ -32,6 +32,8 @@ from affect_xp.proximity.grouped import column_sums, membership
 # From so many entries of one row of U times one of Z on, rows are added by label instead of multiplied by Z
 # (4,000 rows, q = 256, R·k = 1,000: 34 → 4 ms), so many rows at a time.
 MIN_SUMMED_WORK, SUMMED_ROWS = 2048, 4096
+# Larger clusters are processed in pieces of so many objects.
+PIECE_ROWS = 2**14
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -78,6 +80,9 @@ class Factor:
         return dataclasses.replace(self, decay=self.decay * share)
 
 
+Factors = tuple[Factor, ...]
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Scatter:
     """The scatter matrix of columns of U over all objects, about any centre r."""
@@ -106,7 +111,31 @@ class Scatter:
         return Scatter(xp.concat([self.centre, mean]), xp.concat([left, products], axis=1))
 
 
-Factors = tuple[Factor, ...]
+@dataclasses.dataclass(frozen=True, eq=False)
+class Spread:
+    """Rows of U about the centroids ū of their clusters, C_c = Σ_{i∈c} (uᵢ − ū_c)(uᵢ − ū_c)ᵀ, weighted by s."""
+
+    centroids: Array  # ū, (k, q)
+    across: Array  # ū_cᵀC_d ū_c, (k, k)
+    within: Array  # ⟨C_c, C_d⟩, (k, k)
+    total: Array  # Σ C_c without weights, (q, q)
+
+    @staticmethod
+    def of(factors: Factors, s: Array, partition: Partition, centroids: Array) -> "Spread":
+        """Sum over all objects with a label."""
+        xp, (k, q) = array_namespace(s), centroids.shape
+        c = scatters(factors, partition, centroids)  # (k, q, q)
+        flat, weighted = xp.reshape(c, (k, q * q)), s * centroids
+        across = fill_rows(
+            flat,
+            row_blocks(flat),
+            lambda rows: xp.sum((weighted @ c[rows, :, :]) * weighted, axis=2),
+            xp.empty((k, k), dtype=flat.dtype, device=device_of(flat)),
+        )
+        if is_host_value(s) and bool(xp.all(s == 1)):
+            return Spread(centroids, across.T, flat @ flat.T, xp.sum(c, axis=0))
+        within = (flat * xp.reshape(s[:, None] * s, (1, q * q))) @ flat.T
+        return Spread(centroids, across.T, within, xp.sum(c, axis=0))
 
 
 def rows_of(factors: Factors, which: slice | Array) -> Array:
@@ -149,11 +178,14 @@ def project(factors: Factors, v: Array, rows: Array | None = None) -> Array:
     return sum_of_terms(sums[block.start] for block in blocks).T
 
 
-def label_sums(factors: Factors, labels: Array, k: int, rows: Array | None = None) -> Array:
-    """Return UᵀZ, (q, R·k), for labels (n, R); with `rows`, those of some objects."""
+def label_sums(
+    factors: Factors, labels: Array, k: int, rows: Array | None = None, weights: Array | None = None
+) -> Array:
+    """Return UᵀZ, (q, R·k), for labels (n, R); with `rows`, those of some objects; objects may have weights."""
     wide, q = wide_dtype(labels), sum(factor.width for factor in factors)
     if not can_sum_rows(labels):
-        return project(factors, membership(labels, k, wide), rows)
+        z = membership(labels, k, wide)
+        return project(factors, z if weights is None else z * weights[:, None], rows)
     n_numbers, by_label = labels.shape[1] * k, labels.shape[1] * k * q >= MIN_SUMMED_WORK
     numbers, sums = np.where(labels < 0, -1, labels + k * np.arange(labels.shape[1])), {}
     height = SUMMED_ROWS if by_label else None
@@ -161,10 +193,12 @@ def label_sums(factors: Factors, labels: Array, k: int, rows: Array | None = Non
 
     def add(block: slice) -> None:
         parts = [factor.rows(block if rows is None else rows[block]) for factor in factors]
+        some = None if weights is None else weights[block]
         if by_label:
-            parts = [blas.sums_by_number(part, numbers[block], n_numbers) for part in parts]
+            parts = [blas.sums_by_number(part, numbers[block], n_numbers, some) for part in parts]
         else:
             z = membership(labels[block], k, wide)
+            z = z if some is None else z * some[:, None]
             parts = [tall_gram(z, part) for part in parts]
         sums[block.start] = np.concatenate(parts, axis=1)  # (R·k, q)
 
@@ -221,32 +255,27 @@ def scatters(factors: Factors, partition: Partition, centroids: Array) -> Array:
     segments = sorted_segments(partition.labels, partition.sizes)
     if segments is None:
         return _scatters_by_membership(factors, partition, centroids)
-    return _scatters_by_order(factors, partition.labels, centroids, *segments)
+    return _scatters_by_order(factors, centroids, *segments)
 
 
-def _scatters_by_order(
-    factors: Factors, labels: Array, centroids: Array, order: Array, ends: np.ndarray
-) -> Array:
+def _scatters_by_order(factors: Factors, centroids: Array, order: Array, ends: np.ndarray) -> Array:
     """Sum over objects in the order of their clusters: nq² operations in all."""
     xp, (k, q) = array_namespace(centroids), centroids.shape
-    pieces: dict[tuple[int, int], Array] = {}
+    height = next(row_blocks(centroids, int(ends[-1]), n_columns=q)).stop
+    begins, pieces = np.append(0, ends[:-1]), {}
 
-    def add(block: slice) -> None:
-        rows = order[block]
-        d = rows_of(factors, rows) - xp.take(centroids, xp.take(labels, rows), axis=0)
-        first, last = np.searchsorted(ends, [block.start, block.stop - 1], side="right").tolist()
-        start = 0
-        for c in range(first, last + 1):
-            stop = min(int(ends[c]), block.stop) - block.start
-            pieces[c, block.start] = tall_gram(d[start:stop, :], d[start:stop, :])
-            start = stop
+    def add(piece: tuple[int, int]) -> None:
+        c, start = piece
+        total, stop = None, min(start + PIECE_ROWS, int(ends[c]))
+        for i in range(start, stop, height):
+            d = rows_of(factors, order[i : min(i + height, stop)]) - centroids[c, :]
+            total = d.T @ d if total is None else total + d.T @ d
+        pieces[piece] = total
 
-    blocks = list(row_blocks(centroids, int(ends[-1])))
-    for_each_block(add, blocks, centroids)
-    totals = xp.zeros((k, q, q), dtype=centroids.dtype, device=device_of(centroids))
-    for c, start in sorted(pieces):  # independent of the order of threads
-        totals = put(totals, (c, slice(None), slice(None)), totals[c, :, :] + pieces[c, start])
-    return totals
+    cuts = [[(c, i) for i in range(int(begins[c]), int(ends[c]), PIECE_ROWS)] for c in range(k)]
+    for_each_block(add, [piece for some in cuts for piece in some], centroids)
+    none = xp.zeros((q, q), dtype=centroids.dtype, device=device_of(centroids))
+    return xp.stack([sum_of_terms(pieces.pop(piece) for piece in some) if some else none for some in cuts])
 
 
 def _scatters_by_membership(factors: Factors, partition: Partition, centroids: Array) -> Array:

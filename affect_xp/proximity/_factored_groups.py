@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from affect_xp.array.namespace import array_namespace, can_sum_rows, from_host, not_zero, row_blocks
+from affect_xp.array.namespace import array_namespace, can_sum_rows, from_host, not_zero, ratio, row_blocks
 from affect_xp.array.typing import Array
 from affect_xp.proximity._bounds import Bounds, Distances, can_narrow, nearest_by_blocks
-from affect_xp.proximity._columns import combined, label_sums, project
+from affect_xp.proximity._columns import Spread, combined, label_sums, project
 from affect_xp.proximity.blend import Blend, GroupedPair, Known, Pair
-from affect_xp.proximity.grouped import Grouped, Moves, centres, run_columns
+from affect_xp.proximity.grouped import Grouped, Moves, centres, identity, remembered, run_columns
 
 if TYPE_CHECKING:
     from affect_xp.proximity.factored import Factored
@@ -129,9 +129,28 @@ class FactoredGroups(Grouped):
         """Return ZᵀWZ = Tᵀ (s ∘ T), (k, k)."""
         return self.t.T @ (self.proximity.weights[:, None] * self.t)
 
+    @remembered
+    def spread(self) -> Spread:
+        """The rows of U about the centroids of their clusters."""
+        return self.proximity.spread(self.partition, self.t)
+
     @functools.cached_property
     def _moments(self) -> tuple[Array, Array]:
-        return self.proximity.block_moments(self.partition, self.t)
+        return self.proximity.block_moments(self.partition, self.spread)
+
+    def row_squares(self, means: Array) -> Array:
+        """Return Σᵢ (rᵢd − μ_cd)² over i in c; means of rows are r = ⟨uᵢ, ū_d⟩, which gives ū_dᵀC_c ū_d.
+
+        Within a cluster, with pᵢ = ⟨uᵢ − ū, ū⟩ and δᵢ = wᵢᵢ − Σwᵢᵢ/m, rᵢ − μ = (m pᵢ − δᵢ) / (m − 1).
+        """
+        W, partition, m = self.proximity, self.partition, self.partition.sizes
+        xp, w_ii, across = array_namespace(m), W.diagonal(), self.spread.across.T
+        delta = w_ii - partition.by_object(ratio(partition.totals(w_ii), m))
+        products = label_sums(W.joined, self.labels, self.k, weights=delta)  # Σδᵢuᵢ, (q, k)
+        products = xp.sum(products.T * (W.weights * self.spread.centroids), axis=1)  # Σδᵢpᵢ
+        p, own = xp.linalg.diagonal(across), identity(across)
+        squares = m * m * p - 2 * m * products + partition.totals(delta * delta)
+        return across + own * (ratio(squares, (m - 1) ** 2) - p)
 
     def distance_to(self, means: Array) -> Array:
         return self.proximity.square_distance(self.partition, means, self.t)

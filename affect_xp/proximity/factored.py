@@ -16,6 +16,7 @@ from affect_xp.array.namespace import (
     gather,
     is_array,
     is_cupy,
+    is_host_value,
     is_lazy,
     not_zero,
     on_host,
@@ -42,6 +43,7 @@ from affect_xp.proximity._columns import (
     Factor,
     Factors,
     Scatter,
+    Spread,
     copied,
     eigenpairs,
     eigenpairs_by_gram,
@@ -53,7 +55,6 @@ from affect_xp.proximity._columns import (
     project,
     rows_of,
     scatter_with,
-    scatters,
     with_features,
 )
 from affect_xp.proximity._factored_groups import FactoredGroups
@@ -253,8 +254,8 @@ class Factored(Proximity):
             return self.factors
         return (Factor(rows_of(self.factors, slice(0, self.n))),)
 
-    def block_moments(self, partition: Partition, t: Array | None = None) -> tuple[Array, Array]:
-        """Return the mean of each block and the sum of squares about it, both (k, k); T = UᵀZ may be known.
+    def block_moments(self, partition: Partition, spread: Spread | None = None) -> tuple[Array, Array]:
+        """Return the mean of each block and the sum of squares about it, both (k, k).
 
         Rows of U are centered about their centroids, uᵢ = ū_c + dᵢ: then all cross terms vanish, and no
         digits are lost if the mean is large and the spread is small. With C_c = Σ_{i∈c} dᵢdᵢᵀ and all
@@ -262,30 +263,29 @@ class Factored(Proximity):
 
             w̄ = ⟨ū_c, ū_d⟩,   Σ(w − w̄)² = m_c ū_cᵀC_d ū_c + m_d ū_dᵀC_c ū_d + ⟨C_c, C_d⟩
         """
+        spread = self.spread(partition) if spread is None else spread
+        m, across, centroids = partition.sizes, spread.across, spread.centroids
+        squares = m[:, None] * across + m[None, :] * across.T + spread.within
+        return self._off_diagonal(partition, (self.weights * centroids) @ centroids.T, squares)
+
+    def spread(self, partition: Partition, t: Array | None = None) -> Spread:
+        """Return the sums C_c; T = UᵀZ may be known."""
         t = label_sums(self.joined, partition.labels[:, None], partition.k) if t is None else t
-        s, m, centroids = self.weights, partition.sizes, _centroids(partition, t)
-        xp, (k, q) = array_namespace(s), centroids.shape
-        c = scatters(self.joined, partition, centroids)  # (k, q, q)
-        weighted = s * centroids
-        cross = xp.sum((weighted @ c) * weighted, axis=2).T  # ū_cᵀC_d ū_c, (k, k)
-        flat = xp.reshape(c, (k, q * q))
-        within = (flat * xp.reshape(s[:, None] * s, (1, q * q))) @ flat.T  # ⟨C_c, C_d⟩
-        squares = m[:, None] * cross + m[None, :] * cross.T + within
-        return self._off_diagonal(partition, weighted @ centroids.T, squares)
+        return Spread.of(self.joined, self.weights, partition, _centroids(partition, t))
 
     def _off_diagonal(self, partition: Partition, means: Array, squares: Array) -> tuple[Array, Array]:
         """Return μ and Σ(w − μ)² over i ≠ j, given w̄ and Σ(w − w̄)² over all pairs. Within a cluster
 
         μ = w̄ − Σᵢ(wᵢᵢ − w̄) / m(m − 1),   Σ_{i≠j}(w − μ)² = Σ(w − w̄)² + m²(w̄ − μ)² − Σᵢ(wᵢᵢ − μ)²
         """
-        z, m, count = partition.membership, partition.sizes, partition.pair_counts
+        m, count = partition.sizes, partition.pair_counts
         xp = array_namespace(m)
         own = xp.eye(partition.k, dtype=m.dtype, device=device_of(m))
-        excess = (self.diagonal() - partition.by_object(xp.linalg.diagonal(means))) @ z  # Σ(wᵢᵢ − w̄), (k,)
+        excess = partition.totals(self.diagonal() - partition.by_object(xp.linalg.diagonal(means)))  # Σ(wᵢᵢ − w̄)
         shift = own * excess / not_zero(count)  # w̄ − μ
         mu = xp.where(count > 0, means - shift, xp.zeros_like(means))
         deviation = self.diagonal() - partition.by_object(xp.linalg.diagonal(mu))
-        squares = squares + _square(m * shift) - own * (_square(deviation) @ z)
+        squares = squares + _square(m * shift) - own * partition.totals(_square(deviation))
         return mu, xp.where((squares > 0) & (count > 0), squares, xp.zeros_like(squares))
 
     def square_distance(self, partition: Partition, means: Array, t: Array | None = None) -> Array:
@@ -318,6 +318,16 @@ class Factored(Proximity):
         """The scatter of U, if it is known of all columns."""
         is_whole = self.leading is not None and self.leading.q == self.rank
         return self.leading if is_whole else Factored._scatter.known(self)
+
+    def with_squares_of(self, groups: Grouped) -> "Factored":
+        """Return W with the scatter of U about its mean r, Σ C_c + Σ m_c (ū_c − r)(ū_c − r)ᵀ, if C_c are known."""
+        spread = FactoredGroups.spread.known(groups) if isinstance(groups, FactoredGroups) else None
+        if spread is None or not is_host_value(self.weights) or bool((groups.labels < 0).any()):
+            return self
+        m = groups.partition.sizes
+        centre = (m @ spread.centroids) / self.n
+        about = spread.centroids - centre
+        return dataclasses.replace(self, leading=Scatter(centre, spread.total + (m[:, None] * about).T @ about))
 
     def with_known(self) -> "Factored":
         """Return the same with computed values as fields, which a file stores."""
@@ -633,7 +643,8 @@ def _checked_features(given: Array) -> tuple[Array, float]:
         return X, -math.inf
     xp = array_namespace(X)
     with np.errstate(invalid="ignore"):
-        largest = float(to_host(xp.max(xp.abs(X)), reason="are the features finite?")[0])
+        sizes = xp.stack([xp.max(xp.abs(X[rows, :])) for rows in row_blocks(X)])  # temporaries stay small
+        largest = float(to_host(xp.max(sizes), reason="are the features finite?")[0])
     if not math.isfinite(largest):
         reject_not_finite(X)
     if largest > math.sqrt(sys.float_info.max / X.shape[1]) / X.shape[0]:  # sums over pairs do not overflow
