@@ -28,13 +28,15 @@ from affect_xp.array.namespace import (
     to_host,
     wide_dtype,
 )
-from affect_xp.array.threads import own_threads
+from affect_xp.array.threads import own_threads, run_blocks
 from affect_xp.array.typing import Array
 from affect_xp.exceptions import InputError
 from affect_xp.proximity import Dense, Grouped, Proximity
 
 # Distances, and their sums, that differ by less than this share are equal: rounding does not matter.
 SEEDING_TIE = 1e-9
+# A thread of the host makes at most so many starts together: products of many columns are faster.
+STARTS_PER_THREAD = 5
 # Products are updated from the columns of moved objects if these are at most this share of all.
 UPDATE_SHARE = 0.5
 # Iterations without a smaller sum of squares after which an indefinite W is considered to cycle.
@@ -59,22 +61,62 @@ def spread_partitions(W: Proximity, k: int, n_init: int, rng: np.random.Generato
     Objects are drawn in the order of wᵢᵢ, so that the order of the rows matters only for ties (Arthur &
     Vassilvitskii, "k-means++: The Advantages of Careful Seeding", SODA 2007).
     """
-    like, w_ii, n_trials = W.like, W.diagonal(), 2 + int(math.log(k))
+    like, n_trials = W.like, 2 + int(math.log(k))
+    draws = from_host(rng.random((k, n_init, n_trials)), like, dtype=wide_dtype(like))
+    order = _order(W.diagonal())
+    if not can_sum_rows(like):
+        return _spread(W, order, draws)
+    labels = np.empty((W.n, n_init), dtype=np.int64)
+
+    def fill(some: slice) -> None:
+        labels[:, some] = _spread_on_host(W, order, draws[:, some]).T
+
+    step = min(STARTS_PER_THREAD, -(-n_init // 2))
+    run_blocks(fill, [slice(r, r + step) for r in range(0, n_init, step)])
+    return labels
+
+
+def _spread(W: Proximity, order: Array, draws: Array) -> Array:
+    """Return labels, (n, R), given the order of objects and random numbers, (k, R, n_trials)."""
+    like, w_ii, (k, n_init, n_trials) = W.like, W.diagonal(), draws.shape
     xp, wide = array_namespace(like), wide_dtype(like)
-    draws = from_host(rng.random((k, n_init, n_trials)), like, dtype=wide)
     unit = xp.eye(n_init * n_trials, dtype=wide, device=device_of(like))
     weight = xp.ones((W.n, n_init), dtype=wide, device=device_of(like))
-    order, nearest = _order(w_ii), xp.full_like(weight, xp.inf)  # squared distance to the nearest centre
+    nearest = xp.full_like(weight, xp.inf)  # squared distance to the nearest centre
     labels = xp.zeros((W.n, n_init), dtype=xp.int64, device=device_of(like))
     for c in range(k):
         tried = xp.reshape(_draw(weight, order, draws[c, :, :]), (-1,))  # (n_init · n_trials,)
-        if isinstance(W, Dense) and can_sum_rows(W.array):  # rows are columns
-            columns = np.take(W.array, tried, axis=0).astype(np.float64, copy=False).T
-        else:
-            columns = W.matmul(unit, rows=tried)
+        columns = W.matmul(unit, rows=tried)
         add = cuda.add_centre if is_cupy(columns) else _add_centre
         nearest, labels = add(columns, w_ii, tried, nearest, labels, c, SEEDING_TIE)
         weight = nearest
+    return labels
+
+
+def _spread_on_host(W: Proximity, order: np.ndarray, draws: np.ndarray) -> np.ndarray:
+    """Do the same in NumPy, in place and with a row for each start: labels (R, n)."""
+    w_ii, (k, n_init, n_trials) = W.diagonal(), draws.shape
+    unit, runs = np.eye(n_init * n_trials), np.arange(n_init)
+    weight, nearest = np.ones((n_init, W.n)), np.full((n_init, W.n), np.inf)
+    labels = np.zeros((n_init, W.n), dtype=np.int64)
+    for c in range(k):
+        tried = _draw(weight.T, order, draws[c]).reshape(-1)
+        if isinstance(W, Dense):  # rows are columns
+            distance = np.take(W.array, tried, axis=0).astype(np.float64, copy=False)
+        else:
+            distance = W.matmul(unit, rows=tried).T.copy()
+        # ‖xᵢ − xⱼ‖² = wᵢᵢ − 2 wᵢⱼ + wⱼⱼ
+        distance *= -2
+        distance += w_ii
+        distance += w_ii[tried, None]
+        np.fmax(distance, 0, out=distance)
+        closest = distance.reshape(n_init, n_trials, -1)
+        np.minimum(closest, nearest[:, None, :], out=closest)
+        left = closest.sum(axis=2)
+        best = np.argmax(left <= (1 + SEEDING_TIE) * left.min(axis=1, keepdims=True), axis=1)
+        closest = closest[runs, best]
+        labels[closest < (1 - SEEDING_TIE) * nearest] = c
+        weight = nearest = closest
     return labels
 
 
