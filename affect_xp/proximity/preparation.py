@@ -25,12 +25,14 @@ from affect_xp.array.namespace import (
     computed,
     device_of,
     fill_rows,
+    for_each_block,
     from_host,
     not_zero,
     row_blocks,
     to_host,
     wide_dtype,
 )
+from affect_xp.array.threads import own_threads
 from affect_xp.array.typing import Array
 from affect_xp.checks import check_choice, warn_caller
 from affect_xp.exceptions import InputError, InputTypeError, ScaleWarning, shown
@@ -245,15 +247,22 @@ def _statistics_of(X: Array) -> _ColumnStatistics | None:
     """
     xp, wide = array_namespace(X), wide_dtype(X)
     eps = xp.finfo(X.dtype if xp.isdtype(X.dtype, "real floating") else wide).eps
-    blocks = [X[rows, :] for rows in row_blocks(X)]  # views: temporaries stay small
+    blocks = list(row_blocks(X))
+
+    def by_block(function: Callable[[Array], Array]) -> Array:
+        parts: dict[int, Array] = {}
+
+        def add(rows: slice) -> None:
+            parts[rows.start] = function(xp.astype(X[rows, :], wide, copy=False))
+
+        for_each_block(add, blocks, X)
+        return xp.stack([parts[rows.start] for rows in blocks])
 
     def total(function: Callable[[Array], Array]) -> Array:
-        parts = [xp.sum(function(xp.astype(x, wide, copy=False) / unit[None, :]), axis=0) for x in blocks]
-        return xp.sum(xp.stack(parts), axis=0)
+        return xp.sum(by_block(lambda x: xp.sum(function(x / unit[None, :]), axis=0)), axis=0)
 
-    with np.errstate(invalid="ignore", over="ignore"):
-        sizes = [xp.max(xp.abs(xp.astype(x, wide, copy=False)), axis=0) for x in blocks]
-        largest = xp.max(xp.stack(sizes), axis=0)  # (p,)
+    with own_threads(), np.errstate(invalid="ignore", over="ignore"):
+        largest = xp.max(by_block(lambda x: xp.max(xp.abs(x), axis=0)), axis=0)  # (p,)
         unit = not_zero(largest)
         mean = total(lambda x: x) / X.shape[0]
         std = xp.sqrt(total(lambda x: (x - mean[None, :]) ** 2) / X.shape[0])
