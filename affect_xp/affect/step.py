@@ -282,6 +282,7 @@ def _first_labels(
 
 def _better(previous: GroupedPair, static: GroupedPair) -> _Seen:
     """Return the labels with the better α, and their noise and drift."""
+    static = static.near(previous)
     judgement = judge(previous.in_units, static.in_units)
     stays = host_value(judgement.stays())
     if stays is not None:

@@ -119,12 +119,16 @@ class Spread:
     across: Array  # ū_cᵀC_d ū_c, (k, k)
     within: Array  # ⟨C_c, C_d⟩, (k, k)
     total: Array  # Σ C_c without weights, (q, q)
+    scatters: Array | None  # C_c without weights, (k, q, q), unless larger than U
 
     @staticmethod
     def of(factors: Factors, s: Array, partition: Partition, centroids: Array) -> "Spread":
         """Sum over all objects with a label."""
+        return Spread._from(scatters(factors, partition, centroids), s, partition.n, centroids)
+
+    @staticmethod
+    def _from(c: Array, s: Array, n: int, centroids: Array) -> "Spread":
         xp, (k, q) = array_namespace(s), centroids.shape
-        c = scatters(factors, partition, centroids)  # (k, q, q)
         flat, weighted = xp.reshape(c, (k, q * q)), s * centroids
         across = fill_rows(
             flat,
@@ -132,10 +136,35 @@ class Spread:
             lambda rows: xp.sum((weighted @ c[rows, :, :]) * weighted, axis=2),
             xp.empty((k, k), dtype=flat.dtype, device=device_of(flat)),
         )
-        if is_host_value(s) and bool(xp.all(s == 1)):
-            return Spread(centroids, across.T, flat @ flat.T, xp.sum(c, axis=0))
-        within = (flat * xp.reshape(s[:, None] * s, (1, q * q))) @ flat.T
-        return Spread(centroids, across.T, within, xp.sum(c, axis=0))
+        are_one = is_host_value(s) and bool(xp.all(s == 1))
+        within = (flat if are_one else flat * xp.reshape(s[:, None] * s, (1, q * q))) @ flat.T
+        return Spread(centroids, across.T, within, xp.sum(c, axis=0), c if k * q <= n else None)
+
+    def moved(
+        self,
+        factors: Factors,
+        s: np.ndarray,
+        rows: np.ndarray,
+        before: Partition,
+        now: Partition,
+        centroids: np.ndarray,
+    ) -> "Spread":
+        """Return the same for other labels of some objects, in NumPy. With ū the centroids before,
+
+        C′_c = C_c + Σ_in (uᵢ − ū_c)(uᵢ − ū_c)ᵀ − Σ_out (uᵢ − ū_c)(uᵢ − ū_c)ᵀ − m′_c (ū′_c − ū_c)(ū′_c − ū_c)ᵀ
+        """
+        assert self.scatters is not None
+        u, scatters = rows_of(factors, rows), np.empty_like(self.scatters)
+
+        def fill(c: int) -> None:
+            shift = centroids[c] - self.centroids[c]
+            joined, left = (u[x.labels[rows] == c] - self.centroids[c] for x in (now, before))
+            scatters[c] = self.scatters[c] - now.sizes[c] * shift[:, None] * shift
+            scatters[c] += joined.T @ joined
+            scatters[c] -= left.T @ left
+
+        for_each_block(fill, range(now.k), u)
+        return Spread._from(scatters, s, now.n, centroids)
 
 
 def rows_of(factors: Factors, which: slice | Array) -> Array:
@@ -261,7 +290,7 @@ def scatters(factors: Factors, partition: Partition, centroids: Array) -> Array:
 def _scatters_by_order(factors: Factors, centroids: Array, order: Array, ends: np.ndarray) -> Array:
     """Sum over objects in the order of their clusters: nq² operations in all."""
     xp, (k, q) = array_namespace(centroids), centroids.shape
-    height = next(row_blocks(centroids, int(ends[-1]), n_columns=q)).stop
+    height = next(row_blocks(centroids, PIECE_ROWS, n_columns=q)).stop
     begins, pieces = np.append(0, ends[:-1]), {}
 
     def add(piece: tuple[int, int]) -> None:
@@ -350,4 +379,11 @@ def with_features(factors: Factors, change: Callable[[Array], Array]) -> Factors
 
 def copied(factors: Factors) -> Factors:
     """Return copies of the factors: the caller may overwrite the features for the next step."""
-    return mapped(factors, lambda x: array_namespace(x).asarray(x, copy=True))
+    return mapped(factors, copy_of)
+
+
+def copy_of(x: Array) -> Array:
+    """Return a copy; NumPy arrays are copied by all threads, since fresh memory is slow."""
+    if not can_sum_rows(x) or x.ndim == 1:
+        return array_namespace(x).asarray(x, copy=True)
+    return fill_rows(x, row_blocks(x), lambda rows: x[rows, :])

@@ -223,6 +223,13 @@ class GroupedPair:
         joined = self.current.joined(self.past, blend) if self.pair.alignment.unchanged else None
         return joined or BlendGroups(blend, self.labels, self.k, self.given, self)
 
+    def near(self, other: "GroupedPair") -> "GroupedPair":
+        """Return the same pair, able to reuse sums of W of `other`, whose labels are similar."""
+        if self.pair.alignment.n_new:
+            return self
+        known = Known(self.current.near(other.current), self.known.common, self.past)
+        return GroupedPair(self.pair, self.labels, self.k, self.given, known)
+
     def relabelled(self, partition: Partition, current: Grouped | None = None) -> "GroupedPair":
         """Return the pair with another partition, by which W may be known; update sums if few objects move.
 

@@ -11,6 +11,7 @@ import numpy as np
 from affect_xp.array import namespace
 from affect_xp.array.namespace import (
     array_namespace,
+    changed_places,
     device_of,
     from_host,
     gather,
@@ -59,7 +60,7 @@ from affect_xp.proximity._columns import (
 )
 from affect_xp.proximity._factored_groups import FactoredGroups
 from affect_xp.proximity.blend import BlendGroups, ObjectGroups
-from affect_xp.proximity.grouped import Grouped, column_sums, remembered
+from affect_xp.proximity.grouped import MAX_UPDATE_SHARE, Grouped, column_sums, remembered
 
 # On a device, products with at most this many columns are computed from scratch when objects move.
 MAX_SMALL_RANK = 64
@@ -272,6 +273,13 @@ class Factored(Proximity):
         """Return the sums C_c; T = UᵀZ may be known."""
         t = label_sums(self.joined, partition.labels[:, None], partition.k) if t is None else t
         return Spread.of(self.joined, self.weights, partition, _centroids(partition, t))
+
+    def moved_spread(self, known: Spread, before: Partition, now: Partition, t: Array) -> Spread:
+        """Return the sums C_c for other labels, updated if few objects have moved; T = UᵀZ."""
+        rows = changed_places(before.labels, now.labels)
+        if rows is None or known.scatters is None or len(rows) > MAX_UPDATE_SHARE * self.n:
+            return self.spread(now, t)
+        return known.moved(self.joined, self.weights, rows, before, now, _centroids(now, t))
 
     def _off_diagonal(self, partition: Partition, means: Array, squares: Array) -> tuple[Array, Array]:
         """Return μ and Σ(w − μ)² over i ≠ j, given w̄ and Σ(w − w̄)² over all pairs. Within a cluster
