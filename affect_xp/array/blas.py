@@ -126,7 +126,7 @@ def added_rows(w: np.ndarray, rows: np.ndarray, numbers: np.ndarray, signs: np.n
 def sums_by_number(
     w: np.ndarray, numbers: np.ndarray, n: int, weights: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return the sum of the rows of w with each number 0 ... n-1, (n, m), given R numbers of each row, (rows, R).
+    """Return the sum of the rows of w with each number 0 ... n-1, (n, m), given R numbers of each row.
 
     Rows may have weights; those with the number -1 are left out. A product with a matrix of 0 and 1 would
     multiply each row n times.

@@ -29,8 +29,8 @@ from affect_xp.proximity._columns import Factors, combined
 
 # A gap below this share of the largest wᵢᵢ may be due to rounding.
 RELATIVE_MARGIN = 1e-10
-# From this number of clusters on distances are computed in single precision, if wᵢᵢ and weights of columns are
-# in a range in which products neither overflow nor vanish. Fewer clusters are compared one by one.
+# From this number of clusters on distances are computed in single precision, if wᵢᵢ and weights s are in a
+# range in which products neither overflow nor vanish. Fewer clusters are compared one by one.
 MIN_NARROW_CLUSTERS, NARROW_RANGE, ROUNDOFF = 40, (2.0**-40, 2.0**40), 2.0**-24
 # If more than this share of a block must be checked, check all of it: contiguous rows are faster.
 MAX_CHECKED_SHARE = 0.3
@@ -74,7 +74,9 @@ class Bounds:
         d, error = found.products(which), found.error(which)
         if self._is_new:  # ρ² = wᵢᵢ − 2⟨uᵢ, r⟩ + ‖r‖²
             r, share = self._point, self._sizes / self._sizes.sum()
-            square = d @ share.astype(d.dtype) + self._w_ii[which] + (self._s @ (r * r) + self._margin) + error
+            square = (
+                d @ share.astype(d.dtype) + self._w_ii[which] + (self._s @ (r * r) + self._margin) + error
+            )
             self.radius[which] = np.sqrt(np.maximum(square, self._margin))
         labels, self.gap[which] = found.nearest_two(which, d, error)
         return labels
@@ -104,7 +106,7 @@ class Distances:
     def nearest_two(
         self, which: slice | np.ndarray, d: np.ndarray, error: np.ndarray | float
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the nearest centroid, and a lower bound of the gap to the next one; overwrites products d."""
+        """Return the nearest centroid and a lower bound of the gap to the next one; overwrites d."""
         labels, gap = _nearest_two(d, self._centre)
         if self._narrow_b is None:
             return labels, gap

@@ -113,7 +113,10 @@ class Scatter:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Spread:
-    """Rows of U about the centroids ū of their clusters, C_c = Σ_{i∈c} (uᵢ − ū_c)(uᵢ − ū_c)ᵀ, weighted by s."""
+    """Rows of U about the centroids ū of their clusters: C_c = Σ_{i∈c} (uᵢ − ū_c)(uᵢ − ū_c)ᵀ.
+
+    Products of vectors and matrices are weighted by s.
+    """
 
     centroids: Array  # ū, (k, q)
     across: Array  # ū_cᵀC_d ū_c, (k, k)
@@ -153,13 +156,13 @@ class Spread:
 
         C′_c = C_c + Σ_in (uᵢ − ū_c)(uᵢ − ū_c)ᵀ − Σ_out (uᵢ − ū_c)(uᵢ − ū_c)ᵀ − m′_c (ū′_c − ū_c)(ū′_c − ū_c)ᵀ
         """
-        assert self.scatters is not None
-        u, scatters = rows_of(factors, rows), np.empty_like(self.scatters)
+        before_c: Any = self.scatters
+        u, scatters = rows_of(factors, rows), np.empty_like(before_c)
 
         def fill(c: int) -> None:
             shift = centroids[c] - self.centroids[c]
             joined, left = (u[x.labels[rows] == c] - self.centroids[c] for x in (now, before))
-            scatters[c] = self.scatters[c] - now.sizes[c] * shift[:, None] * shift
+            scatters[c] = before_c[c] - now.sizes[c] * shift[:, None] * shift
             scatters[c] += joined.T @ joined
             scatters[c] -= left.T @ left
 
@@ -210,7 +213,7 @@ def project(factors: Factors, v: Array, rows: Array | None = None) -> Array:
 def label_sums(
     factors: Factors, labels: Array, k: int, rows: Array | None = None, weights: Array | None = None
 ) -> Array:
-    """Return UᵀZ, (q, R·k), for labels (n, R); with `rows`, those of some objects; objects may have weights."""
+    """Return UᵀZ, (q, R·k), for labels (n, R) of all objects or those at `rows`, which may have weights."""
     wide, q = wide_dtype(labels), sum(factor.width for factor in factors)
     if not can_sum_rows(labels):
         z = membership(labels, k, wide)

@@ -35,7 +35,9 @@ class FactoredGroups(Grouped):
     @functools.cached_property
     def t(self) -> Array:
         """T = UᵀZ, (q, R·k)."""
-        return label_sums(self.proximity.joined, self.labels, self.k) if self.known_t is None else self.known_t
+        return (
+            label_sums(self.proximity.joined, self.labels, self.k) if self.known_t is None else self.known_t
+        )
 
     @functools.cached_property
     def _weighted(self) -> Array:
@@ -136,14 +138,14 @@ class FactoredGroups(Grouped):
 
     @remembered
     def spread(self) -> Spread:
-        """The rows of U about the centroids of their clusters; updated from similar labels if these are known."""
+        """The rows of U about the centroids of their clusters, updated from similar labels if possible."""
         known = None if self.similar is None else FactoredGroups.spread.known(self.similar)
         if known is None or self.similar is None or self.similar.k != self.k:
             return self.proximity.spread(self.partition, self.t)
         return self.proximity.moved_spread(known, self.similar.partition, self.partition, self.t)
 
     def near(self, other: Grouped) -> "FactoredGroups":
-        """Return the same groups, able to update the spread of other groups of W, which may be computed later."""
+        """Return the same groups, able to update the spread of `other`, even if it is computed later."""
         if self.similar is other or not isinstance(other, FactoredGroups):
             return self
         return dataclasses.replace(self, similar=other)

@@ -195,12 +195,13 @@ class Occupied(Grouped):
         squares, n_rows = np.bincount(at, deviations * deviations, size), np.bincount(at, minlength=size)
         return squares + (self.blocks.m_c - n_rows) * means * means  # the other rows have r = 0
 
-    def row_products(self, other: "Occupied", source: Array | None = None) -> Array:
+    def row_products(self, other: Grouped, source: Array | None = None) -> Array:
         """Return Σᵢ (rᵢd − μ_cd)(sᵢd − ν_cd) over i in c for the means r and s of rows, by block.
 
         `source` gives the places of objects in the other, which has the same blocks.
         """
-        r, s = (groups._row_matrix() for groups in (self, other))
+        assert isinstance(other, Occupied)
+        r, s = self._row_matrix(), other._row_matrix()
         if source is not None:
             s = s[np.where(source >= 0, source, 0)]
             r = r.multiply((source >= 0)[:, None]).tocsr()

@@ -289,7 +289,9 @@ class Factored(Proximity):
         m, count = partition.sizes, partition.pair_counts
         xp = array_namespace(m)
         own = xp.eye(partition.k, dtype=m.dtype, device=device_of(m))
-        excess = partition.totals(self.diagonal() - partition.by_object(xp.linalg.diagonal(means)))  # Σ(wᵢᵢ − w̄)
+        excess = partition.totals(
+            self.diagonal() - partition.by_object(xp.linalg.diagonal(means))
+        )  # Σ(wᵢᵢ − w̄)
         shift = own * excess / not_zero(count)  # w̄ − μ
         mu = xp.where(count > 0, means - shift, xp.zeros_like(means))
         deviation = self.diagonal() - partition.by_object(xp.linalg.diagonal(mu))
@@ -328,14 +330,17 @@ class Factored(Proximity):
         return self.leading if is_whole else Factored._scatter.known(self)
 
     def with_squares_of(self, groups: Grouped) -> "Factored":
-        """Return W with the scatter of U about its mean r, Σ C_c + Σ m_c (ū_c − r)(ū_c − r)ᵀ, if C_c are known."""
+        """Return W with the scatter of U, Σ C_c + Σ m_c (ū_c − r)(ū_c − r)ᵀ about its mean r, if C_c is known."""
         spread = FactoredGroups.spread.known(groups) if isinstance(groups, FactoredGroups) else None
-        if spread is None or not is_host_value(self.weights) or bool((groups.labels < 0).any()):
+        if spread is None or not is_host_value(self.weights):
             return self
-        m = groups.partition.sizes
+        xp, m = array_namespace(self.weights), groups.partition.sizes
+        if bool(xp.any(groups.labels < 0)):
+            return self
         centre = (m @ spread.centroids) / self.n
         about = spread.centroids - centre
-        return dataclasses.replace(self, leading=Scatter(centre, spread.total + (m[:, None] * about).T @ about))
+        scatter = Scatter(centre, spread.total + (m[:, None] * about).T @ about)
+        return dataclasses.replace(self, leading=scatter)
 
     def with_known(self) -> "Factored":
         """Return the same with computed values as fields, which a file stores."""

@@ -75,7 +75,7 @@ class Moves:
         return v if self.places is None else keep(v, self.places, 0)
 
     def labels(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return their labels after and before, (m, R), in NumPy; -1 for objects that are not in the matrix."""
+        """Return their labels after and before, (m, R), in NumPy; -1 for objects not in the matrix."""
         after, before = self.after[self.objects], self.before[self.objects]
         if self.places is None:
             return after, before

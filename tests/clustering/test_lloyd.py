@@ -3,16 +3,19 @@
 import numpy as np
 import pytest
 import reference
+import scipy.sparse
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import affect_xp as ax
+from affect_xp.array.threads import own_threads
 from affect_xp.clustering import lloyd as module
 from affect_xp.clustering.kmeans import lloyd
 from affect_xp.partition import UNCHANGED
 from affect_xp.proximity import _factored_groups
 from affect_xp.proximity.blend import Pair
 from affect_xp.proximity.factored import Factored
+from affect_xp.proximity.sparse import Sparse
 
 
 def clouds(rng, n=40, k=4, p=3):
@@ -45,6 +48,28 @@ def test_greedy_centres_are_those_of_the_definition(eager_xp, seed):
         centres = reference.greedy_centres(w, np.argsort(np.diag(w)), draws[:, r, :])
         distance = np.diag(w)[:, None] - 2 * w[:, centres] + np.diag(w)[centres]
         np.testing.assert_array_equal(column, distance.argmin(axis=1))
+
+
+@pytest.mark.parametrize("kind", ["dense", "float32", "features", "sparse"])
+def test_starts_on_the_host_are_those_of_any_library(kind):
+    x = np.random.default_rng(3).normal(size=(60, 3))
+    w = (x @ x.T).astype(np.float32 if kind == "float32" else np.float64)
+    W = {"features": Factored.from_features(x), "sparse": Sparse(scipy.sparse.csr_array(w))}.get(
+        kind, ax.Dense(w)
+    )
+    order, draws = np.argsort(W.diagonal(), kind="stable"), np.random.default_rng(4).random((7, 5, 3))
+    found = module._spread_on_host(W, order, draws)
+    np.testing.assert_array_equal(found.T, module._spread(W, order, draws))
+
+
+def test_the_number_of_threads_does_not_change_starts(monkeypatch):
+    W = Factored.from_features(np.random.default_rng(5).normal(size=(200, 4)))
+    found = []
+    for size in (1, 5):
+        monkeypatch.setattr(module, "STARTS_PER_THREAD", size)
+        with own_threads():
+            found.append(module.spread_partitions(W, 8, 10, np.random.default_rng(6)))
+    np.testing.assert_array_equal(*found)
 
 
 def test_fewer_distinct_objects_than_centres():
