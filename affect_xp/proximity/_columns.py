@@ -17,7 +17,6 @@ from affect_xp.array.namespace import (
     device_of,
     fill_rows,
     for_each_block,
-    is_host_value,
     row_blocks,
     rows_at,
     sorted_segments,
@@ -139,7 +138,7 @@ class Spread:
             lambda rows: xp.sum((weighted @ c[rows, :, :]) * weighted, axis=2),
             xp.empty((k, k), dtype=flat.dtype, device=device_of(flat)),
         )
-        are_one = is_host_value(s) and bool(xp.all(s == 1))
+        are_one = can_sum_rows(s) and bool(np.all(s == 1))
         within = (flat if are_one else flat * xp.reshape(s[:, None] * s, (1, q * q))) @ flat.T
         return Spread(centroids, across.T, within, xp.sum(c, axis=0), c if k * q <= n else None)
 

@@ -11,13 +11,13 @@ import numpy as np
 from affect_xp.array import namespace
 from affect_xp.array.namespace import (
     array_namespace,
+    can_sum_rows,
     changed_places,
     device_of,
     from_host,
     gather,
     is_array,
     is_cupy,
-    is_host_value,
     is_lazy,
     not_zero,
     on_host,
@@ -330,13 +330,11 @@ class Factored(Proximity):
         return self.leading if is_whole else Factored._scatter.known(self)
 
     def with_squares_of(self, groups: Grouped) -> "Factored":
-        """Return W with the scatter of U, Σ C_c + Σ m_c (ū_c − r)(ū_c − r)ᵀ about its mean r, if C_c is known."""
+        """Return W with the scatter of U, if C_c are known: Σ C_c + Σ m_c (ū_c − r)(ū_c − r)ᵀ with mean r."""
         spread = FactoredGroups.spread.known(groups) if isinstance(groups, FactoredGroups) else None
-        if spread is None or not is_host_value(self.weights):
+        if spread is None or not can_sum_rows(self.weights) or bool(np.any(groups.labels < 0)):
             return self
-        xp, m = array_namespace(self.weights), groups.partition.sizes
-        if bool(xp.any(groups.labels < 0)):
-            return self
+        m = groups.partition.sizes
         centre = (m @ spread.centroids) / self.n
         about = spread.centroids - centre
         scatter = Scatter(centre, spread.total + (m[:, None] * about).T @ about)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from affect_xp.array.namespace import array_namespace, device_of, is_host_value, not_zero, row_blocks, to_host
+from affect_xp.array.namespace import array_namespace, can_sum_rows, device_of, not_zero, row_blocks, to_host
 from affect_xp.array.typing import Array
 from affect_xp.checks import warn_caller
 from affect_xp.exceptions import InputWarning, ScaleWarning
@@ -121,10 +121,10 @@ def hint_at_kind(W: Proximity, clusterer: Any, *, known: bool) -> None:
 
 
 def _are_same(x: Array) -> bool:
-    """Return whether all rows are equal, with one read; on the host up to the first that differs."""
+    """Return whether all rows are equal, with one read; in NumPy up to the first that differs."""
     xp = array_namespace(x)
-    if is_host_value(x):
-        return all(bool(xp.all(x[rows, :] == x[:1, :])) for rows in row_blocks(x))
+    if can_sum_rows(x):
+        return all(np.all(x[rows] == x[0]) for rows in row_blocks(x))
     same = xp.all(xp.max(x, axis=0) == xp.min(x, axis=0))
     return bool(to_host(same, reason="do objects differ?")[0])
 
