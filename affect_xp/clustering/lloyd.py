@@ -35,8 +35,9 @@ from affect_xp.proximity import Dense, Grouped, Proximity
 
 # Distances, and their sums, that differ by less than this share are equal: rounding does not matter.
 SEEDING_TIE = 1e-9
-# A thread of the host makes at most so many starts together: products of many columns are faster.
-STARTS_PER_THREAD = 5
+# A thread of the host makes at most so many starts together, since products of many columns are faster; one
+# thread makes all if there are fewer distances than this to each further centre.
+STARTS_PER_THREAD, MIN_THREADED_ENTRIES = 5, 2**14
 # Products are updated from the columns of moved objects if these are at most this share of all.
 UPDATE_SHARE = 0.5
 # Iterations without a smaller sum of squares after which an indefinite W is considered to cycle.
@@ -71,7 +72,8 @@ def spread_partitions(W: Proximity, k: int, n_init: int, rng: np.random.Generato
     def fill(some: slice) -> None:
         labels[:, some] = _spread_on_host(W, order, draws[:, some]).T
 
-    step = min(STARTS_PER_THREAD, -(-n_init // 2))
+    is_little = W.n * n_init * n_trials < MIN_THREADED_ENTRIES
+    step = n_init if is_little else min(STARTS_PER_THREAD, -(-n_init // 2))
     run_blocks(fill, [slice(r, r + step) for r in range(0, n_init, step)])
     return labels
 

@@ -70,6 +70,8 @@ TOLERANCE = 1e-17
 RELATIVE_ROUNDING = 1e-12
 # Up to this size the columns of all steps are copied into one array, which fits into a large cache.
 HOST_JOINED_BYTES = 8 * 2**20
+# Sums of squares of columns are updated for moved objects from this number nq² of multiplications on.
+MIN_UPDATED_WORK = 2**24
 
 # Resets cached values after the columns have changed.
 UNKNOWN: dict[str, Any] = {
@@ -277,7 +279,8 @@ class Factored(Proximity):
     def moved_spread(self, known: Spread, before: Partition, now: Partition, t: Array) -> Spread:
         """Return the sums C_c for other labels, updated if few objects have moved; T = UᵀZ."""
         rows = changed_places(before.labels, now.labels)
-        if rows is None or known.scatters is None or len(rows) > MAX_UPDATE_SHARE * self.n:
+        is_little = self.n * self.rank**2 < MIN_UPDATED_WORK
+        if rows is None or known.scatters is None or is_little or len(rows) > MAX_UPDATE_SHARE * self.n:
             return self.spread(now, t)
         return known.moved(self.joined, self.weights, rows, before, now, _centroids(now, t))
 

@@ -65,6 +65,7 @@ def test_starts_on_the_host_are_those_of_any_library(kind):
 def test_the_number_of_threads_does_not_change_starts(monkeypatch):
     W = Factored.from_features(np.random.default_rng(5).normal(size=(200, 4)))
     found = []
+    monkeypatch.setattr(module, "MIN_THREADED_ENTRIES", 0)
     for size in (1, 5):
         monkeypatch.setattr(module, "STARTS_PER_THREAD", size)
         with own_threads():

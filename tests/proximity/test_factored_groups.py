@@ -8,6 +8,7 @@ from affect_xp.array import blas
 from affect_xp.partition import UNCHANGED, Partition
 from affect_xp.proximity import _bounds as bounds
 from affect_xp.proximity import _columns as columns
+from affect_xp.proximity import factored
 from affect_xp.proximity._columns import Factor, Scatter, Spread, label_sums, project
 from affect_xp.proximity.factored import Factored
 from affect_xp.proximity.grouped import Grouped, membership
@@ -201,6 +202,7 @@ def test_similar_groups_share_their_spread(monkeypatch):
     w = Factored.from_features(np.random.default_rng(9).normal(size=(30, 3)))
     before, after = Partition(LABELS, 6), LABELS.copy()
     after[3] = 0
+    monkeypatch.setattr(factored, "MIN_UPDATED_WORK", 0)
     first = w.group(before)
     second = w.group(Partition(after, 6)).near(first)
     first.moments()  # after `near`: it is known when it is needed
