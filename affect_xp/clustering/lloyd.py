@@ -17,6 +17,7 @@ from affect_xp.array.namespace import (
     array_namespace,
     can_sum_rows,
     device_of,
+    fill_rows,
     from_host,
     is_cupy,
     label_counts,
@@ -25,6 +26,7 @@ from affect_xp.array.namespace import (
     places_of,
     rank_keys,
     ratio,
+    row_blocks,
     to_host,
     wide_dtype,
 )
@@ -351,13 +353,28 @@ class Batch:
         self, labels: Array, own: Array, inertia: np.ndarray, also: tuple[np.ndarray, ...] = ()
     ) -> Assignment:
         """Fill empty clusters."""
-        distance = self.groups.distances(slice(0, labels.shape[0]), self.sizes, own)
         like = self.groups.proximity.like
         parts = PARTS_FLOAT32 if like.dtype == array_namespace(like).float32 else PARTS
-        labels = _repaired(labels, distance, self.w_ii, parts, self.numbers)
+        if can_sum_rows(labels):
+            distance = self._distances_of(labels, own)
+            numbers = np.full(labels.shape[1], self.groups.k) if self.numbers is None else self.numbers
+            labels = _repaired_on_host(labels, distance, self.w_ii, parts, numbers)
+        else:
+            distance = self.groups.distances(slice(0, labels.shape[0]), self.sizes, own)
+            labels = _repaired(labels, distance, self.w_ii, parts, self.numbers)
         n_moved, n_rows = to_host(*self._moves(labels), reason="has k-means converged after a repair?")
         sizes = label_counts(labels, self.groups.k)
         return Assignment(labels, sizes, n_moved, int(n_rows), 2, inertia, also=also)
+
+    def _distances_of(self, labels: np.ndarray, own: np.ndarray) -> np.ndarray:
+        """Return the distances of objects to their new centroids minus wᵢᵢ, (n, R), in NumPy."""
+
+        def rows_of(rows: slice) -> np.ndarray:
+            distance = self.groups.distances(rows, self.sizes, own)
+            return np.take_along_axis(distance, labels[rows, :, None], axis=2)[:, :, 0]
+
+        blocks = row_blocks(labels, n_columns=self.sizes.size)
+        return fill_rows(labels, blocks, rows_of, np.empty(labels.shape))
 
     def assign_last(self) -> Assignment:
         """Do the same; with CuPy the host reads the sum of squares after the moves at the same time."""
@@ -484,6 +501,28 @@ def _repaired(
     place = xp.where(rank < k, rank, xp.zeros_like(rank))
     filled = xp.take_along_axis(gaps, place.T, axis=1).T
     return xp.where(rank < n_empty[None, :], xp.astype(filled, labels.dtype), labels)
+
+
+def _repaired_on_host(
+    labels: np.ndarray, distance: np.ndarray, w_ii: np.ndarray, parts: int, numbers: np.ndarray
+) -> np.ndarray:
+    """Do the same in NumPy, given only distances to the own centroid minus wᵢᵢ, (n, R): no n×k array."""
+    labels = labels.copy()
+    for r, k in enumerate(numbers.tolist()):
+        label, d = labels[:, r], distance[:, r] + w_ii
+        empty = np.flatnonzero(np.bincount(label, minlength=k) == 0)
+        term = np.maximum(np.abs(distance[:, r]), np.abs(w_ii))
+        largest, least = np.zeros(k), np.full(k, np.inf)
+        np.maximum.at(largest, label, np.where(np.isfinite(term), term, 0))
+        in_parts = np.round(d / not_zero(largest)[label] * parts)
+        np.minimum.at(least, label, in_parts)
+        nearest = np.flatnonzero(in_parts == least[label])
+        stays = nearest[np.unique(label[nearest], return_index=True)[1]]
+        d[stays] = term[stays] = 0
+        distant = _rounded(d, term, parts)
+        distant[stays] = -np.inf
+        label[np.argsort(-distant, kind="stable")[: len(empty)]] = empty
+    return labels
 
 
 def _rounded(distance: Array, term: Array, parts: int) -> Array:

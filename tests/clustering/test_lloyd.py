@@ -303,3 +303,22 @@ def test_an_empty_cluster_is_filled_in_any_units(eager_xp, scale):
     x = np.array([[-1.0], [1.0], [7.0], [9.5]])
     found = ax.kmeans(eager_xp.array(scale * (x @ x.T)), 3, init=eager_xp.array(np.array([0, 0, 1, 1])))
     assert len(np.unique(eager_xp.numpy(found.labels))) == 3
+
+
+@settings(max_examples=100, derandomize=True)
+@given(st.integers(0, 2**32 - 1), st.integers(3, 40), st.booleans())
+def test_empty_clusters_are_filled_on_the_host_as_on_any_library(seed, n, integral):
+    rng, n_runs, k = np.random.default_rng(seed), 3, 6
+    labels = rng.integers(0, rng.integers(1, k + 1), (n, n_runs))
+    numbers = np.maximum(rng.integers(1, k + 1, n_runs), labels.max(axis=0) + 1)
+    numbers = np.minimum(numbers, n)
+    distance = rng.normal(size=(n, n_runs, k))
+    distance = distance.round() if integral else distance  # with ties
+    w_ii = rng.integers(1, 4, n).astype(float)
+    labels = np.minimum(labels, numbers - 1)
+    expected = module._repaired(labels, distance, w_ii, module.PARTS, numbers)
+    own = np.take_along_axis(distance, labels[:, :, None], axis=2)[:, :, 0]
+    found = module._repaired_on_host(labels, own, w_ii, module.PARTS, numbers)
+    np.testing.assert_array_equal(found, expected)
+    for r in range(n_runs):
+        assert set(found[:, r]) == set(range(numbers[r]))
