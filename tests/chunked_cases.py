@@ -70,8 +70,8 @@ def failing_blends(marker, blocks, deadly=False):
 
         left, square_sum = [blocks], _chunk._sum_of_squares
 
-        def spy(block, wide):
-            left[0] -= sys._getframe(1).f_locals["spent"] is not None
+        def spy(block, wide=None):
+            left[0] -= sys._getframe(2).f_locals["spent"] is not None
             if left[0] == 0 and not os.path.exists(marker):
                 open(marker, "w").close()
                 if deadly:

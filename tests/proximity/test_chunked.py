@@ -25,7 +25,7 @@ from representations import distance_twin, moments_twin
 import affect_xp as ax
 from affect_xp.exceptions import AffectError, InputError, InputTypeError
 from affect_xp.partition import Partition, align
-from affect_xp.proximity import grouped
+from affect_xp.proximity import grouped, summed_proximity
 from affect_xp.proximity.checks import checked_array
 from affect_xp.proximity.chunked import Chunked, _chunk
 from affect_xp.proximity.chunked._plan import Chunks, Plan
@@ -305,6 +305,38 @@ def test_a_blend_is_in_place_of_a_past_that_is_writeable_and_aligned(which):
         with pytest.raises(AffectError, match=r"call reset\(\)"):
             _chunk.chunk_blend_in_place(w, kept, 0.5, None, True)
     assert sys.getsizeof(found) > w.nbytes  # dask knows what it costs to move it
+
+
+@pytest.mark.parametrize("on_diagonal", [False, True])
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_squares_of_a_blend_follow_from_those_of_its_parts(dtype, alpha, on_diagonal):
+    w, past = symmetric(mean=3).astype(dtype), symmetric(seed=1, mean=3).astype(dtype)
+    copies = 1 if on_diagonal else 2
+    squares = [copies * float((x.astype(np.float64) ** 2).sum()) for x in (past, w)]
+    expected = alpha * past.astype(np.float64) + (1 - alpha) * w
+    found = _chunk.chunk_blend_in_place(w, Kept(past, squares[0], None), alpha, None, on_diagonal, squares[1])
+    tolerance = 1e-12 if dtype == np.float64 else 1e-6
+    close(found.array, expected, rtol=tolerance, atol=tolerance)
+    close(found.square_sum, copies * (expected**2).sum(), rtol=tolerance)
+    assert np.shares_memory(found.array, past)
+
+
+def test_differences_that_would_overflow_are_not_formed():
+    w = np.full((2, 2), 3e38, dtype=np.float32)
+    found = _chunk.chunk_blend_in_place(w, Kept(-w, 3.6e77, None), 0.5, None, True, 3.6e77)
+    close(found.array, np.zeros((2, 2)))
+
+
+def test_squares_of_the_chunks_are_kept_if_all_objects_have_labels(da):
+    w = symmetric()
+    for labels, known in ((np.arange(N) % 3, True), (LABELS, False)):
+        W = summed_proximity(da.from_array(w, chunks=4), "W", Partition(labels, 4))
+        assert (W.chunk_squares is not None) == known
+        if known:
+            close(W.chunk_squares[0, 0], (w[:4, :4] ** 2).sum())
+            close(W.chunk_squares[0, 2], 2 * (w[:4, 8:] ** 2).sum())
+            close(sum(W.chunk_squares.values()), (w**2).sum())
 
 
 def test_rows_of_a_chunk_that_is_not_aligned_are_not_taken_at_once(monkeypatch):

@@ -236,7 +236,11 @@ def _add_guess(
 
 def _buffer(w: np.ndarray, dtype: Any = np.float64) -> np.ndarray:
     """Return memory for some rows. New memory for each block would cost more than its sums."""
-    return np.empty((max(MIN_SUMMED_ROWS, SUMMED_ENTRIES // w.shape[1]), w.shape[1]), dtype)
+    return np.empty((_block_rows(w), w.shape[1]), dtype)
+
+
+def _block_rows(w: np.ndarray) -> int:
+    return max(MIN_SUMMED_ROWS, SUMMED_ENTRIES // w.shape[1])
 
 
 def _gathered(w: np.ndarray, index: np.ndarray, buffer: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
@@ -451,10 +455,14 @@ def chunk_blend(
     known: tuple[np.ndarray, np.ndarray] | None,
     on_diagonal: bool,
     spent: Kept | None = None,
+    w_squares: float | None = None,
 ) -> Kept:
     """Return α·past + (1 − α)·W for pairs of known objects (None: all), and W for the others.
 
-    The result may be written in place of the past, which is then taken out of `spent`.
+    The result may be written in place of the past, which is then taken out of `spent`. If Σw² over the chunk
+    and its transpose is known too, and shows that no difference overflows, it is W + α(Ψ − W), and
+
+        Σψ̂² = α Σψ² + (1 − α) Σw² − α (1 − α) Σ(ψ − w)²
     """
     xp = array_namespace(w, past)
     if not can_sum_rows(w, past) or known is not None:
@@ -466,24 +474,51 @@ def chunk_blend(
     if past.dtype != w.dtype or not past.flags.behaved:  # writeable and aligned
         spent = None
     blended = np.empty(w.shape, w.dtype) if spent is None else past
-    wide, total = _buffer(w), 0.0
-    share = np.empty(wide.shape, w.dtype)
     if spent is not None:
         spent.array = None  # dask may repeat a task that failed: it must not blend twice
-    for rows in row_blocks(w, host_rows=len(wide)):
-        block = blended[rows]
-        np.multiply(past[rows], alpha, out=block, casting="same_kind")
-        block += np.multiply(w[rows], 1 - alpha, out=share[: len(block)])
-        total += _sum_of_squares(block, wide[: len(block)])
-    own = chunk_diagonal(blended) if on_diagonal else None
-    found = Kept(blended, total if on_diagonal else 2 * total, own)
+    squares = (0.0, np.inf) if spent is None or w_squares is None else (float(spent.square_sum), w_squares)
+    if alpha < 1 and max(squares) ** 0.5 < float(np.finfo(w.dtype).max) / 4:
+        between = _blend_by_difference(w, past, alpha, blended) * (1 if on_diagonal else 2)
+        total = alpha * squares[0] + (1 - alpha) * squares[1] - alpha * (1 - alpha) * between
+    else:
+        total = _blend_by_sum(w, past, alpha, blended) * (1 if on_diagonal else 2)
+    found = Kept(blended, max(total, 0.0), chunk_diagonal(blended) if on_diagonal else None)
     if spent is not None:
         spent.after = alpha, found
     return found
 
 
+def _blend_by_sum(w: np.ndarray, past: np.ndarray, alpha: float, out: np.ndarray) -> float:
+    """Write the blend into `out`, which may be the past, and return the sum of its squares."""
+    wide, total = _buffer(w), 0.0
+    share = np.empty(wide.shape, w.dtype)
+    for rows in row_blocks(w, host_rows=len(wide)):
+        block = out[rows]
+        np.multiply(past[rows], alpha, out=block, casting="same_kind")
+        block += np.multiply(w[rows], 1 - alpha, out=share[: len(block)])
+        total += _sum_of_squares(block, wide[: len(block)])
+    return total
+
+
+def _blend_by_difference(w: np.ndarray, past: np.ndarray, alpha: float, out: np.ndarray) -> float:
+    """Write the blend into `out`, which may be the past, and return Σ(ψ − w)²."""
+    total = 0.0
+    for rows in row_blocks(w, host_rows=_block_rows(w)):
+        block = out[rows]
+        np.subtract(past[rows], w[rows], out=block)
+        total += _sum_of_squares(block)
+        block *= alpha
+        block += w[rows]
+    return total
+
+
 def chunk_blend_in_place(
-    w: Array | Kept | StoredChunk, past: Kept, alpha: float, known: None, on_diagonal: bool
+    w: Array | Kept | StoredChunk,
+    past: Kept,
+    alpha: float,
+    known: None,
+    on_diagonal: bool,
+    w_squares: float | None = None,
 ) -> Kept:
     """Return `chunk_blend` of chunks that are not opened yet, in place of the past if possible.
 
@@ -491,13 +526,15 @@ def chunk_blend_in_place(
     """
     if past.after is not None and past.after[0] == alpha:
         return past.after[1]
-    return chunk_blend(opened(w), opened(past), alpha, known, on_diagonal, spent=past)
+    return chunk_blend(opened(w), opened(past), alpha, known, on_diagonal, spent=past, w_squares=w_squares)
 
 
 @np.errstate(over="ignore")  # infinite, and not used, in units whose squares are out of range
-def _sum_of_squares(block: np.ndarray, wide: np.ndarray) -> float:
-    np.copyto(wide, block)
-    flat = wide.reshape(-1)
+def _sum_of_squares(block: np.ndarray, wide: np.ndarray | None = None) -> float:
+    """Return the sum of squares; with `wide`, memory for the entries, in float64."""
+    if wide is not None:
+        np.copyto(wide, block)
+    flat = (block if wide is None else wide).reshape(-1)
     return float(flat @ flat)
 
 

@@ -12,7 +12,7 @@ import itertools
 import logging
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -114,6 +114,8 @@ class Chunked(Summable):
     known_magnitude: float | None = dataclasses.field(default=None, kw_only=True)
     # Labels, W·Z and Σ wᵢⱼ² over i ≠ j of each block, where known.
     sums: tuple[Partition, Array, Array] | None = dataclasses.field(default=None, kw_only=True)
+    # Σ wᵢⱼ² over each chunk and its transpose, where known.
+    chunk_squares: Mapping[tuple[int, int], float] | None = dataclasses.field(default=None, kw_only=True)
     _chunks: Chunks | None = dataclasses.field(default=None, kw_only=True)  # those of a blend or copy
     _facts: Sequence[Kept] | None = dataclasses.field(default=None, kw_only=True)  # of these, if stored
 
@@ -494,6 +496,7 @@ class Chunked(Summable):
                 *weight,
                 None if by_row is None else (by_row[i], by_row[j]),
                 i == j,
+                *self._squares_for(function, i, j),
             )
             for (i, j), chunk in self._upper.items()
         }
@@ -502,6 +505,11 @@ class Chunked(Summable):
         if out is not None and out._spill is not None:
             out._spill.delete()
         return blended
+
+    def _squares_for(self, function: Callable, i: int, j: int) -> tuple[float, ...]:
+        """Return Σ wᵢⱼ² over a chunk for a blend in place, if it is known."""
+        known = self.chunk_squares if function is chunk_blend_in_place else None
+        return () if known is None else (known[i, j],)
 
     def block_products(self, past: "Chunked", alignment: Alignment, partition: Partition) -> Array:
         before, _ = self._aligned(past, alignment)
@@ -716,7 +724,13 @@ def checked_and_summed(
     wz, squares, w_ii = W._joined({(i, j): part for (i, j), part in parts.items() if i <= j})
     right, down, least = found.combined({place: part[-3:] for place, part in parts.items()})
     squares = squares - np.diag((w_ii * w_ii) @ partition.membership)
-    W = Chunked(found.array, known_magnitude=log2(float(np.abs(right).max())), sums=(partition, wz, squares))
+    by_chunk = {(i, j): float(part[2].sum()) for (i, j), part in parts.items() if i <= j}
+    W = Chunked(
+        found.array,
+        known_magnitude=log2(float(np.abs(right).max())),
+        sums=(partition, wz, squares),
+        chunk_squares=by_chunk if bool((partition.labels >= 0).all()) else None,
+    )
     W._known.chunks, W._known.diagonal = found.chunks, w_ii
     return W, right - down, least
 
