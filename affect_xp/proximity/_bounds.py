@@ -31,7 +31,7 @@ from affect_xp.proximity._columns import Factors, combined
 RELATIVE_MARGIN = 1e-10
 # From this number of clusters on distances are computed in single precision, if wᵢᵢ and weights s are in a
 # range in which products neither overflow nor vanish. Fewer clusters are compared one by one.
-MIN_NARROW_CLUSTERS, NARROW_RANGE, ROUNDOFF = 40, (2.0**-40, 2.0**40), 2.0**-24
+MIN_NARROW_CLUSTERS, NARROW_RANGE, ROUNDOFF = 40, (2.0**-80, 2.0**80), 2.0**-24
 # If more than this share of a block must be checked, check all of it: contiguous rows are faster.
 MAX_CHECKED_SHARE = 0.3
 

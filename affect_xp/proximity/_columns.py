@@ -30,7 +30,7 @@ from affect_xp.partition import Partition
 from affect_xp.proximity.grouped import column_sums, membership
 
 # From so many entries of one row of U times one of Z on, rows are added by label instead of multiplied by Z
-# (4,000 rows, q = 256, R·k = 1,000: 34 → 4 ms), so many rows at a time.
+# (4,000 rows, q = 256, R·k = 1,000: 34 → 4 ms), at least so many rows at a time.
 MIN_SUMMED_WORK, SUMMED_ROWS = 2048, 4096
 # Larger clusters are processed in pieces of so many objects.
 PIECE_ROWS = 2**14
@@ -158,16 +158,23 @@ class Spread:
         """
         before_c: Any = self.scatters
         u, scatters = rows_of(factors, rows), np.empty_like(before_c)
+        members = [_by_label(x.labels[rows], now.k) for x in (now, before)]
 
         def fill(c: int) -> None:
             shift = centroids[c] - self.centroids[c]
-            joined, left = (u[x.labels[rows] == c] - self.centroids[c] for x in (now, before))
+            joined, left = (u[index[c]] - self.centroids[c] for index in members)
             scatters[c] = before_c[c] - now.sizes[c] * shift[:, None] * shift
             scatters[c] += joined.T @ joined
             scatters[c] -= left.T @ left
 
         for_each_block(fill, range(now.k), u)
         return Spread._from(scatters, s, now.n, centroids)
+
+
+def _by_label(labels: np.ndarray, k: int) -> list[np.ndarray]:
+    """Return the places of each label 0 ... k-1."""
+    ends = np.cumsum(np.bincount(labels + 1, minlength=k + 1))
+    return np.split(np.argsort(labels, kind="stable"), ends[:-1])[1:]
 
 
 def rows_of(factors: Factors, which: slice | Array) -> Array:
@@ -220,7 +227,7 @@ def label_sums(
         return project(factors, z if weights is None else z * weights[:, None], rows)
     n_numbers, by_label = labels.shape[1] * k, labels.shape[1] * k * q >= MIN_SUMMED_WORK
     numbers, sums = np.where(labels < 0, -1, labels + k * np.arange(labels.shape[1])), {}
-    height = SUMMED_ROWS if by_label else None
+    height = max(SUMMED_ROWS, 4 * n_numbers) if by_label else None  # all sums are smaller than U
     blocks = list(row_blocks(labels, n_columns=max(n_numbers, q), host_rows=height)) or [slice(0, 0)]
 
     def add(block: slice) -> None:

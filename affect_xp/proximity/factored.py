@@ -292,9 +292,8 @@ class Factored(Proximity):
         m, count = partition.sizes, partition.pair_counts
         xp = array_namespace(m)
         own = xp.eye(partition.k, dtype=m.dtype, device=device_of(m))
-        excess = partition.totals(
-            self.diagonal() - partition.by_object(xp.linalg.diagonal(means))
-        )  # Σ(wᵢᵢ − w̄)
+        above = self.diagonal() - partition.by_object(xp.linalg.diagonal(means))
+        excess = partition.totals(above)  # Σ(wᵢᵢ − w̄), (k,)
         shift = own * excess / not_zero(count)  # w̄ − μ
         mu = xp.where(count > 0, means - shift, xp.zeros_like(means))
         deviation = self.diagonal() - partition.by_object(xp.linalg.diagonal(mu))
