@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from affect_xp.array import cuda
+from affect_xp.array import blas, cuda
 from affect_xp.array.namespace import (
     array_namespace,
     can_sum_rows,
@@ -43,6 +43,8 @@ MAX_UPDATE_SHARE = 0.3
 # neither overflow nor vanish; so many rows of each cluster give the guess of means, which is 0 for means of
 # up to so many standard deviations.
 MIN_NARROW, NARROW_RANGE, GUESSED_ROWS, MAX_SMALL_MEAN = 1000, (2.0**-20, 2.0**40), 8, 4
+# With so many clusters rows are added by label, at least so many at a time; so many sums are kept.
+MIN_ADDED, ADDED_ROWS, N_SUMS = 64, 1024, 8
 # Up to so many entries of WZ, calls of NumPy take longer than their work.
 FEW_ENTRIES = 2**18
 
@@ -326,14 +328,23 @@ class Grouped(abc.ABC):
 
     def _summed_by_cluster(self, values: Callable[[slice], Array]) -> Array:
         """Return the sum of values of objects, (rows, k), over the objects of each cluster, (k, k)."""
-        partition, sums = self.partition, {}
-        blocks = list(row_blocks(self.labels, n_columns=self.k))
+        partition, k, adds_rows = self.partition, self.k, self.k >= MIN_ADDED and can_sum_rows(self.labels)
+        blocks = list(
+            row_blocks(self.labels, n_columns=k, host_rows=max(k, ADDED_ROWS) if adds_rows else None)
+        )
+        sums: dict[int, Array] = {}
 
-        def add(rows: slice) -> None:
-            sums[rows.start] = partition.at(rows).membership.T @ values(rows)
+        def add(part: int) -> None:
+            for rows in blocks[part::N_SUMS]:
+                if adds_rows:
+                    found = blas.sums_by_number(values(rows), self.labels[rows], k)
+                else:
+                    found = partition.at(rows).membership.T @ values(rows)
+                sums[part] = found if part not in sums else sums[part] + found
 
-        for_each_block(add, blocks, self.labels)
-        return sum(sums[rows.start] for rows in blocks)
+        parts = range(min(N_SUMS, len(blocks)))
+        for_each_block(add, parts, self.labels)
+        return sum(sums[part] for part in parts)
 
     def near(self, other: "Grouped") -> "Grouped":
         """Return the same groups, able to reuse sums of `other`, whose labels are similar."""

@@ -8,7 +8,7 @@ from affect_xp.array import blas
 from affect_xp.partition import UNCHANGED, Partition
 from affect_xp.proximity import _bounds as bounds
 from affect_xp.proximity import _columns as columns
-from affect_xp.proximity import factored
+from affect_xp.proximity import factored, grouped
 from affect_xp.proximity._columns import Factor, Scatter, Spread, label_sums, project
 from affect_xp.proximity.factored import Factored
 from affect_xp.proximity.grouped import Grouped, membership
@@ -161,7 +161,12 @@ def by_definition(w, labels, k):
     return deviations
 
 
-def test_effects_of_objects_are_those_of_the_definition(eager_xp, small_blocks, pair_of):
+@pytest.mark.parametrize("min_added", [0, 10**9])  # add rows by label, or multiply by Z
+def test_effects_of_objects_are_those_of_the_definition(
+    eager_xp, small_blocks, pair_of, min_added, monkeypatch
+):
+    monkeypatch.setattr(grouped, "MIN_ADDED", min_added)
+    monkeypatch.setattr(grouped, "ADDED_ROWS", 7)
     (w, psi), (dense_w, dense_psi) = pair_of(eager_xp, np.random.default_rng(7))
     partition = Partition(eager_xp.array(LABELS), 6)
     a, b = by_definition(dense_w, LABELS, 6), by_definition(dense_psi, LABELS, 6)
