@@ -509,7 +509,8 @@ FIELDS = {
     ax.Event: "kind before after n_common size_before size_after objects probabilities",
     ax.Dense: "array square_sum known_magnitude sums sums_squares",
     ax.Sparse: "matrix prune known_magnitude",
-    ax.Chunked: "array store _spill known_magnitude sums _chunks _facts",  # computed again after loading
+    # Computed again after loading, if not given.
+    ax.Chunked: "array store _spill known_magnitude sums chunk_squares _chunks _facts",
     ax.Factored: (
         "factors weights max_rank tolerance error leading known_diagonal known_magnitude past_error "
         "joins"  # only False within a step
