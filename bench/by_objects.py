@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 import affect_xp as ax
 
 from ._data import communities
+from ._suite import limited_threads
 
 N_STEPS = 14
 # n, k, dtype, and the standard deviation of a cluster in each of four dimensions; with 0.15 some overlap.
@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2, help="(default: 2)")
     options = parser.parse_args()
     print(f"{'':50} {'default':>8} {'objects':>8}  ratio   (ms, {options.threads} threads)")
-    with threadpool_limits(options.threads):
+    with limited_threads(options.threads):
         for n, k, dtype, spread in DENSE:
             name = f"k-means, n = {n:,}, k = {k}, {dtype}, deviation {spread}"
             compare(name, lambda k=k: ax.KMeans(k), similarities(n, k, dtype, spread))

@@ -18,12 +18,12 @@ THREADS, WORKERS, BYTES = Goal(must=1.5, aim=1.1), Goal(must=2, aim=1), Goal(mus
 K, N_STEPS = 8, 3
 
 
-def _features(n: int) -> list[np.ndarray]:
+def features(n: int) -> list[np.ndarray]:
     """Return features of float32, whose dot products are the similarities."""
     return [x.astype(np.float32) for x, _ in drifting(n, N_STEPS, K, spread=1.0)]
 
 
-def _fit() -> Callable[[Any], object]:
+def fit() -> Callable[[Any], object]:
     return ax.Affect(ax.KMeans(K), random_state=0).partial_fit
 
 
@@ -32,7 +32,7 @@ def threads(setting: Setting) -> Case:
     import dask.array
 
     n, chunk = setting.rows_at(full=(20_000, 4_000), quick=(4_000, 1_000), tiny=(60, 20))
-    host = [x @ x.T for x in _features(n)]
+    host = [x @ x.T for x in features(n)]
     lazy = [dask.array.from_array(w, chunks=chunk, name=False) for w in host]
 
     def rows(measured: Measured) -> Iterator[Row]:
@@ -40,7 +40,7 @@ def threads(setting: Setting) -> Case:
         what = f"later steps, dask array, threads, n = {n:,}, float32, k = {K}"
         yield Row(what, "the same steps on NumPy arrays", float(ratio), THREADS)
 
-    return Case({"dask": over(lazy, _fit)}, {"NumPy": over(host, _fit)}, rows)
+    return Case({"dask": over(lazy, fit)}, {"NumPy": over(host, fit)}, rows)
 
 
 def workers(setting: Setting) -> Case:
@@ -52,22 +52,22 @@ def workers(setting: Setting) -> Case:
     cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
     client = distributed.Client(cluster, set_as_default=False)
     atexit.register(functools.partial(_close, client, cluster))
-    features = _features(n)
-    host = [x @ x.T for x in features]
+    given = features(n)
+    host = [x @ x.T for x in given]
     with client.as_current():  # workers make W: it is never in the graph
-        parts = (dask.array.from_array(x, chunks=(chunk, -1)) for x in features)
+        parts = (dask.array.from_array(x, chunks=(chunk, -1)) for x in given)
         lazy = [(x @ x.T).persist() for x in parts]
         distributed.wait(lazy)
     moved: list[float] = []
 
     def make() -> Callable[[Any], object]:
-        moved[:] = [_bytes_moved(client)]
-        fit = _fit()
+        moved[:] = [bytes_moved(client)]
+        take_step = fit()
 
         def take(w: Any) -> None:
             with client.as_current():
-                fit(w)
-            moved.append(_bytes_moved(client))
+                take_step(w)
+            moved.append(bytes_moved(client))
 
         return take
 
@@ -76,13 +76,13 @@ def workers(setting: Setting) -> Case:
         ratio = measured.seconds["dask"][1:].sum() / measured.seconds["NumPy"][1:].sum()
         what = f"later steps, dask array, two workers, n = {n:,}, float32, k = {K}"
         yield Row(what, "the same steps on NumPy arrays", float(ratio), WORKERS)
-        bytes_moved = max(np.diff(moved)[1:]) / host[0].nbytes
-        yield Row(f"{what}: bytes moved between workers", "bytes of W", bytes_moved, BYTES)
+        share = max(np.diff(moved)[1:]) / host[0].nbytes
+        yield Row(f"{what}: bytes moved between workers", "bytes of W", share, BYTES)
 
-    return Case({"dask": over(lazy, make)}, {"NumPy": over(host, _fit)}, rows)
+    return Case({"dask": over(lazy, make)}, {"NumPy": over(host, fit)}, rows)
 
 
-def _bytes_moved(client: Any) -> float:
+def bytes_moved(client: Any) -> float:
     """Return the bytes that workers have received from each other so far."""
 
     def received(dask_worker: Any) -> int:
