@@ -96,10 +96,11 @@ def _libraries() -> list[Any]:
 
 @contextlib.contextmanager
 def own_threads() -> Iterator[None]:
-    """Limit BLAS to one thread so that our thread pool can use all cores; also a decorator."""
-    if _n_allowed() == 1:
-        yield
-        return
+    """Limit BLAS to one thread so that our thread pool can use all cores; also a decorator.
+
+    BLAS may have several threads even if OMP_NUM_THREADS is 1: it reads the variable only at its start, and
+    dask sets it to 1 when it starts workers.
+    """
     holder = threading.get_ident(), object()
     try:
         try:

@@ -94,6 +94,13 @@ def test_blas_has_one_thread_meanwhile_and_its_own_again_after_the_last():
         assert set(blas_threads()) == {2}
 
 
+def test_blas_has_one_thread_if_the_variable_is_set_after_its_start(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as dask does when it starts workers
+    with threadpoolctl.threadpool_limits(3, user_api="blas"), threads.own_threads():
+        assert threads.n_threads() == 1
+        assert set(blas_threads()) == {1}
+
+
 def test_blas_may_have_its_threads_meanwhile():
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
         with threads.own_threads():
