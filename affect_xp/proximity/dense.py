@@ -204,13 +204,17 @@ class Dense(Summable):
         """Return Σ (wᵢⱼ − oᵢⱼ)² over all entries, a number."""
         w, o = self.array, other.array
         xp, wide = array_namespace(w, o), wide_dtype(w)
-        total = xp.zeros((), dtype=wide, device=device_of(w))
-        for rows in row_blocks(w):
+        squares: dict[int, Array] = {}
+
+        def add(rows: slice) -> None:
             x = xp.astype(w[rows, :], wide)
             x -= o[rows, :]
             x = xp.reshape(x, (-1,))
-            total = total + x @ x
-        return total
+            squares[rows.start] = x @ x
+
+        for_each_block(add, row_blocks(w), w)
+        total = xp.zeros((), dtype=wide, device=device_of(w))
+        return sum((squares[start] for start in sorted(squares)), start=total)
 
     def times_membership(self, groups: Summed) -> tuple[Array, Array | None]:
         if has_kernels(self.array, groups.k):
