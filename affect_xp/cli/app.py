@@ -115,7 +115,8 @@ def run(
 
     as .csv, .tsv, .txt, .jsonl (also .gz, .zst) or .parquet, or a quoted pattern such as '2024-*.csv'; or it
     contains matrices over time as .npy, .npz or .mat.
-    The names of the columns decide which it is, or --kind does.
+    The names of the columns decide which it is, or --kind does. The only column of texts contains the ids, if
+    no column is named as such.
 
     The results are labels.csv (time, id, cluster), alpha.csv (how much each step trusts the past), events.csv
     (what happened to the clusters), moves.csv (who changed the cluster), report.html for a browser,

@@ -23,6 +23,10 @@ REASONS = {
     r"cast \((.*) -> .*column (.*)": r"column '\2' contains \1; name those with numbers with features=[...]",
     "[Mm]emory (limit )?(must|.*(pars|unit))": "pass a number of bytes, or a text such as '2GB'",
 }
+# Cells that contain nothing, and the same in SQL. No list: IN may become a join, which changes the order of
+# rows, and many lists take long to plan.
+MISSING = r"(?i)\s*(na|#?n/a|nan|nat|<na>|null|none)?\s*"
+IS_MISSING = f"({{t}} IS NULL OR regexp_full_match({{t}}::VARCHAR, '{MISSING}'))"
 
 
 class Engine:

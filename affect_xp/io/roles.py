@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from affect_xp.exceptions import InputError
-from affect_xp.io.engine import Engine
+from affect_xp.io.engine import IS_MISSING, Engine
 from affect_xp.io.options import ReadOptions
 from affect_xp.io.sources import Source
 
@@ -20,6 +20,8 @@ USUAL = {
     "weight": ("weight", "w", "value", "count"),
 }
 ID_LIKE = re.compile("(?i:[_ .-]id)$|[a-z]I[dD]$")  # user_id, userId
+SAMPLE = 1000  # rows that show which columns contain texts
+IS_NUMBER = "try_cast(replace({t}::VARCHAR, ',', '.') AS DOUBLE) IS NOT NULL"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,9 +50,10 @@ class Roles:
 def find_roles(engine: Engine, source: Source, options: ReadOptions) -> Roles:
     """Return what the columns of a table are, by the options and by their names.
 
-    An index column that contains dates is the time, if there is no other.
+    An index column that contains dates is the time, if there is no other. If no name tells the ids, they are
+    in the only column of texts of a table with several rows for a time.
     """
-    title, columns, kind = source.title, list(source.columns), _kind(source, options)
+    title, columns, kind = source.title, list(source.columns), _kind_by_names(source, options)
 
     def find(role: str, given: str | None, default: str | None = None) -> str:
         """Return the column of a role: the one passed, or the only one with a usual name."""
@@ -64,11 +67,19 @@ def find_roles(engine: Engine, source: Source, options: ReadOptions) -> Roles:
         raise InputError(f"{what} of {title}: {problem}; pass {role}= with one of them, or names=[...]")
 
     time = find("time", options.time, _dated_index(engine, source))
+    is_named = bool(options.id or named_as("id", columns))
+    may_have_ids = kind in (None, "features") or options.value is not None
+    texts = _names(engine, source, time) if may_have_ids and not is_named else []
+    if len(texts) > 1:
+        what = f"columns {listed(texts)} of {title} contain texts"
+        raise InputError(f"{what}; pass id= with the names of objects, or source= and target= for edges")
+    kind = kind or ("features" if texts else _series(source, options))
     if kind == "edges":
         objects = [find("source", options.source), find("target", options.target)]
         values = [name for name in [find("weight", options.weight or options.value, "")] if name]
     else:
-        objects = [find("id", options.id)] if kind == "features" or options.value is not None else []
+        has_ids = kind == "features" or options.value is not None
+        objects = [find("id", options.id, *texts)] if has_ids else []
         given = options.features if options.value is None else [options.value]
         if given is None:
             taken = {time, *objects, *source.index, *filter(is_index, columns)}
@@ -85,8 +96,8 @@ def find_roles(engine: Engine, source: Source, options: ReadOptions) -> Roles:
     return Roles(kind, time, tuple(objects), tuple(values), unused)
 
 
-def _kind(source: Source, options: ReadOptions) -> str:
-    """Return what the rows of a table are: the option, or by the names of its columns."""
+def _kind_by_names(source: Source, options: ReadOptions) -> str | None:
+    """Return what the rows of a table are: the option, or by the names of its columns; None if unknown."""
     if options.kind != "auto":
         return str(options.kind)
     ids, first, second = (named_as(role, source.columns) for role in ("id", "source", "target"))
@@ -97,12 +108,43 @@ def _kind(source: Source, options: ReadOptions) -> str:
             what = f"columns {listed(first + second)} of {source.title} could be the ends of edges"
             raise InputError(f"{what}, or features of {ids[0]!r}; pass kind='edges' or kind='features'")
         return "edges"
-    if options.value is not None or options.id or ids:
-        return "features" if options.value is None else "series"
+    if options.value is not None:
+        return "series"
+    return "features" if options.id or ids else None
+
+
+def _series(source: Source, options: ReadOptions) -> str:
+    """Return "series", unless the name of a column looks like that of ids."""
     for name in (name for name in source.columns if options.features is None and ID_LIKE.search(name)):
         what = f"column {name!r} of {source.title} could be the id, or a series"
         raise InputError(f"{what}; pass id={name!r}, or kind='series'")
     return "series"
+
+
+def _names(engine: Engine, source: Source, time: str) -> list[str]:
+    """Return the columns that contain only texts, if there are several rows for a time."""
+    others = {name: sql for name, (sql, of) in source.columns.items() if name != time and _is_text(of)}
+    others = {name: sql for name, sql in others.items() if not is_index(name) and name not in source.index}
+    if not others:
+        return []
+    rows, sample = f"FROM {source.rows}", f"FROM (SELECT * FROM {source.rows} LIMIT {SAMPLE})"
+    counted = "count(*) FILTER (NOT {missing}), count(*) FILTER (NOT {missing} AND {number})"
+    counts = (
+        counted.format(missing=IS_MISSING.replace("{t}", sql), number=IS_NUMBER.replace("{t}", sql))
+        for sql in others.values()
+    )
+    (found,) = engine.run(f"SELECT {', '.join(counts)} {sample}", source.title)
+    texts = [name for i, name in enumerate(others) if found[2 * i] > 0 and found[2 * i + 1] == 0]
+    repeats = f"SELECT count(*) > count(DISTINCT {source.columns[time][0]})"
+    has_repeats = texts and any(
+        engine.run(f"{repeats} {some}", source.title)[0][0] for some in (sample, rows)
+    )
+    return texts if has_repeats else []
+
+
+def _is_text(of: str) -> bool:
+    """Return whether a column of this type of DuckDB may contain texts."""
+    return of.startswith(("VARCHAR", "ENUM"))
 
 
 def named_as(role: str, columns: Iterable[str]) -> list[str]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from affect_xp.exceptions import InputError
 from affect_xp.io import times
-from affect_xp.io.engine import Engine, literal
+from affect_xp.io.engine import IS_MISSING, MISSING, Engine, literal
 from affect_xp.io.options import ReadOptions
 from affect_xp.io.roles import Roles
 from affect_xp.io.sources import Source, read_rows
@@ -16,9 +16,6 @@ from affect_xp.io.times import NEWEST, OLDEST, SINCE_1970, Freq, shown
 
 SAMPLE = 1000  # rows that suggest how times are written; all rows are checked
 NUMBERS = re.compile("U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL|BOOLEAN")
-MISSING = r"(?i)\s*(na|#?n/a|nan|nat|<na>|null|none)?\s*"
-# No list: IN may become a join, which changes the order of rows, and many lists take long to plan.
-IS_MISSING = f"({{t}} IS NULL OR regexp_full_match({{t}}::VARCHAR, '{MISSING}'))"
 TRIMMED = "nullif(trim({t}, ' \t\r\n\u00a0\u2009\u3000\ufeff'), '')"
 # For DuckDB 1_000 is 1000: it gets another character, which is in no number.
 NO_UNDERSCORE = "CASE WHEN contains({t}, '_') THEN replace({t}, '_', '\x1f') ELSE {t} END"

@@ -50,6 +50,9 @@ FRAMES = {
         x=LONG["x"].astype("Float64"), id=LONG["id"].astype("category")
     ),
     "pandas with texts for dates": lambda: LONG.assign(date=LONG["date"].dt.strftime("%d.%m.%Y")),
+    "pandas with names in a column without a usual name": lambda: LONG.rename(columns={"id": "place"}),
+    "the same as categories": lambda: LONG.rename(columns={"id": "place"}).astype({"place": "category"}),
+    "the same of polars": lambda: pl.from_pandas(LONG.rename(columns={"id": "place"})),
     "polars": lambda: pl.from_pandas(LONG),
     "a lazy frame": lambda: pl.from_pandas(LONG).lazy(),
     "an Arrow table": lambda: pa.Table.from_pandas(LONG),
