@@ -69,17 +69,17 @@ def find_roles(engine: Engine, source: Source, options: ReadOptions) -> Roles:
     time = find("time", options.time, _dated_index(engine, source))
     is_named = bool(options.id or named_as("id", columns))
     may_have_ids = kind in (None, "features") or options.value is not None
-    texts = _names(engine, source, time) if may_have_ids and not is_named else []
-    if len(texts) > 1:
-        what = f"columns {listed(texts)} of {title} contain texts"
-        raise InputError(f"{what}; pass id= with the names of objects, or source= and target= for edges")
-    kind = kind or ("features" if texts else _series(source, options))
+    ids = _ids_by_rows(engine, source, time) if may_have_ids and not is_named else []
+    if len(ids) > 1:
+        what = f"columns {listed(ids)} of {title} could each be the id"
+        raise InputError(f"{what}; pass id= with one of them, or source= and target= for edges")
+    kind = kind or ("features" if ids else _series(source, options))
     if kind == "edges":
         objects = [find("source", options.source), find("target", options.target)]
         values = [name for name in [find("weight", options.weight or options.value, "")] if name]
     else:
         has_ids = kind == "features" or options.value is not None
-        objects = [find("id", options.id, *texts)] if has_ids else []
+        objects = [find("id", options.id, *ids)] if has_ids else []
         given = options.features if options.value is None else [options.value]
         if given is None:
             taken = {time, *objects, *source.index, *filter(is_index, columns)}
@@ -121,25 +121,23 @@ def _series(source: Source, options: ReadOptions) -> str:
     return "series"
 
 
-def _names(engine: Engine, source: Source, time: str) -> list[str]:
-    """Return the columns that contain only texts, if there are several rows for a time."""
-    others = {name: sql for name, (sql, of) in source.columns.items() if name != time and _is_text(of)}
-    others = {name: sql for name, sql in others.items() if not is_index(name) and name not in source.index}
-    if not others:
-        return []
+def _ids_by_rows(engine: Engine, source: Source, time: str) -> list[str]:
+    """Return the columns of texts, or else those with names such as user_id, if several rows have a time."""
+    others = [name for name in source.columns if name not in (time, *source.index) and not is_index(name)]
     rows, sample = f"FROM {source.rows}", f"FROM (SELECT * FROM {source.rows} LIMIT {SAMPLE})"
-    counted = "count(*) FILTER (NOT {missing}), count(*) FILTER (NOT {missing} AND {number})"
-    counts = (
-        counted.format(missing=IS_MISSING.replace("{t}", sql), number=IS_NUMBER.replace("{t}", sql))
-        for sql in others.values()
-    )
-    (found,) = engine.run(f"SELECT {', '.join(counts)} {sample}", source.title)
-    texts = [name for i, name in enumerate(others) if found[2 * i] > 0 and found[2 * i + 1] == 0]
+    ids = _texts(engine, source, others, sample) or list(filter(ID_LIKE.search, others))
     repeats = f"SELECT count(*) > count(DISTINCT {source.columns[time][0]})"
-    has_repeats = texts and any(
-        engine.run(f"{repeats} {some}", source.title)[0][0] for some in (sample, rows)
-    )
-    return texts if has_repeats else []
+    has_repeats = ids and any(engine.run(f"{repeats} {some}", source.title)[0][0] for some in (sample, rows))
+    return ids if has_repeats else []
+
+
+def _texts(engine: Engine, source: Source, names: Sequence[str], sample: str) -> list[str]:
+    """Return the columns that contain texts and no number in a sample."""
+    columns = {name: source.columns[name][0] for name in names if _is_text(source.columns[name][1])}
+    counted = f"count(*) FILTER (NOT {IS_MISSING}), count(*) FILTER (NOT {IS_MISSING} AND {IS_NUMBER})"
+    counts = [counted.replace("{t}", sql) for sql in columns.values()]
+    found = engine.run(f"SELECT {', '.join(counts)} {sample}", source.title)[0] if counts else ()
+    return [name for i, name in enumerate(columns) if found[2 * i] > 0 and found[2 * i + 1] == 0]
 
 
 def _is_text(of: str) -> bool:

@@ -410,11 +410,18 @@ FILES = {
         [("2024-01-01", ("A", "B"), [[1.0, 3.0], [2.0, 4.0]])],
         [],
     ),
+    "numbers of objects in a column named like an id": (
+        "badges.csv",
+        "day,badge_id,visits,hours\n1,17,3,4\n1,4,5,6\n2,17,7,8\n",
+        {},
+        [(1, ("17", "4"), [[3.0, 4.0], [5.0, 6.0]]), (2, ("17",), [[7.0, 8.0]])],
+        [],
+    ),
     "several columns of texts without usual names": (
         "bikes.csv",
         "week,station,city,arrivals\n1,Elm St,York,3\n1,Oak St,York,5\n",
         {},
-        "columns 'station', 'city' of {file} contain texts; pass id= with the names of objects, or source= and target= for edges",
+        "columns 'station', 'city' of {file} could each be the id; pass id= with one of them, or source= and target= for edges",
         [],
     ),
     "texts among prices, one row for each date": (
