@@ -50,50 +50,56 @@ class Roles:
 def find_roles(engine: Engine, source: Source, options: ReadOptions) -> Roles:
     """Return what the columns of a table are, by the options and by their names.
 
-    An index column that contains dates is the time, if there is no other. If no name tells the ids, they are
-    in the only column of texts of a table with several rows for a time.
+    An index column that contains dates is the time, if there is no other. If no usual name tells the ids,
+    they are in the only column of texts, or else in the only one such as user_id, of a table with several
+    rows for a time.
     """
     title, columns, kind = source.title, list(source.columns), _kind_by_names(source, options)
-
-    def find(role: str, given: str | None, default: str | None = None) -> str:
-        """Return the column of a role: the one passed, or the only one with a usual name."""
-        found = named_as(role, columns) if given is None else [name for name in columns if name == given]
-        if role == "time" and len(found) > 1:
-            found = [name for name in found if name.lower() in CLEAR_TIMES] or found
-        if len(found) == 1 or (not found and given is None and default is not None):
-            return found[0] if found else str(default)
-        problem = f"{listed(found)} could each be the {role}" if found else f"it has {listed(columns)}"
-        what = f"{role}={given!r} is not a column" if given is not None else f"cannot find the {role} column"
-        raise InputError(f"{what} of {title}: {problem}; pass {role}= with one of them, or names=[...]")
-
-    time = find("time", options.time, _dated_index(engine, source))
-    is_named = bool(options.id or named_as("id", columns))
+    time = _find(source, "time", options.time, _dated_index(engine, source))
     may_have_ids = kind in (None, "features") or options.value is not None
-    ids = _ids_by_rows(engine, source, time) if may_have_ids and not is_named else []
-    if len(ids) > 1:
-        what = f"columns {listed(ids)} of {title} could each be the id"
-        raise InputError(f"{what}; pass id= with one of them, or source= and target= for edges")
-    kind = kind or ("features" if ids else _series(source, options))
+    is_named = bool(options.id or named_as("id", columns))
+    by_rows = _id_by_rows(engine, source, time) if may_have_ids and not is_named else None
+    kind = kind or ("features" if by_rows else _series(source, options))
     if kind == "edges":
-        objects = [find("source", options.source), find("target", options.target)]
-        values = [name for name in [find("weight", options.weight or options.value, "")] if name]
+        objects = [_find(source, "source", options.source), _find(source, "target", options.target)]
+        weight = _find(source, "weight", options.weight or options.value, "")
+        values = [weight] if weight else []
     else:
         has_ids = kind == "features" or options.value is not None
-        objects = [find("id", options.id, *ids)] if has_ids else []
-        given = options.features if options.value is None else [options.value]
-        if given is None:
-            taken = {time, *objects, *source.index, *filter(is_index, columns)}
-            values = [name for name in columns if name not in taken]
-            _check_unnamed(engine, source, time)
-        else:
-            values = [find("features", name) for name in ([given] if isinstance(given, str) else given)]
-        if not values:
-            raise InputError(f"{title} has no columns of values besides {listed([time, *objects])}; add some")
+        objects = [_find(source, "id", options.id, by_rows)] if has_ids else []
+        values = _values(engine, source, options, [time, *objects])
     used = [time, *objects, *values]
     if len(set(used)) < len(used):
         raise InputError(f"a column of {title} has two roles: {listed(used)}; use each once")
     unused = tuple(name for name in columns if name not in set(used))
     return Roles(kind, time, tuple(objects), tuple(values), unused)
+
+
+def _find(source: Source, role: str, given: str | None, default: str | None = None) -> str:
+    """Return the column of a role: the one passed, or the only one with a usual name."""
+    columns = list(source.columns)
+    found = named_as(role, columns) if given is None else [name for name in columns if name == given]
+    if role == "time" and len(found) > 1:
+        found = [name for name in found if name.lower() in CLEAR_TIMES] or found
+    if len(found) == 1 or (not found and given is None and default is not None):
+        return found[0] if found else str(default)
+    problem = f"{listed(found)} could each be the {role}" if found else f"it has {listed(columns)}"
+    what = f"{role}={given!r} is not a column" if given is not None else f"cannot find the {role} column"
+    raise InputError(f"{what} of {source.title}: {problem}; pass {role}= with one of them, or names=[...]")
+
+
+def _values(engine: Engine, source: Source, options: ReadOptions, others: Sequence[str]) -> list[str]:
+    """Return the columns of values: those passed, or all besides the others."""
+    given = options.features if options.value is None else [options.value]
+    if given is None:
+        taken = {*others, *source.index, *filter(is_index, source.columns)}
+        values = [name for name in source.columns if name not in taken]
+        _check_unnamed(engine, source, others[0])
+    else:
+        values = [_find(source, "features", name) for name in ([given] if isinstance(given, str) else given)]
+    if not values:
+        raise InputError(f"{source.title} has no columns of values besides {listed(others)}; add some")
+    return values
 
 
 def _kind_by_names(source: Source, options: ReadOptions) -> str | None:
@@ -121,14 +127,18 @@ def _series(source: Source, options: ReadOptions) -> str:
     return "series"
 
 
-def _ids_by_rows(engine: Engine, source: Source, time: str) -> list[str]:
-    """Return the columns of texts, or else those with names such as user_id, if several rows have a time."""
+def _id_by_rows(engine: Engine, source: Source, time: str) -> str | None:
+    """Return the only column of texts, or else the only one such as user_id, if several rows have a time."""
     others = [name for name in source.columns if name not in (time, *source.index) and not is_index(name)]
     rows, sample = f"FROM {source.rows}", f"FROM (SELECT * FROM {source.rows} LIMIT {SAMPLE})"
     ids = _texts(engine, source, others, sample) or list(filter(ID_LIKE.search, others))
     repeats = f"SELECT count(*) > count(DISTINCT {source.columns[time][0]})"
-    has_repeats = ids and any(engine.run(f"{repeats} {some}", source.title)[0][0] for some in (sample, rows))
-    return ids if has_repeats else []
+    if not ids or not any(engine.run(f"{repeats} {some}", source.title)[0][0] for some in (sample, rows)):
+        return None
+    if len(ids) > 1:
+        what = f"columns {listed(ids)} of {source.title} could each be the id"
+        raise InputError(f"{what}; pass id= with one of them, or source= and target= for edges")
+    return ids[0]
 
 
 def _texts(engine: Engine, source: Source, names: Sequence[str], sample: str) -> list[str]:
