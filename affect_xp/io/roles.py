@@ -51,8 +51,8 @@ def find_roles(engine: Engine, source: Source, options: ReadOptions) -> Roles:
     """Return what the columns of a table are, by the options and by their names.
 
     An index column that contains dates is the time, if there is no other. If no usual name tells the ids,
-    they are in the only column of texts, or else in the only one such as user_id, of a table with several
-    rows for a time.
+    they are in the only column of texts or with a name such as user_id, of a table with several rows for a
+    time.
     """
     title, columns, kind = source.title, list(source.columns), _kind_by_names(source, options)
     time = _find(source, "time", options.time, _dated_index(engine, source))
@@ -128,10 +128,11 @@ def _series(source: Source, options: ReadOptions) -> str:
 
 
 def _id_by_rows(engine: Engine, source: Source, time: str) -> str | None:
-    """Return the only column of texts, or else the only one such as user_id, if several rows have a time."""
+    """Return the only column of texts or with a name such as user_id, if several rows have a time."""
     others = [name for name in source.columns if name not in (time, *source.index) and not is_index(name)]
     rows, sample = f"FROM {source.rows}", f"FROM (SELECT * FROM {source.rows} LIMIT {SAMPLE})"
-    ids = _texts(engine, source, others, sample) or list(filter(ID_LIKE.search, others))
+    texts = _texts(engine, source, others, sample)
+    ids = [name for name in others if name in texts or ID_LIKE.search(name)]
     repeats = f"SELECT count(*) > count(DISTINCT {source.columns[time][0]})"
     if not ids or not any(engine.run(f"{repeats} {some}", source.title)[0][0] for some in (sample, rows)):
         return None

@@ -121,8 +121,8 @@ def read_steps(
         `returns.rolling(60).corr()`, with times and ids in its index, contains proximities for each time.
     kind : "auto", "features", "edges", "series"; for matrices also "proximities"
         "auto" uses the names of the columns: source and target make edges, an id makes features, and a
-        time alone or `value` makes series. Without a name of an id, the only column of texts, or one such as
-        user_id, is the id if there are several rows for a time. A square matrix contains proximities.
+        time alone or `value` makes series. Without a name of an id, the only column of texts or with a name
+        such as user_id is the id if there are several rows for a time. A square matrix contains proximities.
     freq : str, timedelta or number, optional
         The length of a step: "7D", "12h", "30min", "2W", "W-FRI", "1M" (month), "1Q", "1Y", or another
         alias of pandas or polars ("ME", "QS", "1mo"); for series also "15 rows"; or a number, if times are

@@ -417,6 +417,13 @@ FILES = {
         [(1, ("17", "4"), [[3.0, 4.0], [5.0, 6.0]]), (2, ("17",), [[7.0, 8.0]])],
         [],
     ),
+    "texts beside numbers in a column named like an id": (
+        "sales.csv",
+        "day,region,team_id,sales\n1,north,7,3\n1,south,8,5\n2,north,7,6\n",
+        {},
+        "columns 'region', 'team_id' of {file} could each be the id; pass id= with one of them, or source= and target= for edges",
+        [],
+    ),
     "several columns of texts without usual names": (
         "bikes.csv",
         "week,station,city,arrivals\n1,Elm St,York,3\n1,Oak St,York,5\n",
